@@ -471,3 +471,31 @@ def test_what_programs_own_checks_say_of_a_call(said: str, cause: str, explain_t
 
 def test_pinned_memory_is_none_of_the_gpu(explain_text: Explain) -> None:
     assert explain_text("cudaMallocHost() failed at a.cu:3 : out of memory\n").cause != "cuda_out_of_memory"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (
+            "rocdevice.cpp:3583: Aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES:\n"
+            "The runtime failed to allocate the necessary resources. Available Free mem : 24 MB\n"
+        ),
+        (
+            "serve/sycl: memcpy failed: level_zero backend failed with error: 39 "
+            "(UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)\nserve: saving a part failed\n"
+        ),
+    ],
+)
+def test_memory_of_other_makers_cards(said: str, explain_text: Explain) -> None:
+    verdict = explain_text(said)
+    assert (verdict.kind, verdict.cause) == ("cause", "device_out_of_memory")
+
+
+def test_crash_of_the_allocator_is_the_cause_where_the_job_then_stood_still(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[n332:82320] *** Process received signal ***\n[n332:82320] Signal: Aborted (6)\n"
+        "[n332:82320] [ 2] /lib64/libc.so.6(abort+0x110) [0x3c50231cc0]\n"
+        "[n332:82320] [ 5] /lib64/libc.so.6(__libc_malloc+0x7a) [0x3c5027402a]\n"
+        "[n332:82320] *** End of error message ***\n=>> PBS: job killed: walltime 117 exceeded limit 90\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("heap_corruption", "n332")

@@ -329,3 +329,20 @@ def test_program_of_mpi_that_no_launcher_started(explain_text: Explain) -> None:
         f"error stack:\nMPIR_Init_thread(138)........:\n{stack}"
     )
     assert (verdict.cause, verdict.where.rank) == ("mpi_no_launcher", 0)
+
+
+def test_no_transport_of_ucx_leads_to_another_node(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[1650121445.321789] [cpn2:2427:0]   select.c:514  UCX  ERROR   no active messages transport to "
+        "<no debug data>: posix/memory - Destination is unreachable, cma/memory - no am bcopy\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("ucx_no_transport", "cpn2")
+
+
+def test_rank_whose_binding_does_not_suit_the_card_s_policy(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "MPICH ERROR: Unable to use a NIC_POLICY of 'NUMA'. Rank 4 is not confined to a single NUMA node.\n"
+        "MPICH ERROR [Rank 0] [job id 28.0] [Fri Dec 13 13:41:36 2024] [gn5] - Abort(2665871) "
+        "(rank 0 in comm 0): Fatal error in PMPI_Init_thread: Other MPI error, error stack:\n"
+    )
+    assert (verdict.cause, verdict.where.rank) == ("mpi_nic_policy", 4)

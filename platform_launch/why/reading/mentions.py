@@ -14,6 +14,7 @@ _OUTRIGHT = re.compile(
     r"|ERROR: (?:LoadError: )?SystemError: |(?:.*\s)?libgomp: "
     r"|.*(?:(?:NCCL|CCOM) WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
     r"|\s*GPUassert: |\s*cuda\w{1,20}\(\) failed at |\s*C(?:uda|UDA) (?:error in file|Runtime Error)\b"
+    r"|The runtime failed to allocate the necessary |.*\bbackend failed with error: \d+ \(\w+_ERROR_OUT_OF_"
     r"| ?on Pe \d"  # NAMD, below its line that says FATAL ERROR
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )

@@ -1,12 +1,15 @@
-"""Files that are written whole, files that are new, folders that nobody else can have prepared, YAML."""
+"""Files written whole, new files, folders that nobody else can have prepared, YAML, what is made of files."""
 
 from __future__ import annotations
 
 import errno
+import marshal
 import os
 import stat
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,30 @@ def yaml_values(data: str | bytes) -> Any:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load(data, Loader=loader)  # noqa: S506 - both loaders are the safe ones
+
+
+def made_of(files: Sequence[Path], make: Callable[[], Any]) -> Any:
+    """Return what ``make`` makes of files of this package: numbers, texts, tuples, lists and dictionaries.
+
+    It is kept where Python keeps the compiled module of the first, if it keeps any, until one of the files
+    changes; whoever may write there may change what this package does anyway.
+    """
+    try:
+        kept = Path(cache_from_source(str(files[0]))).with_suffix(".made")
+        found = [file.stat() for file in files]
+        state = [(one.st_mtime_ns, one.st_size) for one in found]
+        with suppress(OSError, EOFError, ValueError, TypeError):
+            then, made = marshal.loads(kept.read_bytes())  # noqa: S302 - see above
+            if then == state:
+                return made
+    except (NotImplementedError, OSError):  # an interpreter that keeps none
+        return make()
+    made = make()
+    if not sys.dont_write_bytecode:
+        with suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, marshal.dumps((state, made)))
+    return made
 
 
 def not_yaml(source: object, error: Exception) -> str:

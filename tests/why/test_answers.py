@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.why.answer.fingerprint import essence
-from platform_launch.why.lines.literals import PatternSet, branches, longest_literal
+from platform_launch.why.lines.literals import PatternSet, branches, index_of, longest_literal
 from tests.why.conftest import Explain, progress, uncaught
 
 LATE = (
@@ -251,7 +251,7 @@ def test_alternatives_are_split_at_their_outermost() -> None:
 
 
 def test_pattern_set_names_the_patterns_that_can_match() -> None:
-    patterns = PatternSet(["out of memory", "[xy]", "memory leak"])
+    patterns = PatternSet(index_of(["out of memory", "[xy]", "memory leak"]))
     assert patterns.candidates("CUDA out of memory") == [0, 1]
 
 

@@ -13,6 +13,9 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
+# Each pattern with its literal, those that need a gram, and those that need none.
+Index = tuple[list[tuple[str, str]], dict[int, list[int]], list[int]]
+
 _REPEATS = ("?", "*", "+", "{")
 _TELLING_CHARACTERS = 4
 # What a pattern may span. Most take a time that grows with the square of what they search, a few the cube.
@@ -31,8 +34,10 @@ class Pattern:
     The literal is in lower case, the text in any.
     """
 
-    def __init__(self, source: str) -> None:
-        self.literal = longest_literal(source)
+    __slots__ = ("_compiled", "_source", "literal")
+
+    def __init__(self, source: str, literal: str) -> None:
+        self.literal = literal
         self._source = source
         self._compiled: re.Pattern[str] | None = None
 
@@ -68,18 +73,9 @@ class Guarded:
 class PatternSet:
     """Several patterns; finds those that can match a text, by four letters in a row that each needs."""
 
-    def __init__(self, sources: Iterable[str]) -> None:
-        self.patterns = [Pattern(source) for source in sources]
-        counts = Counter(gram for pattern in self.patterns for gram in _grams(pattern.literal))
-        self._by_gram: dict[int, list[int]] = {}
-        self._always: list[int] = []
-        for index, pattern in enumerate(self.patterns):
-            grams = _grams(pattern.literal)
-            if grams:
-                rarest = min(grams, key=counts.__getitem__)
-                self._by_gram.setdefault(rarest, []).append(index)
-            else:
-                self._always.append(index)
+    def __init__(self, index: Index) -> None:
+        literals, self._by_gram, self._always = index
+        self.patterns = [Pattern(source, literal) for source, literal in literals]
         self._needed = frozenset(self._by_gram)
 
     def candidates(self, text: str) -> list[int]:
@@ -88,6 +84,21 @@ class PatternSet:
         found = self._needed & _grams(held)
         indices = [*self._always, *(index for gram in found for index in self._by_gram[gram])]
         return sorted(index for index in indices if self.patterns[index].literal in held)
+
+
+def index_of(sources: Iterable[str]) -> Index:
+    """Return what a set of these patterns finds them by: that takes long, and marshal can hold it."""
+    literals = [(source, longest_literal(source)) for source in sources]
+    counts = Counter(gram for _, literal in literals for gram in _grams(literal))
+    by_gram: dict[int, list[int]] = {}
+    always: list[int] = []
+    for index, (_, literal) in enumerate(literals):
+        grams = _grams(literal)
+        if grams:
+            by_gram.setdefault(min(grams, key=counts.__getitem__), []).append(index)
+        else:
+            always.append(index)
+    return literals, by_gram, always
 
 
 def branches(source: str) -> list[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from platform_launch.why.lines.broken_lines import BrokenLines
-from platform_launch.why.lines.vocabulary import PHRASES, STEMS, squeeze
+from platform_launch.why.lines.vocabulary import PHRASES, STEMS
 
 # A line of gigabytes must not take the machine's memory: grep holds lines whole.
 _MOST_MEMORY_BYTES = 48 << 20
@@ -178,11 +178,9 @@ def count_lines(file: BinaryIO, begin: int) -> int:
 def common(text: bytes) -> set[str]:
     """Return the patterns that many lines of a piece of the log hold."""
     limit = max(_FEW, len(text) // _COMMON_BYTES)
-    found = Counter[str]()
-    for said, count in Counter(squeeze(text).replace(b" ", b"\n").split(b"\n")).items():
-        found.update(dict.fromkeys({match.decode() for match in _STEM.findall(said)}, count))
     small = text.lower()
-    found.update({phrase: len(search.findall(small)) for phrase, search in _PHRASES.items()})
+    found = {pattern: small.count(pattern.encode()) for pattern in patterns(_VARIABLE.keys())}
+    found |= {pattern: len(search.findall(small)) for pattern, search in _VARIABLE.items()}
     return {pattern for pattern, count in found.items() if count > limit}
 
 
@@ -216,10 +214,8 @@ def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]
 
 
 _STEMS = [stem for stem in STEMS if len(stem) > _SHORT]
-_STEM = re.compile("|".join(_STEMS).encode())
-_PHRASES = {phrase: re.compile(phrase.encode(), re.MULTILINE) for phrase in PHRASES}
 # Those that are no plain texts.
-_VARIABLE = {phrase: search for phrase, search in _PHRASES.items() if "[" in phrase}
+_VARIABLE = {phrase: re.compile(phrase.encode(), re.MULTILINE) for phrase in PHRASES if "[" in phrase}
 # As base64 writes them.
 _WITHIN_DATA_BYTES = 96
 _DATA = re.compile(rb"[A-Za-z0-9+/=_-]+")

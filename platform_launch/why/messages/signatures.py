@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.events import Event
-from platform_launch.files import yaml_values
+from platform_launch.files import made_of, yaml_values
+from platform_launch.why.lines import literals
 from platform_launch.why.lines.line import Location, shown
-from platform_launch.why.lines.literals import PatternSet, branches
+from platform_launch.why.lines.literals import Index, PatternSet, branches, index_of
 from platform_launch.why.messages.sizes import amount
 
 _FOLDER = Path(__file__).with_name("known")
@@ -158,9 +159,11 @@ class Match:
 
 
 class Catalogue:
-    """All signatures; finds the one that a line shows."""
+    """All signatures; finds the one that a line shows, by the indices of their patterns."""
 
-    def __init__(self, signatures: tuple[Signature, ...]) -> None:
+    def __init__(
+        self, signatures: tuple[Signature, ...], owners: list[str], known: Index, noise: Index
+    ) -> None:
         self.signatures = signatures
         self._by_id = {signature.id: signature for signature in signatures}
         self._by_exit_code = {code: s for s in signatures for code in s.exit_codes}
@@ -170,15 +173,9 @@ class Catalogue:
                 fields = [(name, value) for name, _, value in (word.partition("=") for word in words)]
                 self._by_event.setdefault(event_id, []).append((signature, fields))
         self._narrower = [s for s in signatures if s.narrows]
-        known = [s for s in signatures if s.role is not SignatureRole.NOISE and s.patterns]
-        # The best first: the first hit is the answer, a cause before the consequence on the same line, and
-        # what takes anything of its form last.
-        known.sort(key=lambda s: (not s.specificity, _STRONGEST_FIRST.index(s.role), -s.specificity))
-        alternatives = [(branch, s) for s in known for pattern in s.patterns for branch in branches(pattern)]
-        self._owners = [signature for _, signature in alternatives]
-        self._patterns = PatternSet(branch for branch, _ in alternatives)
-        noise = (p for s in signatures if s.role is SignatureRole.NOISE for p in s.patterns)
-        self._noise = PatternSet(branch for pattern in noise for branch in branches(pattern))
+        self._owners = [self._by_id[owner] for owner in owners]
+        self._patterns = PatternSet(known)
+        self._noise = PatternSet(noise)
 
     def __getitem__(self, signature_id: str) -> Signature:
         return self._by_id[signature_id]
@@ -280,8 +277,29 @@ def _place_and_details(found: re.Match[str]) -> tuple[Location, tuple[tuple[str,
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
     """Return the shipped signatures."""
-    entries = (entry for name in _FILES for entry in yaml_values((_FOLDER / f"{name}.yaml").read_bytes()))
-    return Catalogue(tuple(_signature(entry) for entry in entries))
+    files = [_FOLDER / f"{name}.yaml" for name in _FILES]
+
+    def entries_and_indices() -> tuple[list[dict[str, Any]], list[str], Index, Index]:
+        entries = [entry for file in files for entry in yaml_values(file.read_bytes())]
+        return entries, *_indices(list(map(_signature, entries)))
+
+    entries, *indices = made_of([Path(__file__), Path(literals.__file__), *files], entries_and_indices)
+    return Catalogue(tuple(map(_signature, entries)), *indices)
+
+
+def _indices(signatures: list[Signature]) -> tuple[list[str], Index, Index]:
+    """Return which signature each pattern is of, and the indices of these patterns and of those of noise."""
+    known = [s for s in signatures if s.role is not SignatureRole.NOISE and s.patterns]
+    # The best first: the first hit is the answer, a cause before the consequence on the same line, and
+    # what takes anything of its form last.
+    known.sort(key=lambda s: (not s.specificity, _STRONGEST_FIRST.index(s.role), -s.specificity))
+    alternatives = [(branch, s.id) for s in known for pattern in s.patterns for branch in branches(pattern)]
+    noise = [p for s in signatures if s.role is SignatureRole.NOISE for p in s.patterns]
+    return (
+        [owner for _, owner in alternatives],
+        index_of(branch for branch, _ in alternatives),
+        index_of(branch for pattern in noise for branch in branches(pattern)),
+    )
 
 
 def _signature(entry: dict[str, object]) -> Signature:

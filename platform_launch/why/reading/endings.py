@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from platform_launch.events import Event
 from platform_launch.why.lines.line import NOWHERE, Line, Location
-from platform_launch.why.lines.literals import PatternSet, branches
+from platform_launch.why.lines.literals import PatternSet, branches, index_of
 
 # Exit code and local rank, which is missing where several processes tear the line.
 TORCHRUN_LINE = re.compile(
@@ -30,37 +30,34 @@ _RUN_TOGETHER = re.compile(
 _LONGEST_BLOCK_LINES = 2000
 # Events that say how the training of the node ended that says them.
 _OWN = frozenset({"training-failed", "training-killed"})
-_OTHERS = PatternSet(
-    branch
-    for source in (
-        # Of Kubernetes' training operator, with the pod's namespace.
-        r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b",
-        # Of Vertex AI, where a job's containers are replicas of pools.
-        r"[Rr]eplica (?P<pod>[a-z]+\d*[ -]\d+) exited with a non-zero status of (?P<code>[1-9]\d{0,2})\b",
-        # Of a pod's description, and of its status in YAML.
-        r"^[ \t]+(?:Exit Code|exitCode):[ \t]+(?P<code>[1-9]\d{0,2})\s*$",
-        # Of a TPU slice, whose hosts gcloud calls workers.
-        r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b",
-        (
-            r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
-            r"(?:exit |return |error |(?<!failed with )status )?(?:code|status)"
-            r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b"
-        ),
-        r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)",
-        r"\bFailed to run \[.*\bExit code (?P<code>[1-9]\d{0,2})\b",  # Azure Machine Learning's
-        # Of Determined's master, Horovod's launcher and Paddle's.
-        r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b",
-        r"\bProcess (?P<rank>\d{1,7}) exit with status code (?P<code>[1-9]\d{0,2})\b",
-        r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b",
-        r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b',
-        # Of a job's script, where only a signal gives such a code.
-        r"^(?!=  )\W{0,9}(?:[\w.]{1,20} ){0,3}(?i:exit[ _]?(?:code|status)) ?[:=] ?(?P<code>13[24-79]|143)\b",
-        # Of text-generation-inference, whose shards are ranks.
-        r"\bsignaled to shutdown with signal (?P<signal>[1-9]\d*)(?: rank=(?P<rank>\d{1,7}))?",
-        r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b",
-    )
-    for branch in branches(source)
+_SAID_BY_OTHERS = (
+    # Of Kubernetes' training operator, with the pod's namespace.
+    r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b",
+    # Of Vertex AI, where a job's containers are replicas of pools.
+    r"[Rr]eplica (?P<pod>[a-z]+\d*[ -]\d+) exited with a non-zero status of (?P<code>[1-9]\d{0,2})\b",
+    # Of a pod's description, and of its status in YAML.
+    r"^[ \t]+(?:Exit Code|exitCode):[ \t]+(?P<code>[1-9]\d{0,2})\s*$",
+    # Of a TPU slice, whose hosts gcloud calls workers.
+    r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b",
+    (
+        r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
+        r"(?:exit |return |error |(?<!failed with )status )?(?:code|status)"
+        r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b"
+    ),
+    r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)",
+    r"\bFailed to run \[.*\bExit code (?P<code>[1-9]\d{0,2})\b",  # Azure Machine Learning's
+    # Of Determined's master, Horovod's launcher and Paddle's.
+    r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b",
+    r"\bProcess (?P<rank>\d{1,7}) exit with status code (?P<code>[1-9]\d{0,2})\b",
+    r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b",
+    r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b',
+    # Of a job's script, where only a signal gives such a code.
+    r"^(?!=  )\W{0,9}(?:[\w.]{1,20} ){0,3}(?i:exit[ _]?(?:code|status)) ?[:=] ?(?P<code>13[24-79]|143)\b",
+    # Of text-generation-inference, whose shards are ranks.
+    r"\bsignaled to shutdown with signal (?P<signal>[1-9]\d*)(?: rank=(?P<rank>\d{1,7}))?",
+    r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b",
 )
+_OTHERS = PatternSet(index_of(branch for source in _SAID_BY_OTHERS for branch in branches(source)))
 # SageMaker's, where the report goes on below; alone it is any program's.
 _OF_REPORT = re.compile(r"^ExitCode (?P<code>[1-9]\d{0,2})$")
 _REPORT_GOES_ON = b'ErrorMessage "'

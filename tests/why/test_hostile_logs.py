@@ -234,7 +234,7 @@ def test_no_pattern_takes_forever_on_a_line_that_repeats_its_beginning() -> None
 
 
 def test_pattern_is_searched_everywhere_in_a_line_and_spans_no_more_than_a_stretch() -> None:
-    found = Pattern("rank (?P<rank>\\d+).* failed")
+    found = Pattern("rank (?P<rank>\\d+).* failed", "rank ")
     near, far = "rank 3 of 8 failed", f"rank 3 {'x' * 4096} failed"
     assert all(found.search("y" * at + near) for at in range(0, 8192 - len(near), 7))
     assert found.search(far) is None

@@ -31,7 +31,7 @@ _END_BYTES = 1 << 14
 # at most where a report of a failure begins and does not end; else around each telling word so much as a
 # report may take.
 _BIG_BYTES = 64 << 20
-_STRETCH_BYTES = 1 << 20
+_STRETCH_BYTES = 1 << 19
 # A word tells less from one block to the next, so those of a big file are small.
 _SMALL_BLOCK_BYTES = 1 << 17
 _AROUND_BYTES = 1 << 13

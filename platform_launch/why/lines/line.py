@@ -168,6 +168,11 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
     )
 
 
+def text_of(data: bytes, prefixes: Prefixes) -> str:
+    """Return a line's text alone, which takes a third of the time that taking it apart does."""
+    return prefixes.split(plain(data)).text
+
+
 def plain(data: bytes) -> str:
     """Return a line as text, without the escape sequences that colour it, Markdown's emphasis and links."""
     text = data.decode(errors="replace")

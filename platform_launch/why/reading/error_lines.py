@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice, takewhile
 
 from platform_launch.events import marked
-from platform_launch.why.lines.line import Line, Location, parse, shown
+from platform_launch.why.lines.line import Line, Location, parse, shown, text_of
 from platform_launch.why.lines.literals import Guarded
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
@@ -190,7 +190,7 @@ class ErrorLines:
         return below.where.host in (None, line.where.host) and self._catalogue.match(below.text) is None
 
     def _text_of(self, data: bytes) -> str:
-        return parse(0, data, self._prefixes).text
+        return text_of(data, self._prefixes)
 
     def _thrown_above(self, line: Line) -> str:
         """Return the type of the C++ exception whose message a line says; nothing where that is not known."""

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 
 from platform_launch.events import Event, in_text, marked
-from platform_launch.why.lines.line import Line, Location, parse
+from platform_launch.why.lines.line import Line, Location, parse, text_of
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.reading.endings import ending_of
@@ -81,7 +81,7 @@ class OwnLines:
         # All nodes of a job name the one that failed first, that one too.
         elif node == str(line.where.filled(self._events.source.where).node):
             return False
-        texts = (parse(0, data, self._prefixes).text for data in below)
+        texts = (text_of(data, self._prefixes) for data in below)
         match = self._catalogue.goes_on(Match(signature, 0, where), texts)
         self._events.add(match, signature.role, line, where)
         return True

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from platform_launch.why.lines.clock import Clock
-from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain
+from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain, text_of
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.rejoin import RejoinedLog, rejoined, unwrapped
 from platform_launch.why.lines.rewrap import Width, rest_of
@@ -309,7 +309,7 @@ class LogReader:
             role = SignatureRole.SUSPECT
         if signature.below:
             following = self._scanner.following(_LINES_OF_A_REPORT)
-            below = (parse(0, data, self._prefixes).text for data in following)
+            below = (text_of(data, self._prefixes) for data in following)
             match = self._catalogue.goes_on(match, (line.text[match.position :], *below))
         if line.text.startswith(_DUMPS) and (frame := self._crashed_in()):
             match = replace(match, details=(*match.details, ("innermost", frame)))
@@ -336,7 +336,7 @@ class LogReader:
         """Return the innermost frame of the thread that crashed, as Python's faulthandler dumps it."""
         frames, above = dict[str, str](), ""
         for data in self._scanner.following(_LINES_OF_A_DUMP):
-            text = parse(0, data, self._prefixes).text
+            text = text_of(data, self._prefixes)
             if (thread := _THREAD.match(above)) and (frame := _DUMPED.match(text)):
                 frames[thread[0]] = f"{frame[1]}:{frame[2]} in {frame[3]}"
                 if thread[1]:

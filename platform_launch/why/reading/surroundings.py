@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from platform_launch.why.lines.line import Line, parse, plain
+from platform_launch.why.lines.line import Line, plain, text_of
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.signatures import Signature
@@ -86,4 +86,4 @@ class Surroundings:
         return host_of_prompt(self._scanner.preceding(LINES_OF_OUTPUT))
 
     def _text(self, data: bytes) -> str:
-        return parse(0, data, self._prefixes).text
+        return text_of(data, self._prefixes)

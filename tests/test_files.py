@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -117,3 +118,33 @@ def test_a_folder_that_anybody_can_replace_is_not_private(tmp_path: Path) -> Non
     assert "everybody may replace it" in files.private_problem(tmp_path / "above" / "x")
     (tmp_path / "above").chmod(0o1777)
     assert files.private_problem(tmp_path / "above" / "x") == ""
+
+
+def test_what_is_made_of_files_is_made_again_once_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    source, made = tmp_path / "words.py", list[str]()
+
+    def make() -> list[str]:
+        made.append(source.read_text())
+        return made[-1].split()
+
+    for text in ("one two", "one two", "three"):
+        source.write_text(text)
+        os.utime(source, (0, len(text)))
+        assert files.made_of([source], make) == text.split()
+    assert made == ["one two", "three"]
+    for kept in (tmp_path / "__pycache__").iterdir():
+        kept.write_bytes(kept.read_bytes()[:9])
+    assert files.made_of([source], make) == ["three"]
+    assert len(made) == 3
+
+
+def test_nothing_is_kept_where_python_keeps_no_compiled_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "words.py").write_text("one")
+    assert files.made_of([tmp_path / "words.py"], lambda: 1) == 1
+    assert not (tmp_path / "__pycache__").exists()

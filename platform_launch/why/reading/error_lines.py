@@ -166,7 +166,7 @@ class ErrorLines:
             return
         at = line.number - last.number
         words = self._error_at(last, above[: at - 1][::-1], clear=gives_reason(last))
-        if len(places) == 1:
+        if len(places) == 1 and not node_events.episode.endings:
             words = replace(words, where=words.where.filled(places[0]))
         node_events.last_words = words
         if words.clear and self._catalogue.match(last.text) is None:

@@ -34,7 +34,7 @@ _STATED = tuple(
     )
 )
 _SEVERAL = re.compile(
-    r"\b(?:n_?nodes|num[_-](?:nodes|machines)|number of nodes|nodes?|SLURM_(?:JOB_NUM_|N)NODES)\b[\"']?"
+    r"\b(?:n_?nodes|num[_-](?:nodes|machines)|nodes?|SLURM_(?:JOB_NUM_|N)NODES)\b[\"']?"
     r" *[:= ] *(?:[2-9]|\d{2,})\b"
     r"|\b(?:node|machine)[_-]rank[\"']? *[:= ] *[1-9]"
     r"|\bNODELIST *[:=] *[\w.-]*(?:\[|[\w.-], ?[\w.-])",

@@ -13,6 +13,7 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
+from platform_launch import __version__
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase, one_line
 
@@ -39,13 +40,14 @@ def yaml_values(data: str | bytes) -> Any:
 def made_of(files: Sequence[Path], make: Callable[[], Any]) -> Any:
     """Return what ``make`` makes of files of this package: numbers, texts, tuples, lists and dictionaries.
 
-    It is kept where Python keeps the compiled module of the first, if it keeps any, until one of the files
-    changes; whoever may write there may change what this package does anyway.
+    It is kept where Python keeps the compiled module of the first, if it keeps any, until one of the files or
+    this package's version changes; whoever may write there may change what this package does anyway.
     """
     try:
         kept = Path(cache_from_source(str(files[0]))).with_suffix(".made")
         found = [file.stat() for file in files]
-        state = [(one.st_mtime_ns, one.st_size) for one in found]
+        # Some installers give all files of all versions one time.
+        state = [__version__, *((one.st_mtime_ns, one.st_size) for one in found)]
         with suppress(OSError, EOFError, ValueError, TypeError):
             then, made = marshal.loads(kept.read_bytes())  # noqa: S302 - see above
             if then == state:

@@ -150,7 +150,9 @@ class HangMonitor:
                 if self._leads and still >= self._report_at_s:
                     self._conclude()
         except Exception as error:  # whatever it is, the training goes on
-            self._failed(f"{type(error).__name__}: {error}")
+            # What it looks at goes away as the training ends.
+            if not self._ended.is_set():
+                self._failed(f"{type(error).__name__}: {error}")
 
     def _look(self, now: float, *, thoroughly: bool = False) -> None:
         """Take in what is new on this node."""

@@ -25,7 +25,7 @@ reading                     one log
         endings, steps      ... does a launcher or a scheduler say how a process ended? batch, pods
         own_lines           ... is it this launcher's own?
         collectives         ... does it tell how far a rank is?
-        homes               ... does it tell on which host a rank runs?
+        homes, stated_host  ... does it tell on which host a rank, or all of it, runs?
         error_lines         ... does it say an error at all?
         mentions, quoted    ... or does it only speak of one?
         surroundings        ... or do the lines around it say so? code: a program's text

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
+from threading import enumerate as enumerate_threads
 
 import pytest
 
@@ -214,6 +215,23 @@ def test_endless_loop_is_a_hang_although_it_uses_the_cpu(heard: Heard, start: St
     finding = heard.reports.get(timeout=LIMIT_S).finding
     assert finding.kind is FindingKind.HANG
     assert 1 in finding.suspect_ranks
+
+
+@pytest.mark.parametrize(("ended", "told"), [(False, ["OSError: gone"]), (True, [])])
+def test_look_that_fails_is_told_unless_the_training_has_ended(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool, told: list[str]
+) -> None:
+    watching = Heard(folder, tmp_path / "train.log")
+
+    def gone(*_: object, **__: object) -> None:
+        if ended:
+            watching.monitor.stop()
+        raise OSError("gone")
+
+    monkeypatch.setattr(NodeProbe, "sample", gone)
+    watching.monitor.start()
+    until(lambda: "hang-monitor" not in [thread.name for thread in enumerate_threads()], "the monitor's end")
+    assert watching.failed == told
 
 
 def test_a_long_look_at_all_ranks_holds_no_sign_of_life_up(

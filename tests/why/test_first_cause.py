@@ -521,3 +521,30 @@ def test_error_that_nobody_asked_for_names_where_ray_says_it_was(explain_text: E
     ]
     verdict = explain_text("".join(f"{prefix}{line}\n" for line in lines))
     assert (verdict.kind, verdict.where.host) == ("cause", "10.0.0.9")
+
+
+def test_what_a_library_says_as_it_stops_is_no_cause(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "2031-02-03 04:05:06.1: E collective_executor.cc:9] StartAbort DEADLINE_EXCEEDED: Deadline Exceeded\n"
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:2:\n"
+        "2031-02-03 04:05:06.2: F grpc_server_lib.cc:8] Non-OK-status: Stop() status: UNIMPLEMENTED: Clean "
+        "shutdown is not currently implemented\n"
+        "Fatal Python error: Aborted\n"
+    )
+    assert (verdict.cause, str(verdict.where)) == ("jax_barrier", "task 2")
+
+
+def test_parameter_is_named_in_the_advice(explain_text: Explain) -> None:
+    twice = "RuntimeError: Expected to mark a variable ready only once. This error is caused by one of:\n"
+    named = "Parameter at index 7 with name head.2.weight has been marked as ready twice.\n"
+    for lines in (twice + named, twice.rstrip() + " " + named):
+        assert "how head.2.weight is used" in explain_text(lines).fix
+    assert "TORCH_DISTRIBUTED_DEBUG" in explain_text(twice).fix
+
+
+def test_address_that_grpc_gives_as_json_is_the_peer(explain_text: Explain) -> None:
+    verdict = explain_text(
+        'I0203 04:05:06.7 4007 subchannel.cc:6] Connect failed: {"errno":111,"os_error":"Connection refused",'
+        '"syscall":"connect","target_address":"ipv4:10.0.1.4:14417"}\n'
+    )
+    assert (verdict.cause, verdict.details["peer"]) == ("connection_refused", "10.0.1.4")

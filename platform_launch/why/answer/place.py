@@ -13,7 +13,7 @@ from platform_launch.why.note import Note, NoteValue, counted_off, note, ranks_n
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
-from platform_launch.why.reading.homes import Homes
+from platform_launch.why.reading.homes import LOCAL_NAMES, Homes
 from platform_launch.why.reading.steps import StepEnd
 
 # What a signal did to single processes.
@@ -31,7 +31,6 @@ _MOST_NAMED = 8
 _MOST_COMPARED = 64
 # As NCCL and torch's store name who is at the other end of a connection.
 _PEER = re.compile(r"(?P<host>[\w.:-]*\w)<\d{1,5}>|\[(?:::ffff:)?(?P<store>[\w.:-]*\w)\]:\d{1,5}")
-_ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
 
 
 def fill_place(
@@ -112,7 +111,7 @@ def fill_place(
     elif where == event.where == Location(host=where.host) and event.role is SignatureRole.CAUSE:
         beside = _beside(event, nodes)
         where = beside if beside is not None and beside.host == where.host else where
-    return replace(where, host=None) if where.host in _ITSELF else where, notes
+    return replace(where, host=None) if where.host in LOCAL_NAMES else where, notes
 
 
 def others_of(event: Occurrence, where: Location) -> Note | None:
@@ -145,7 +144,7 @@ def ended_alike(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]
     endings = [e for n in nodes for e in n.episode.endings if e.exit_code in codes and e.time]
     first = {(ending.exit_code, ending.time) for ending in endings if ending.is_root}
     alike = (ending.where for ending in endings if (ending.exit_code, ending.time) in first)
-    return {replace(where, host=None) if where.host in _ITSELF else where for where in alike}
+    return {replace(where, host=None) if where.host in LOCAL_NAMES else where for where in alike}
 
 
 def shown_elsewhere(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]:
@@ -182,7 +181,7 @@ def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
     """Return the host of the peer that closed a connection of NCCL's, unless it said the like before."""
     peer = _PEER.fullmatch(event.details.get("peer", ""))
     host = (peer["host"] or peer["store"]) if peer is not None else None
-    if host is None or event.signature.id not in _LOST or host in _ITSELF:
+    if host is None or event.signature.id not in _LOST or host in LOCAL_NAMES:
         return None
     name = _short(host)
     suffered = [e for n in nodes for e in n.episode.of_role(SignatureRole.CONSEQUENCE) if e is not event]
@@ -226,7 +225,7 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents], *, process_known: bo
                 by_host.setdefault((place.host, step.exit_code), []).append(number)
     endings = [e for node_events in nodes for e in node_events.episode.endings]
     named = [e for e in endings if e.where.host and e.where.rank is not None]
-    listed = {host for host, _ in by_host} | {*_ITSELF}
+    listed = {host for host, _ in by_host} | {*LOCAL_NAMES}
     for root in [e for e in named if e.is_root] or named:
         if listed.isdisjoint((root.where.host, (root.where.host or "").partition(".")[0])):
             by_host.setdefault((root.where.host or "", root.exit_code), []).append(root.where.rank or 0)
@@ -279,7 +278,8 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents], homes: Homes) -> Loca
         home = home.filled(homes.of_task(where.task))
     if where.rank is None:
         return where.filled(home)
-    hosts = {host for host in (home.host, homes.of_rank(where.rank).host) if host}
+    told = homes.of_rank(where.rank)
+    hosts = {host for host in (home.host, told.host) if host}
     hosts |= {
         ending.where.host
         for node_events in nodes
@@ -287,8 +287,8 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents], homes: Homes) -> Loca
         if ending.where.rank == where.rank and ending.where.host
     }
     hosts |= {w.host for event in all_events(nodes) for w in event.wheres if w.rank == where.rank and w.host}
-    if not hosts and (home := homes.of_rank(where.rank)) != NOWHERE:
-        return where.filled(home)
+    if not hosts and told != NOWHERE:
+        return where.filled(told)
     hosts = hosts or _of_the_only_rank(nodes)
     return replace(where, host=max(hosts, key=len)) if len(set(map(_short, hosts))) == 1 else where
 

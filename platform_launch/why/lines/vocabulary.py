@@ -31,17 +31,18 @@ STEMS = """
     cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir
     enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
     fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
-    identification illegal imagepull imex import inactive incarnation inconsistent initialized insufficient
-    interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost
-    lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpidu mpiexec mpifinalize mpiinit
-    mpirun munge must nbytes netcc neth ninja nodelist nodenotready nonzero noticed nranks nvidiacontainer
-    nvml nvrm nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling pluginload pmix
-    populate preempt pressure pullaccess qsub quota ratelimit rdzvendpoint readonly recognized reduction
-    refused relaunch remapp requeue reset resolve resource restart resubmit retrieved retrying route runlimit
-    segfault segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint signal sigquit
-    sigsegv sigterm sigusr slowdown socketcc socketh stalled statedict subset supported symbol taint termadmin
-    termination termowner throttl timeout toomany traceback trainerfit trainingfinished truncated unable
-    unauthor unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize wtermsig
+    identification illegal imagepull imex implemented import inactive incarnation inconsistent initialized
+    insufficient interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf
+    lossnan lost lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpidu mpiexec mpifinalize
+    mpiinit mpirun munge must nbytes netcc neth ninja nodelist nodenotready nonzero noticed nranks
+    nvidiacontainer nvml nvrm nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling
+    pluginload pmix populate preempt pressure pullaccess qsub quota ratelimit rdzvendpoint readonly recognized
+    reduction refused relaunch remapp requeue reset resolve resource restart resubmit retrieved retrying route
+    runlimit segfault segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint signal
+    sigquit sigsegv sigterm sigusr slowdown socketcc socketh stalled statedict subset supported symbol taint
+    termadmin termination termowner throttl timeout toomany traceback trainerfit trainingfinished truncated
+    unable unauthor unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize
+    wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate asked backtrace bind bound bus cant conda createsession dead deleted detected died down ecc ef eh

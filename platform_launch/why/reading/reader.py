@@ -57,7 +57,7 @@ _OF_AN_ACTORS_NODE = "because its node has died"
 # What ends a process that another one's failure reached, or that waited for it in vain, as a fatal line of
 # its own says.
 _ENDS_BY_ORDER = re.compile(
-    r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination|\b[Tt]ime(?:d )?out\b"
+    r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination|[Ss]hutdown|\b[Tt]ime(?:d )?out\b"
 )
 # Where a launcher asks the store on the master.
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")

@@ -31,9 +31,9 @@ STEMS = """
     cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir
     enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
     fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
-    identification illegal imagepull imex implemented import inactive incarnation inconsistent initialized
+    identification illegal imagepull imex import inactive incarnation inconsistent initialized
     insufficient interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf
-    lossnan lost lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpidu mpiexec mpifinalize
+    lossnan lost lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpid mpiexec mpifinalize
     mpiinit mpirun munge must nbytes netcc neth ninja nodelist nodenotready nonzero noticed nranks
     nvidiacontainer nvml nvrm nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling
     pluginload pmix populate preempt pressure pullaccess qsub quota ratelimit rdzvendpoint readonly recognized

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import marshal
 import os
 import stat
@@ -13,7 +14,6 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
-from platform_launch import __version__
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase, one_line
 
@@ -40,25 +40,26 @@ def yaml_values(data: str | bytes) -> Any:
 def made_of(files: Sequence[Path], make: Callable[[], Any]) -> Any:
     """Return what ``make`` makes of files of this package: numbers, texts, tuples, lists and dictionaries.
 
-    It is kept where Python keeps the compiled module of the first, if it keeps any, until one of the files or
-    this package's version changes; whoever may write there may change what this package does anyway.
+    It is kept where Python keeps the compiled module of the first, if it keeps any, until what stands in one
+    of them changes (a time would not tell: some installers give all files of all versions one). Whoever may
+    write there may change what this package does anyway.
     """
+    content = hashlib.blake2b()
+    for file in files:
+        content.update(file.read_bytes())
     try:
         kept = Path(cache_from_source(str(files[0]))).with_suffix(".made")
-        found = [file.stat() for file in files]
-        # Some installers give all files of all versions one time.
-        state = [__version__, *((one.st_mtime_ns, one.st_size) for one in found)]
-        with suppress(OSError, EOFError, ValueError, TypeError):
-            then, made = marshal.loads(kept.read_bytes())  # noqa: S302 - see above
-            if then == state:
-                return made
-    except (NotImplementedError, OSError):  # an interpreter that keeps none
+    except NotImplementedError:  # an interpreter that keeps none
         return make()
+    with suppress(OSError, EOFError, ValueError, TypeError):
+        of, made = marshal.loads(kept.read_bytes())  # noqa: S302 - see above
+        if of == content.digest():
+            return made
     made = make()
     if not sys.dont_write_bytecode:
         with suppress(OSError):
             kept.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(kept, marshal.dumps((state, made)))
+            write_whole(kept, marshal.dumps((content.digest(), made)))
     return made
 
 

@@ -218,6 +218,8 @@ def test_who_asks_for_a_part_of_a_page_in_an_ended_session_is_led_to_the_login_a
 
 def test_a_change_in_an_ended_session_leads_back_to_its_page(visit: Visit, server: Lab) -> None:
     page = visit("/account")
+    # What the page listens to is under way with the cookies: else it, not the change, may be what is refused.
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.context.clear_cookies()
     page.get_by_label("What it is for").fill("nightly")
     page.get_by_role("button", name="Make a token").click()

@@ -182,6 +182,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: tuple[Host, ...], script: P
     assert "every node needs a rank of its own" in refused[0]["hint"]
 
 
+@pytest.mark.nightly
 def test_a_host_that_is_cut_off_is_absent_before_the_nodes_met_and_silent_after(script: Path) -> None:
     """Both are found out by limits of a quarter and of two thirds of a minute, so at the same time."""
     at_once(partial(_cut_before, script), partial(_cut_after, script))

@@ -12,7 +12,6 @@ import pytest
 
 from tests.examples.lab import ROOT, said, simulate, start, until
 from tests.lab.forking import program
-from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = pytest.mark.train
@@ -49,7 +48,7 @@ def test_two_nodes_train_as_one_process_would(reference: list[float], tmp_path: 
     assert "[node 1] Step" not in output
 
 
-@takes_long
+@pytest.mark.nightly
 def test_an_early_warning_leaves_a_checkpoint_that_is_taken_up(tmp_path: Path) -> None:
     with start(
         *("simulate", "--nodes", "2", "--launcher", "torchrun", "--no-roll-call", "--"),

@@ -253,6 +253,7 @@ def test_training_that_moves_is_never_called_a_hang(tmp_path: Path) -> None:
         assert launch.events("no-progress", "not-observed") == {}
 
 
+@pytest.mark.nightly
 @requires_netns
 def test_packets_that_vanish_between_two_nodes_are_told_on_both(tmp_path: Path) -> None:
     """The training talks over a network of its own, and only that one breaks: the rendezvous tells of it."""
@@ -319,6 +320,7 @@ def _ip(arguments: str) -> None:
     subprocess.run(["ip", *arguments.split()], check=True, capture_output=True)
 
 
+@pytest.mark.nightly
 @requires_mount
 def test_write_to_a_file_system_that_does_not_answer_is_named(tmp_path: Path) -> None:
     image, mounted = tmp_path / "image", tmp_path / "mounted"

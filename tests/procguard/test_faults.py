@@ -22,7 +22,7 @@ def died_and_back(here: Site) -> None:
     here.start()
 
 
-@takes_long
+@pytest.mark.nightly
 def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
     with site(tmp_path, "localhost", "node7") as here:
         paused = here.nodes[1].process

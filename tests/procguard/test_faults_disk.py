@@ -7,8 +7,9 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pytest
+
 from tests.lab.disk import requires_mount, small_disk
-from tests.lab.needs import takes_long
 from tests.lab.waiting import until
 from tests.procguard.faults_lab import Site, end_training, site
 
@@ -35,7 +36,7 @@ def refuses(here: Site, words: str) -> None:
     assert [group["name"] for group in here.api.get("groups").json()] == ["train"]
 
 
-@takes_long
+@pytest.mark.nightly
 def test_a_locked_database(tmp_path: Path) -> None:
     with site(tmp_path, "localhost") as here:
         here.launch()

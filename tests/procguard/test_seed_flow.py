@@ -113,6 +113,7 @@ def test_four_nodes_of_one_worker_meet(page: Page) -> None:
         expect_log(page, worker, said, "met [0, 1, 2, 3]")
 
 
+@pytest.mark.nightly
 def test_two_nodes_of_two_workers_name_the_one_that_failed_and_train_once_it_is_mended(
     page: Page, cluster: Site
 ) -> None:
@@ -144,7 +145,6 @@ def test_two_nodes_of_two_workers_name_the_one_that_failed_and_train_once_it_is_
     expect_log(page, "gn6-0", "processes: 4 on cpu", "Step 4/4", "held-out accuracy")
 
 
-@pytest.mark.nightly
 def test_a_launcher_on_each_of_two_nodes_meets_the_other(page: Page) -> None:
     make_group(page, "nodes", ("gn39-0", "gn40-0"))
     page.get_by_label("Master address").fill("gn40")

@@ -15,6 +15,7 @@ from tests.lab.netns import hosts, requires_netns
 from tests.rendezvous.cluster import ROOT, Node, processes_on
 
 
+@pytest.mark.nightly
 @requires_netns
 @pytest.mark.train
 def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def nothing_is_left(cluster: Cluster, training: Path) -> bool:
     return all(line.startswith("srun ") for line in lines)
 
 
+@pytest.mark.nightly
 def test_a_job_trains_with_accelerate_and_deepspeed(cluster: Cluster, render: Render, tmp_path: Path) -> None:
     arguments = (
         *("--max-train-steps", "4", "--warmup-steps", "1", "--log-every", "1"),

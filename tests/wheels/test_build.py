@@ -90,7 +90,7 @@ def test_a_wheel_that_does_not_fit_where_it_was_ordered_is_kept_elsewhere(
     assert note.read(kept).ops == ("cpu_adam",)
 
 
-@takes_long
+@pytest.mark.nightly
 def test_a_compile_error_is_shown_in_the_compilers_words(wheel: Run, tiny_source: Path) -> None:
     (tiny_source / "csrc/cpu_adam.cpp").write_text("#include <vector>\nint broken = nonsense;\n")
     done = wheel("build", "--source", str(tiny_source), "--ops", "cpu_adam")

@@ -51,12 +51,10 @@ class Lab:
             roles = (UserRole.ADMIN, UserRole.OPERATOR, UserRole.VIEWER)
             for name, role in zip(PASSWORDS, roles, strict=True):
                 database.users.add(name, role, hash_password(PASSWORDS[name]))
+        self.api = httpx.Client(base_url=f"{self.url}/api/v1", timeout=LIMIT_S)
         self.start()
-        who = {"name": "olga", "password": PASSWORDS["olga"]}
-        token = httpx.post(f"{self.url}/api/v1/login", json=who, timeout=LIMIT_S).json()["token"]
-        self.api = httpx.Client(
-            base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S
-        )
+        token = self.api.post("login", json={"name": "olga", "password": PASSWORDS["olga"]}).json()["token"]
+        self.api.headers["Authorization"] = f"Bearer {token}"
 
     def start(self) -> None:
         """Serve."""
@@ -88,7 +86,7 @@ class Lab:
     def _answers(self) -> bool:
         assert self._process.poll() is None, "the server ended"
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=LIMIT_S).is_success
+            return self.api.get(f"{self.url}/readyz").is_success
         except httpx.TransportError:
             return False
 

@@ -162,6 +162,23 @@ def test_exception_of_an_actor_at_its_start_is_not_a_kill_of_its_process(explain
     assert verdict.where.host == "10.4.0.8"
 
 
+def test_exception_of_an_actor_at_its_start_is_told_where_the_head_of_the_traceback_is_cut_off(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "ray.exceptions.RayActorError: The actor died because of an error raised in its creation task, "
+        "ray::Shard.__init__() (pid=912, ip=10.4.0.8, actor_id=5c)\n"
+        '  File "/app/pool.py", line 31, in __init__\n'
+        "    assert torch.cuda.is_available()\n"
+        "AssertionError\n"
+    )
+    assert (verdict.cause, verdict.advice, verdict.where.host) == (
+        "python_exception",
+        "no_gpu_asserted",
+        "10.4.0.8",
+    )
+
+
 def test_job_that_rays_dashboard_did_not_take(explain_text: Explain) -> None:
     above = uncaught("RuntimeError: Request failed with status code 500: Traceback (most recent call last):")
     below = (

@@ -81,10 +81,11 @@ _TAKEN = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 # A process of a DataLoader, which a fork started, cannot use the GPU that its parent uses.
 _FORKED_CUDA = re.compile(r"CUDA [Ee]rror: initialization error")
 
-# Ray tells above a traceback without a head where the task ran that nobody asked for its result.
-_UNHANDLED = re.compile(
-    r"(?:Unhandled error \(suppress with .{0,80}\): |Exception raised in creation task: .{0,120})"
-    r"ray::.*\bip=(?P<host>[\w.:-]+)"
+# Ray tells above a traceback without a head where the task ran: one that nobody asked for its result, and
+# where the head of the traceback that asked is cut off.
+_RAN_AT = re.compile(
+    r"(?:Unhandled error \(suppress with .{0,80}\): |Exception raised in creation task: .{0,120}"
+    r"|ray\.exceptions\.\w+(?:\([\w.]{1,80}\))?: .{0,90})ray::.*\bip=(?P<host>[\w.:-]+)"
 )
 
 # torch.multiprocessing.spawn numbers the processes of a node.
@@ -129,8 +130,8 @@ class Assembly:
             self._fatal = line.number
         if spawned := _SPAWNED.match(line.text):
             self.announce(line, Location(local_rank=int(spawned[1])))
-        if unhandled := _UNHANDLED.search(line.text):
-            self.announce(line, Location(host=unhandled["host"]))
+        if ran_at := _RAN_AT.search(line.text):
+            self.announce(line, Location(host=ran_at["host"]))
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
             if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):

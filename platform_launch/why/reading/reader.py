@@ -248,12 +248,10 @@ class LogReader:
         match = self._catalogue.match(line.text)
         if line.continued and (across := self._catalogue.match_across(line.text, line.continued)):
             match, self._read_until = across, self._rest_ends
-        if match is None or not self._tracebacks.is_open:
-            return match
         summed_up = self._catalogue["ray_task_error"]
-        if _AT_ITS_START in line.text:
+        if match is not None and _AT_ITS_START in line.text:
             return Match(summed_up, 0, NOWHERE)
-        if not line.text.startswith(_HANDED_ON):
+        if match is None or not self._tracebacks.is_open or not line.text.startswith(_HANDED_ON):
             return match
         dead = match.signature.id.startswith("ray_")
         if dead and not any(_DEAD in data for data in self._scanner.following(_LINES_OF_A_TRACEBACK)):

@@ -419,3 +419,15 @@ def test_kernel_names_the_library_of_a_crash_unless_it_is_that_of_c(explain_text
     line = "[ 123.456] python3[991]: segfault at 18 ip 00007f3a sp 00007ffd error 4 in {}[7f3a+1a]\n"
     assert explain_text(line.format("libnccl.so.2.18.5")).details == {"library": "libnccl.so.2.18.5"}
     assert explain_text(line.format("libc.so.6")).details == {}
+
+
+def test_program_that_is_not_in_the_folder_that_a_step_was_moved_to_is_for_the_folder(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "slurmstepd: error: couldn't chdir to `/work/gpt': No such file or directory: going to /tmp instead\n"
+        "bash: line 2: ./start.sh: No such file or directory\n"
+        "srun: error: gn12: task 0: Exited with exit code 127\n"
+    )
+    assert verdict.cause == "slurm_in_tmp"
+    assert dict(verdict.details)["path"] == "/work/gpt"

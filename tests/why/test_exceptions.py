@@ -381,3 +381,11 @@ def test_rank_for_which_lightning_has_no_device(explain_text: Explain) -> None:
     assert explain_text(log).cause == "python_exception"
     ours = log.replace("torch/nn/module.py", "pytorch_lightning/strategies/parallel.py")
     assert explain_text(ours).cause == "invalid_device"
+
+
+def test_part_of_the_results_that_another_rank_did_not_write(explain_text: Explain) -> None:
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '.dist_test/tmpk2/part_3.pkl'\n"
+    head = 'Traceback (most recent call last):\n  File "tools/test.py", line 88, in main\n    run()\n'
+    collects = '  File "/env/lib/mmcv/engine/test.py", line 158, in collect_results_cpu\n'
+    assert explain_text(head + collects + missing).cause == "results_of_ranks_missing"
+    assert explain_text(head + missing).cause == "file_missing"

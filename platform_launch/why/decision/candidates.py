@@ -168,7 +168,7 @@ def best_suspect(
     unmentioned = [e for e in suspects if not e.mention and e.signature.id != "caught_exception"]
     likely = [e for e in unmentioned if e.signature.specificity >= _VAGUE]
     if likely and ended and not clear:
-        return _explained(earliest(likely, offsets)[0], likely)
+        return _explained(earliest(likely, offsets)[0], suspects)
     if clear or ended:
         return next((e for e in suspects if e.signature.id == "traceback_cut"), None) if not clear else None
     # Nothing tells of an end: what is vague or only mentioned must be the last that the log says.
@@ -181,7 +181,8 @@ def best_suspect(
 
 def _explained(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:
     """Return the suspect that says what stands behind the chosen one; else that one."""
-    return next((e for e in suspects if chosen.signature.id in e.signature.explains), chosen)
+    heavy = (e for e in suspects if not e.mention or e.signature.has(SignatureTrait.PREPARES))
+    return next((e for e in heavy if chosen.signature.id in e.signature.explains), chosen)
 
 
 def _warned_above(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:

@@ -82,6 +82,7 @@ def test_ids_are_unique_and_all_fields_say_something() -> None:
         assert seen != (signature.id in WITHOUT_PATTERN), signature.id
         assert bool(signature.example) == seen, signature.id
         assert bool(signature.folded) == (signature.role is SignatureRole.CONSEQUENCE), signature.id
+        assert signature.folded_one == "" or signature.folded_one != signature.folded, signature.id
         assert signature.retry in ("", "no", "same_node", "another_node"), signature.id
 
 

@@ -17,14 +17,13 @@ from platform_launch.why.decision.root_cause import (
 from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.reading.collectives import Collectives
+from platform_launch.why.reading.error_lines import SAYS_WHAT
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
 
 _FEW_LINES = 2
 _LINES_OF_AN_ERROR = 4
 _LINES_OF_A_START = 20
 _VAGUE = 2
-# Of an exception in C++.
-_WHAT = "what(): "
 
 
 def caught_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
@@ -133,7 +132,7 @@ def _reason_of(chosen: Occurrence, consequences: Iterable[Occurrence]) -> Occurr
     What C++ says of an exception that nobody caught stands right below the line of its end.
     """
     for reason in consequences:
-        if reason.log == chosen.log and reason.start == chosen.number + 1 and _WHAT in reason.shown:
+        if reason.log == chosen.log and reason.start == chosen.number + 1 and SAYS_WHAT.search(reason.shown):
             reason.where = reason.where.filled(chosen.where)
             return reason
         if reason.log != chosen.log or chosen.signature.id not in reason.signature.explains:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -111,7 +110,7 @@ def folded(chosen: Occurrence | None, events: Sequence[Occurrence]) -> tuple[Con
         if ranks:
             one = len(ranks) == 1
             who = "1 other rank" if one else f"{len(ranks)} other ranks"
-            did = re.sub(r"^were\b", "was", signature.folded) if one else signature.folded
+            did = (signature.folded_one if one else "") or signature.folded
             folded.append(Consequence(signature.id, f"{who} then {did}", len(ranks)))
         else:
             times = f"{lines} line" + ("s" if lines > 1 else "")

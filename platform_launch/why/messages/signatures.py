@@ -130,6 +130,7 @@ class Signature:
     explains: tuple[str, ...] = ()
     example: tuple[str, ...] = ()
     folded: str = ""
+    folded_one: str = ""
     narrows: str = ""
     frames: str = ""
     message: str = ""

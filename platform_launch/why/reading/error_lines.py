@@ -107,7 +107,7 @@ _OF_AN_END = re.compile(
 _INTRODUCES = re.compile(r"(?::|─[╮┐])\s*$")
 # What C++ says of an exception that nobody caught, on two lines.
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'")
-_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
+SAYS_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
 _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
@@ -138,7 +138,7 @@ class ErrorLines:
                 return
         if below and _CODE_OF_FRAME.match(line.text) and _BELOW_CODE.match(self._text_of(below[0])):
             return
-        if _WHAT.match(line.text):
+        if SAYS_WHAT.match(line.text):
             below = self._scanner.following(_LINES_OF_A_MESSAGE)
         error = self._error_at(line, below, clear=says_error(line))
         if error.clear:
@@ -175,7 +175,7 @@ class ErrorLines:
     def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
         """Return a line that looks like an error; with the next one, where it only introduces that."""
         text = line.shown
-        if (what := _WHAT.match(line.text)) and (thrown := self._thrown_above(line)):
+        if (what := SAYS_WHAT.match(line.text)) and (thrown := self._thrown_above(line)):
             text = shown(f"{thrown}: {line.text[what.end() :]}")
         if introduces(line.text):
             told = (parse(0, data, self._prefixes) for data in below if data.strip())

@@ -127,12 +127,19 @@ def test_input_that_mpiexec_could_not_pass_on_is_no_failed_start(
     ("code", "below", "signal"),
     [
         (9, "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)", "killed"),
-        (6, "", "exited_first"),
-        (9, "", "exited_first"),
+        (9, "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)", "segfault"),
+        (134, "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)", "abort"),
+        (6, "   Intel(R) MPI Library troubleshooting guide:", "exited_first"),
+        (9, "mpiexec is done", "exited_first"),
+        (139, "mpiexec is done", "segfault"),
+        # Cut off above the line that names the signal.
+        (6, "", "abort"),
+        (9, "", "killed"),
         (139, "", "segfault"),
+        (24, "", "exited_first"),
     ],
 )
-def test_what_a_later_mpiexec_calls_an_exit_code_is_no_signal_unless_it_names_one(
+def test_what_a_later_mpiexec_calls_an_exit_code_is_a_signal_where_it_names_one_or_the_log_ends(
     explain_text: Explain, code: int, below: str, signal: str
 ) -> None:
     verdict = explain_text(

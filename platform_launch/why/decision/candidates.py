@@ -59,6 +59,8 @@ def left_by_itself(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurre
         if len({root.where.rank for root in roots}) != 1 or roots[0].exit_code <= 1:
             continue
         root = roots[0]
+        if catalogue.of_exit_code(root.exit_code) is not None:
+            return None  # a shell's code for a signal
         return told_in(root.line, catalogue["rank_exited"], node_events, [root.where], root.exit_code)
     return None
 

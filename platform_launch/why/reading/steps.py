@@ -47,10 +47,15 @@ _LONGEST_HOST = 103
 _MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
 _HYDRA_PLACE = re.compile(r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)")
 # Its releases that do not name the process write what wait() returned: a signal as it is, an exit code times
-# 256. Later ones write an exit code as it is, and name a signal below the report.
+# 256. Later ones write either as it is, and name a signal below the report: that of the first process that
+# ended, or all bits of the signals of several.
 _HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
 _HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (?P<number>\d+)\)")
 _RAW_SIGNALS = range(4, 16)
+# What processes die of; where nothing stands below a report, the log was cut off above the signal's name.
+_DEADLY = frozenset((4, 6, 7, 8, 9, 11, 15))
+_FIRST_OF_SIGNALS = 128
+_FRAME = b"=\r\n "
 # Of Open MPI, of PRRTE, and Horovod's.
 _MPI_NAME = re.compile(r"Process name: (?:\[(?:\[\d+,\d+\],|\S{1,80}@\d+,))?(?P<rank>\d+)(?:\]|$)")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
@@ -158,11 +163,21 @@ class StepReader:
             self._named = Location(host=found.groupdict().get("host"), rank=rank)
         elif self._named is not None and (found := _HYDRA_END.search(text) or _MPI_CODE.search(text)):
             place, self._named = self._named, None
-            code, below = _code(found), map(_HYDRA_SIGNAL.search, self._following(_REPORT_LINES))
-            told = next((int(said["number"]) for said in below if said), 0)
-            signal = code if place == Location() and code in _RAW_SIGNALS else told
-            return StepEnd(-signal or code, (place,), line)
+            return StepEnd(self._hydra_code(found, place), (place,), line)
         return None
+
+    def _hydra_code(self, found: re.Match[str], place: Location) -> int:
+        """Return how a process ended by what hydra's report calls its exit code, and by what stands below."""
+        code, below = _code(found), self._following(_REPORT_LINES)
+        if "number" not in found.groupdict() or code < 0:
+            return code
+        if place == Location() and code in _RAW_SIGNALS:
+            return -code
+        told = next((int(said["number"]) for said in map(_HYDRA_SIGNAL.search, below) if said), 0)
+        ends = not any(data.strip(_FRAME) and not data.startswith(b"=  ") for data in below)
+        if told and code < _FIRST_OF_SIGNALS:
+            return -told
+        return -code if ends and code in _DEADLY else code
 
     def _ends(self, number: int) -> bool:
         """Tell whether a line still belongs to the step that the scheduler ended, not to a later training."""

@@ -166,6 +166,16 @@ def ended_before(
                 continue
             event = told_in(step.line, signature, node_events, step.places, step.exit_code)
             event.where = event.where.filled(_root_on(event.where.host, node_events))
+            return _told_below(event, all_events(nodes)) or event
+    return None
+
+
+def _told_below(ended: Occurrence, events: Iterable[Occurrence]) -> Occurrence | None:
+    """Return what stands close below the end of a task and says what that task was, a helper of mpirun's."""
+    for event in events:
+        close = event.log == ended.log and 0 < event.start - ended.number <= _LINES_OF_A_STACK
+        if close and ended.signature.id in event.signature.explains:
+            event.where = event.where.filled(ended.where)
             return event
     return None
 

@@ -13,6 +13,7 @@ lines                       bytes and lines
     pasted                  what a page, a mail or an editor put around a log and before its lines
     rejoin, rewrap          lines that a terminal cut, and that a mail wrapped between words
     unwrap                  lines that hold others
+    host_names              which words name no machine
     line, prefixes, clock   a line taken apart: who wrote it, when, what it says; location_patterns
     literals                makes hundreds of patterns fast
 messages                    what a message means

@@ -7,13 +7,14 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from platform_launch.why.lines.host_names import names_a_machine
 from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, NoteValue, counted_off, note, ranks_named
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
-from platform_launch.why.reading.homes import LOCAL_NAMES, Homes
+from platform_launch.why.reading.homes import Homes
 from platform_launch.why.reading.steps import StepEnd
 
 # What a signal did to single processes.
@@ -111,7 +112,7 @@ def fill_place(
     elif where == event.where == Location(host=where.host) and event.role is SignatureRole.CAUSE:
         beside = _beside(event, nodes)
         where = beside if beside is not None and beside.host == where.host else where
-    return replace(where, host=None) if where.host in LOCAL_NAMES else where, notes
+    return where, notes
 
 
 def others_of(event: Occurrence, where: Location) -> Note | None:
@@ -143,8 +144,7 @@ def ended_alike(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]
     codes = set(event.signature.exit_codes) - {-signal.SIGTERM}
     endings = [e for n in nodes for e in n.episode.endings if e.exit_code in codes and e.time]
     first = {(ending.exit_code, ending.time) for ending in endings if ending.is_root}
-    alike = (ending.where for ending in endings if (ending.exit_code, ending.time) in first)
-    return {replace(where, host=None) if where.host in LOCAL_NAMES else where for where in alike}
+    return {ending.where for ending in endings if (ending.exit_code, ending.time) in first}
 
 
 def shown_elsewhere(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]:
@@ -181,7 +181,7 @@ def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
     """Return the host of the peer that closed a connection of NCCL's, unless it said the like before."""
     peer = _PEER.fullmatch(event.details.get("peer", ""))
     host = (peer["host"] or peer["store"]) if peer is not None else None
-    if host is None or event.signature.id not in _LOST or host in LOCAL_NAMES:
+    if host is None or event.signature.id not in _LOST or not names_a_machine(host):
         return None
     name = _short(host)
     suffered = [e for n in nodes for e in n.episode.of_role(SignatureRole.CONSEQUENCE) if e is not event]
@@ -225,7 +225,7 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents], *, process_known: bo
                 by_host.setdefault((place.host, step.exit_code), []).append(number)
     endings = [e for node_events in nodes for e in node_events.episode.endings]
     named = [e for e in endings if e.where.host and e.where.rank is not None]
-    listed = {host for host, _ in by_host} | {*LOCAL_NAMES}
+    listed = {host for host, _ in by_host}
     for root in [e for e in named if e.is_root] or named:
         if listed.isdisjoint((root.where.host, (root.where.host or "").partition(".")[0])):
             by_host.setdefault((root.where.host or "", root.exit_code), []).append(root.where.rank or 0)

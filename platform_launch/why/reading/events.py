@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from platform_launch.why.lines.clock import Span
+from platform_launch.why.lines.host_names import names_a_machine
 from platform_launch.why.lines.line import NOWHERE, YEAR_S, Location
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Signature, SignatureRole
@@ -227,6 +228,17 @@ class NodeEvents:
         told += [one.where for one in self.episode.endings]
         return told + [place for step in self.episode.steps for place in step.places]
 
+    def leave_out_hosts(self) -> None:
+        """Forget hosts whose name does not tell which machine they are."""
+        for event in all_events([self]):
+            event.where = _on_a_machine(event.where)
+            event.wheres = {_on_a_machine(where) for where in event.wheres}
+        episode = self.episode
+        episode.endings = [replace(one, where=_on_a_machine(one.where)) for one in episode.endings]
+        episode.steps = [replace(one, places=tuple(map(_on_a_machine, one.places))) for one in episode.steps]
+        if self.first_error is not None:
+            self.first_error = replace(self.first_error, where=_on_a_machine(self.first_error.where))
+
     def stand_on(self, host: str) -> None:
         """Take the host that all of it ran on, for what names none."""
         there = Location(host=host)
@@ -235,6 +247,10 @@ class NodeEvents:
                 event.where = event.where.filled(there)
                 event.wheres = {where.filled(there) for where in event.wheres}
         self.episode.endings = [replace(one, where=one.where.filled(there)) for one in self.episode.endings]
+        self.episode.steps = [
+            replace(one, places=tuple(place.filled(there) for place in one.places))
+            for one in self.episode.steps
+        ]
         if self.first_error is not None:
             self.first_error = replace(self.first_error, where=self.first_error.where.filled(there))
 
@@ -346,6 +362,10 @@ class NodeEvents:
         if self._episode.of_role(SignatureRole.CAUSE) or not self._decisive.events:
             return self._episode
         return self._decisive
+
+
+def _on_a_machine(where: Location) -> Location:
+    return where if where.host is None or names_a_machine(where.host) else replace(where, host=None)
 
 
 def all_events(nodes: Iterable[NodeEvents]) -> list[Occurrence]:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 
 from platform_launch.errors import TopologyError
 from platform_launch.hostlist import expand, expand_counts, short_name
+from platform_launch.why.lines.host_names import names_a_machine
 from platform_launch.why.lines.line import NOWHERE, Line, Location
 
-# What names no machine to others.
-LOCAL_NAMES = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1", "none", "null")  # noqa: S104 - a name, not bound
 # What tells of all ranks at once.
 _LISTS = frozenset(("command", "deepspeed", "map"))
 _MOST = 100_000
@@ -129,12 +128,12 @@ class Homes:
 
     def live(self, kind: str, rank: int, host: str) -> None:
         """Take note of the host of a rank."""
-        if host.lower() not in LOCAL_NAMES:
+        if names_a_machine(host):
             _agree(self.ranks.setdefault(kind, {}), rank, Location(host=host))
 
     def stand(self, node: int, host: str, ranks: Iterable[int] = ()) -> None:
         """Take note of the host of a node of the job, and of its ranks."""
-        if host.lower() not in LOCAL_NAMES:
+        if names_a_machine(host):
             _agree(self.nodes, node, Location(host=host))
         for rank in ranks:
             _agree(self.ranks.setdefault("nodes", {}), rank, Location(node=node))

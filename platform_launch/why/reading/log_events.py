@@ -217,6 +217,7 @@ class LogEvents:
         for node_events in self._nodes.values():
             node_events.lines_read = self._scanner.lines_read
             node_events.collectives.end(self._scanner.lines_read)
+            node_events.leave_out_hosts()
         host = job.host or (stated if stated is not None and self._speak_of_one_machine() else None)
         if host is not None:
             for node_events in self._nodes.values():

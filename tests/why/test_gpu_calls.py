@@ -499,3 +499,45 @@ def test_crash_of_the_allocator_is_the_cause_where_the_job_then_stood_still(expl
         "[n332:82320] *** End of error message ***\n=>> PBS: job killed: walltime 117 exceeded limit 90\n"
     )
     assert (verdict.cause, verdict.where.host) == ("heap_corruption", "n332")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause", "details"),
+    [
+        (
+            "Execution of replica 3 failed: INTERNAL: NCCL operation ncclGroupEnd() failed: unhandled system "
+            "error. Last NCCL warning(error) log entry (may be unrelated) 'socket closed early'.",
+            "nccl_system_error",
+            {"replica": "3", "warning": "socket closed early"},
+        ),
+        (
+            "Execution of replica 6 failed: RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB "
+            "(2147483648B) on device ordinal 2",
+            "jax_out_of_memory",
+            {"replica": "6", "asked": "2.00GiB"},
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9.5GiB.: while running replica 4 and "
+            "partition 1 of a replicated computation",
+            "jax_out_of_memory",
+            {"replica": "4", "partition": "1"},
+        ),
+    ],
+)
+def test_xla_tells_which_replica_failed(
+    explain_text: Explain, said: str, cause: str, details: dict[str, str]
+) -> None:
+    verdict = explain_text(f"E0304 05:06:07.123456 4711 pjrt_stream_executor_client.cc:2593] {said}\n")
+    assert (verdict.cause, verdict.details) == (cause, details)
+
+
+def test_a_thread_of_data_parallel_names_its_gpu(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Traceback (most recent call last):\n"
+        '  File "/job/train.py", line 30, in <module>\n    out = model(x)\n'
+        "ValueError: Caught ValueError in replica 2 on device 2.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "/job/train.py", line 12, in forward\n    raise ValueError("no row is left")\n'
+        "ValueError: no row is left\n"
+    )
+    assert (verdict.title, str(verdict.where)) == ("ValueError: no row is left", "GPU 2")

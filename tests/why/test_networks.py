@@ -241,7 +241,7 @@ def test_completion_of_a_peer_that_ended_is_what_followed(explain_text: Explain)
         ("IBV_WC_RETRY_EXC_ERR(12)", "ib_retry_exceeded"),
     ):
         verdict = explain_text(completion.format(status))
-        assert (verdict.cause, verdict.details["peer"]) == (cause, "10.3.0.9")
+        assert (verdict.cause, verdict.details["peer"].partition("<")[0]) == (cause, "10.3.0.9")
 
 
 def test_report_of_a_desync_names_the_rank_that_did_not_join(explain_text: Explain) -> None:
@@ -346,3 +346,33 @@ def test_rank_whose_binding_does_not_suit_the_card_s_policy(explain_text: Explai
         "(rank 0 in comm 0): Fatal error in PMPI_Init_thread: Other MPI error, error stack:\n"
     )
     assert (verdict.cause, verdict.where.rank) == ("mpi_nic_policy", 4)
+
+
+def completion(host: str, peer: str, status: int) -> str:
+    return (
+        f"{host}:310:411 [3] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer "
+        f"{peer}<53249> with status={status} opcode=0 len=0 vendor err 249 (Recv)\n"
+    )
+
+
+def test_a_flushed_work_request_was_of_the_peer_that_went_away(explain_text: Explain) -> None:
+    verdict = explain_text(completion("gn1", "10.3.0.9", 5))
+    assert (verdict.cause, str(verdict.where)) == ("connection_lost", "host 10.3.0.9")
+    assert "the connection was lost by host gn1, GPU 3" in verdict.notes
+
+
+def test_a_peer_that_several_hosts_do_not_reach_is_where_it_happened(explain_text: Explain) -> None:
+    both = completion("gn1", "10.3.0.9", 12) + completion("gn2", "10.3.0.9", 12)
+    verdict = explain_text(both)
+    assert (verdict.cause, str(verdict.where)) == ("ib_retry_exceeded", "host 10.3.0.9")
+    assert "the connection was lost by hosts gn1, gn2, GPU 3" in verdict.notes
+
+
+@pytest.mark.parametrize(
+    "further", ["", completion("gn1", "10.3.0.7", 12), completion("gn9", "10.3.0.1", 12)]
+)
+def test_which_end_of_a_connection_is_at_fault_is_open_where_not_all_name_the_same(
+    explain_text: Explain, further: str
+) -> None:
+    verdict = explain_text(completion("gn1", "10.3.0.9", 12) + further)
+    assert verdict.where.host == "gn1"

@@ -71,7 +71,8 @@ def verdict_of(
             title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
             rule, words = rule_of(raised) or (None, {})
     event.wheres |= ended_alike(event, nodes) | shown_elsewhere(event, nodes)
-    if role is event.role and (others := others_of(event, where)) is not None:
+    lost = any(told.id == "lost-by" for told in notes)
+    if role is event.role and not lost and (others := others_of(event, where)) is not None:
         notes.insert(0, note("same-on", others=others))
     if event.handling:
         notes.append(note("raised-handling", exception=shown(event.handling)))

@@ -24,6 +24,8 @@ _CRASHES = frozenset(("abort", "bus_error", "segfault"))
 _CANCELS = frozenset(("job_cancelled", "step_task_failed"))
 _BARRIERS = ("barrier_absent", "group_barrier_absent")
 _LOST = frozenset(("connection_lost", "store_lost"))
+_UNREACHED = frozenset(("ib_completion", "ib_retry_exceeded"))
+_SEVERAL = 2
 _SOON_LINES = 20
 _FEW_TASKS = 2
 _FEW_LINES_BELOW = 2
@@ -80,6 +82,10 @@ def fill_place(
     if gone := _gone(event, nodes):
         notes += [note("lost-by", place=_at_home(where, nodes, homes).note)] if where != NOWHERE else []
         where = Location(host=gone)
+    if silent := _answers_nobody(event, nodes):
+        where = Location(host=silent)
+        if (others := others_of(event, where)) is not None:
+            notes.append(note("lost-by", place=others))
     if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)
         if differ:
@@ -187,6 +193,18 @@ def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
     suffered = [e for n in nodes for e in n.episode.of_role(SignatureRole.CONSEQUENCE) if e is not event]
     before = (e.where.host for e in suffered if e.log == event.log and e.start < event.start)
     return host if name not in {_short(host or "") for host in (event.where.host, *before)} else None
+
+
+def _answers_nobody(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
+    """Return the peer to which several hosts had no connection, where it is the same for all of them."""
+    pairs = {
+        pair for other in all_events(nodes) if other.signature is event.signature for pair in other.pairs
+    }
+    peers = {peer.partition("<")[0] for _, peer in pairs}
+    if event.signature.id not in _UNREACHED or len({host for host, _ in pairs}) < _SEVERAL or len(peers) > 1:
+        return None
+    peer = peers.pop()
+    return peer if names_a_machine(peer) else None
 
 
 def _short(host: str) -> str:

@@ -65,6 +65,8 @@ _WARNS_OF_GPU = re.compile(
 )
 # Where NAMD says what failed on a GPU.
 _OF_NAMD = re.compile(r" ?on Pe \d{1,6} \(([\w.-]{1,100}) device (\d{1,2}) pci ")
+# torch's DataParallel, of what was raised in a thread of its; devices are GPUs.
+_OF_A_REPLICA = re.compile(r"\bCaught \w+ in replica \d+ on device (\d{1,2})\.$")
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
 FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
 FILE_RANK = re.compile(
@@ -112,9 +114,11 @@ def host_of(text: str) -> str | None:
 
 
 def gpu_of(text: str) -> str | None:
-    """Return the GPU of the process that NCCL or NAMD tells of, None where there is none."""
+    """Return the GPU of the process that NCCL, NAMD or torch tells of, None where there is none."""
     if "NCCL WARN " in text:
         return found[1] if (found := _WARNS_OF_GPU.match(text)) else None
+    if " in replica " in text:
+        return found[1] if (found := _OF_A_REPLICA.search(text)) else None
     return found[2] if (found := _OF_NAMD.match(text)) else None
 
 

@@ -27,6 +27,7 @@ _MOST_EVENTS = 500
 _MOST_SURVIVED = 20
 _MOST_WHERES = 4096
 _MOST_PATHS = 4
+_MOST_PAIRS = 256
 
 
 @dataclass
@@ -34,7 +35,8 @@ class Occurrence:
     """One thing that happened: the first line that shows it, and how many more did.
 
     ``mention``: its writer calls it a warning, or quotes it in a line about something else. ``last`` is the
-    last line that shows it. ``doubtful``: a traceback that may be quoted, or got over.
+    last line that shows it. ``doubtful``: a traceback that may be quoted, or got over. ``pairs`` are the
+    hosts that show it, each with the peer that it names.
     """
 
     signature: Signature
@@ -55,9 +57,12 @@ class Occurrence:
     doubtful: bool = False
     of_one_process: bool = True
     last: int = 0
+    pairs: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.wheres.add(self.where)
+        if self.where.host and (peer := self.details.get("peer")):
+            self.pairs.add((self.where.host, peer))
         self.last = self.last or self.number
 
     @property
@@ -84,6 +89,8 @@ class Occurrence:
             self.details["other paths"] = further
         if len(self.wheres) < _MOST_WHERES:
             self.wheres |= other.wheres
+        if len(self.pairs) < _MOST_PAIRS:
+            self.pairs |= other.pairs
         if self._is_later_than(other):
             self.number, self.shown, self.where, self.span = (
                 other.number,

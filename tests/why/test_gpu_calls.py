@@ -505,20 +505,26 @@ def test_crash_of_the_allocator_is_the_cause_where_the_job_then_stood_still(expl
     ("said", "cause", "details"),
     [
         (
-            "Execution of replica 3 failed: INTERNAL: NCCL operation ncclGroupEnd() failed: unhandled system "
-            "error. Last NCCL warning(error) log entry (may be unrelated) 'socket closed early'.",
+            (
+                "Execution of replica 3 failed: INTERNAL: NCCL operation ncclGroupEnd() failed: unhandled system "
+                "error. Last NCCL warning(error) log entry (may be unrelated) 'socket closed early'."
+            ),
             "nccl_system_error",
             {"replica": "3", "warning": "socket closed early"},
         ),
         (
-            "Execution of replica 6 failed: RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB "
-            "(2147483648B) on device ordinal 2",
+            (
+                "Execution of replica 6 failed: RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB "
+                "(2147483648B) on device ordinal 2"
+            ),
             "jax_out_of_memory",
             {"replica": "6", "asked": "2.00GiB"},
         ),
         (
-            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9.5GiB.: while running replica 4 and "
-            "partition 1 of a replicated computation",
+            (
+                "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9.5GiB.: while running replica 4 and "
+                "partition 1 of a replicated computation"
+            ),
             "jax_out_of_memory",
             {"replica": "4", "partition": "1"},
         ),
@@ -541,3 +547,56 @@ def test_a_thread_of_data_parallel_names_its_gpu(explain_text: Explain) -> None:
         "ValueError: no row is left\n"
     )
     assert (verdict.title, str(verdict.where)) == ("ValueError: no row is left", "GPU 2")
+
+
+TRACEBACK = "Traceback (most recent call last):\n"
+TORCHRUN = "ERROR:torch.distributed.elastic.multiprocessing.api"
+ABORTED = "signal 6 (Aborted).\n"
+ASSERTED = "".join(
+    f"../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss: block: [0,0,0], thread: [{thread},0,0] "
+    "Assertion `t >= 0 && t < n_classes` failed.\n"
+    for thread in range(9)
+)
+
+
+@pytest.mark.parametrize(
+    ("below", "place"),
+    [
+        ("", ""),
+        (
+            (
+                f"[rank6]: {TRACEBACK}"
+                '[rank6]:   File "/job/train.py", line 88, in main\n[rank6]:     loss.backward()\n'
+            ),
+            "rank 6",
+        ),
+        (
+            (
+                "[rank5]:[E304 05:06:08.123456789 ProcessGroupNCCL.cpp:1595] [PG ID 0 Rank 5] Process group "
+                "watchdog thread terminated with exception: CUDA error: device-side assert triggered\n"
+            ),
+            "rank 5",
+        ),
+        (f"{TORCHRUN}:failed (exitcode: -6) local_rank: 2 (pid: 93)\n", "local rank 2"),
+        (
+            f"mpirun noticed that process rank 3 with PID 12 on node gn07 exited on {ABORTED}",
+            "host gn07, rank 3",
+        ),
+        ("srun: error: gn07: task 5: Aborted\n", "host gn07, task 5"),
+        ("Process 3 exit with status code 134.\n", "rank 3"),
+    ],
+)
+def test_the_rank_of_an_assertion_is_told_by_what_stands_below_its_lines(
+    explain_text: Explain, below: str, place: str
+) -> None:
+    verdict = explain_text(f"epoch 1 loss 0.3\n{ASSERTED}{below}")
+    assert (verdict.cause, str(verdict.where)) == ("device_assert", place)
+
+
+def test_what_the_answers_own_process_then_did_is_not_told_of_others(explain_text: Explain) -> None:
+    ended = "Process 3 exit with status code 134.\n"
+    assert explain_text(ASSERTED + ended).consequences == ()
+    others = "[rank1]: RuntimeError: Connection closed by peer [10.0.0.2]:4711\n"
+    assert [one.text for one in explain_text(ASSERTED + others + ended).consequences] == [
+        "1 other rank then lost the connection"
+    ]

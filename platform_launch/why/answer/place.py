@@ -259,7 +259,10 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents], *, process_known: bo
 
 
 def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
-    """Return the place of the same thing where code caught it, or of what it led to in lines around it."""
+    """Return the place of the same thing where code caught it, or of what it led to in lines around it.
+
+    A traceback that begins right below what names nobody, and is cut off, tells who said it.
+    """
     places = {
         place
         for node_events in nodes
@@ -270,6 +273,12 @@ def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
             and not other.signature.has(SignatureTrait.WAITED)
             and other.log == event.log
             and abs(other.number - event.number) <= _CLOSE_LINES
+        )
+        or (
+            other.signature.id == "traceback_cut"
+            and event.raised is None
+            and other.log == event.log
+            and 0 < other.start - event.last <= _FEW_LINES_BELOW
         )
         for place in other.wheres
         if place not in (NOWHERE, event.where)

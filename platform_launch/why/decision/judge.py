@@ -70,7 +70,8 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
         notes = [*heard_before(chosen, failed), *notes]
     if verdict.kind != "nothing":
         followed = chosen is None or (error and not chosen.signature.has(SignatureTrait.SILENT))
-        verdict = replace(verdict, consequences=folded(None if followed else chosen, events))
+        others = folded(None, NOWHERE, events) if followed else folded(chosen, verdict.where, events)
+        verdict = replace(verdict, consequences=others)
         notes += success_said(failed)
     verdict = verdict.with_notes(notes)
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)

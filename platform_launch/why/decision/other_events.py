@@ -8,7 +8,7 @@ from dataclasses import replace
 from platform_launch.why.answer.verdict import Consequence
 from platform_launch.why.decision.order import is_before
 from platform_launch.why.decision.root_cause import LINES_OF_A_MESSAGE
-from platform_launch.why.lines.line import NOWHERE, shown
+from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, NoteValue, note
 from platform_launch.why.reading.events import MOST_REPEATS, SURVIVED_LINES, NodeEvents, Occurrence
@@ -95,9 +95,10 @@ def _is_told_by(chosen: Occurrence, event: Occurrence) -> bool:
     )
 
 
-def folded(chosen: Occurrence | None, events: Sequence[Occurrence]) -> tuple[Consequence, ...]:
-    """Sum up what happened to the others, by number of ranks where lines name them."""
-    place = chosen.where if chosen else NOWHERE
+def folded(
+    chosen: Occurrence | None, place: Location, events: Sequence[Occurrence]
+) -> tuple[Consequence, ...]:
+    """Sum up what happened to others than the process at the answer's place, by number of ranks if named."""
     by_signature: dict[str, list[Occurrence]] = {}
     for event in events:
         if event.role is SignatureRole.CONSEQUENCE and not (chosen and _is_told_by(chosen, event)):
@@ -105,7 +106,10 @@ def folded(chosen: Occurrence | None, events: Sequence[Occurrence]) -> tuple[Con
     folded = []
     for same in by_signature.values():
         signature = same[0].signature
-        ranks = {w.rank for e in same for w in e.wheres if w.rank is not None} - {place.rank}
+        ranks = {w.rank for e in same for w in e.wheres} - {place.rank}
+        if not ranks and place.rank is not None:
+            continue  # so that process itself ended
+        ranks.discard(None)
         lines = sum(event.count for event in same)
         if ranks:
             one = len(ranks) == 1

@@ -85,6 +85,7 @@ class SignatureRole(str, Enum):
 class SignatureTrait(str, Enum):
     """What else is known of a message, beside what it says of the failure; see the README of ``known``."""
 
+    BY_THREADS = "by_threads"
     ENDS_JOB = "ends_job"
     FROM_OUTSIDE = "from_outside"
     MEETS = "meets"

@@ -13,7 +13,7 @@ from platform_launch.why.lines.clock import Span
 from platform_launch.why.lines.host_names import names_a_machine
 from platform_launch.why.lines.line import NOWHERE, YEAR_S, Location
 from platform_launch.why.messages.exceptions import Raised
-from platform_launch.why.messages.signatures import Signature, SignatureRole
+from platform_launch.why.messages.signatures import Signature, SignatureRole, SignatureTrait
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.homes import Homes
@@ -108,7 +108,9 @@ class Occurrence:
             self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))
 
     def _goes_on_with(self, other: Occurrence) -> bool:
-        """Tell whether another line only says the same again below a process's own traceback."""
+        """Tell whether another line only says the same again, as below a process's own traceback."""
+        if self.signature.has(SignatureTrait.BY_THREADS) and other.where == self.where:
+            return True
         mine, others = self.raised, other.raised
         if mine is None or (mine.frame is None and not 0 <= other.number - self.number <= 1):
             return False

@@ -397,7 +397,8 @@ class LogReader:
             role = SignatureRole.SUSPECT
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
         where = _where(match, chain.where.filled(raised.line.where))
-        where = where.filled(Location(gpu=next((g for one in chain.links if (g := one.line.where.gpu)), None)))
+        gpus = (link.line.where.gpu for link in chain.links)
+        where = where.filled(Location(gpu=next(filter(None, gpus), None)))
         self._events.of(where).collectives.read(raised.line, self._scanner.preceding)
         doubtful = self._around.make_doubtful(reading.traceback)
         event = self._events.add(

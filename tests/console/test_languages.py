@@ -154,8 +154,8 @@ def test_causes_are_told_in_chinese_by_what_is_said_in_english() -> None:
     signatures = {one.id: one for one in catalogue().signatures if one.role is not SignatureRole.NOISE}
     for cause, words in chinese.causes().items():
         one = signatures[cause]
-        # The title of these is the exception's own message.
-        title = "" if cause in ("caught_exception", "python_exception") else one.title
+        # The title of these is the program's or the exception's own message.
+        title = "" if cause in ("caught_exception", "program_error", "python_exception") else one.title
         said = {"title": title, "means": one.meaning, "fix": one.fix, "then": one.folded}
         said |= {"because": one.because, "everywhere": one.everywhere}
         said |= {"fix_others_hold": one.fix_others_hold}

@@ -506,8 +506,8 @@ def test_crash_of_the_allocator_is_the_cause_where_the_job_then_stood_still(expl
     [
         (
             (
-                "Execution of replica 3 failed: INTERNAL: NCCL operation ncclGroupEnd() failed: unhandled system "
-                "error. Last NCCL warning(error) log entry (may be unrelated) 'socket closed early'."
+                "Execution of replica 3 failed: INTERNAL: NCCL operation ncclGroupEnd() failed: unhandled "
+                "system error. Last NCCL warning(error) log entry (may be unrelated) 'socket closed early'."
             ),
             "nccl_system_error",
             {"replica": "3", "warning": "socket closed early"},
@@ -522,8 +522,8 @@ def test_crash_of_the_allocator_is_the_cause_where_the_job_then_stood_still(expl
         ),
         (
             (
-                "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9.5GiB.: while running replica 4 and "
-                "partition 1 of a replicated computation"
+                "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9.5GiB.: while running "
+                "replica 4 and partition 1 of a replicated computation"
             ),
             "jax_out_of_memory",
             {"replica": "4", "partition": "1"},

@@ -53,11 +53,39 @@ def test_an_error_in_the_words_of_any_program_is_shown_with_its_place(
     explain_text: Explain, said: str
 ) -> None:
     verdict = explain_text(NOISE + progress(12) + said + EXITED)
-    assert (verdict.kind, first_line(verdict)) == ("unknown", 17)
+    assert (verdict.kind, verdict.cause, first_line(verdict)) == ("suspect", "program_error", 17)
     assert str(verdict.where) == "host gn07, task 3"
     assert "tasks-ended" in {one.id for one in verdict.noted}
     assert verdict.meaning
     assert verdict.fix
+
+
+def test_the_error_that_a_program_ends_with_is_quoted_without_what_stands_before_it(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text("[3]<stderr>:ERROR: shard 12 has no header\nProcess 3 exit with status code 1.\n")
+    assert verdict.headline() == "ERROR: shard 12 has no header [program_error] on rank 3"
+    assert (verdict.kind_word, verdict.retry_reason) == ("likely", "it depends on what the line says")
+    assert "where:      rank 3" not in verdict.lines()
+
+
+@pytest.mark.parametrize(
+    ("said", "ended"),
+    [
+        ("[rank3]: ERROR: no header\n", "srun: error: gn07: tasks 3-4: Exited with exit code 5\n"),
+        ("[rank3]: ERROR: no header\n", "Process 4 exit with status code 5.\n"),
+        ("ERROR: no header\n", "srun: error: gn07: task 3: Terminated\n"),
+        ("ERROR: no header\n" + "the epoch is over\n" * 30, EXITED),
+        ("ERROR: no header\n" + progress(12) + "ERROR: no header\n", EXITED),
+        ("ERROR: no header\n", ""),
+    ],
+    ids=["two ended", "another ended", "ended by order", "long before", "work went on once", "nobody ended"],
+)
+def test_an_error_that_need_not_be_of_the_process_that_ended_is_only_shown(
+    explain_text: Explain, said: str, ended: str
+) -> None:
+    verdict = explain_text(progress(12) + said + ended)
+    assert verdict.cause != "program_error"
 
 
 @pytest.mark.parametrize("line", NOISE.splitlines())
@@ -75,14 +103,13 @@ def test_a_word_for_errors_in_an_option_or_a_measurement_is_none(line: str) -> N
 )
 def test_the_message_that_is_introduced_above_it_is_shown(explain_text: Explain, said: str) -> None:
     verdict = explain_text(NOISE + progress(12) + said + EXITED)
-    assert verdict.kind == "unknown"
-    assert verdict.first_error is not None
-    assert "shard 17 has a bad magic" in verdict.first_error.text
+    assert verdict.cause == "program_error"
+    assert "shard 17 has a bad magic" in verdict.title
 
 
 def test_the_error_of_the_rank_that_the_others_then_waited_for_answers(explain_text: Explain) -> None:
     verdict = explain_text(progress(12) + "[rank3]: serve: FATAL: the vocabulary differs\n" + WAITED + EXITED)
-    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("unknown", 13, 3)
+    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("suspect", 13, 3)
     assert [one.id for one in verdict.consequences] == ["nccl_watchdog"]
 
 
@@ -171,7 +198,7 @@ def test_the_exit_code_is_told_of_a_rank_whose_host_is_not_known(explain_text: E
         "the job to be terminated. The first process to do so was:\n\n"
         "  Process name: [[7,1],4]\n  Exit code:    1\n"
     )
-    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("unknown", 1, 4)
+    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("suspect", 1, 4)
     assert {one.id for one in verdict.noted} == {"process-ended"}
 
 
@@ -202,7 +229,7 @@ def test_the_error_that_another_log_ends_with_answers_before_what_its_partners_s
 ) -> None:
     said = "[rank5]: ERROR: shard 3 is malformed\n"
     verdict = explain_text(WAITED, said + "srun: error: gn03: task 5: Exited with exit code 3\n")
-    assert (verdict.kind, verdict.where.rank) == ("unknown", 5)
+    assert (verdict.kind, verdict.where.rank) == ("suspect", 5)
     assert verdict.first_error is not None
     assert (verdict.first_error.log, verdict.first_error.line) == ("log1", 1)
     silent = explain_text(WAITED, "srun: error: gn03: task 5: Exited with exit code 3\n")

@@ -162,12 +162,13 @@ def _code(raised: Raised, *, told: bool) -> Code | None:
     return replace(code, file=frame.file, line=frame.line, function=frame.function) if frame else code
 
 
-def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstError | None = None) -> Verdict:
-    """Say what is known when no signature answers: the first error, and who ended how.
+def unknown(
+    nodes: Sequence[NodeEvents], catalogue: Catalogue, error: FirstError | None, *, likely: bool = False
+) -> Verdict:
+    """Say what is known when no signature answers: an error, and who ended how.
 
-    ``ended_by`` is the error that ended a process, where that is known.
+    ``likely``: only one process ended, and this error is why, as far as lines can tell.
     """
-    errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
     every = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
     ended = [one for one in every if one[1].is_root]
     endings = [ending for _, ending in ended]
@@ -176,7 +177,7 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
     summaries = [
         event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
     ]
-    if not errors and not every and not summaries and not steps:
+    if error is None and not every and not summaries and not steps:
         return Verdict("nothing").with_notes(
             [note("no-end", log=one.log) for one in nodes if one.is_open][:_MOST_OPEN]
         )
@@ -186,7 +187,6 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
         notes.append(_ended(where, first_end[1].exit_code))
         pods = {one.where: one.exit_code for one in endings if one.where.pod and one.where != where}
         notes += [_ended(other, code) for other, code in list(pods.items())[:_MOST_OPEN]]
-    error = ended_by or next((error for error in errors if error.clear), errors[0] if errors else None)
     first: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
     if error is not None:
@@ -206,6 +206,12 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
         notes += ended_so
     if not notes and steps and steps[0].exit_code > 0:
         notes = [_ended(common_place(steps[0].places), steps[0].exit_code)]
+    if likely and error is not None and first is not None:
+        known = catalogue["program_error"]
+        return Verdict(
+            "suspect", known.id, error.message, known.meaning, known.fix, source=known.source,
+            where=where, evidence=(first,), first_error=first,
+        ).with_notes(notes)  # fmt: skip
     meaning, fix = "", ""
     if error is not None or endings or summaries or steps:
         known = catalogue["unknown_error" if error is not None else "child_failed"]

@@ -209,7 +209,10 @@ class Verdict:
         return [
             (self.kind_word, self.headline(language)),
             # A headline that ends with a line of the log cannot end with its place.
-            ("where", self.where.note.render(language) if self.first_error else ""),
+            (
+                "where",
+                self.where.note.render(language) if self.kind == "unknown" and self.first_error else "",
+            ),
             *(("seen", str(evidence)) for evidence in self.evidence),
             ("message", "" if code is None or self.title.startswith(code.type) else _rest(code.message)),
             ("raised at", place),

@@ -36,7 +36,7 @@ from platform_launch.why.decision.root_cause import (
     place_told_below,
     standing_behind,
 )
-from platform_launch.why.decision.unexplained import error_before, heard_before
+from platform_launch.why.decision.unexplained import ended_one, error_before, first_error, heard_before
 from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
@@ -63,7 +63,8 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
     failed = leading
     error = error_before(chosen, failed) if chosen is not None else None
     if chosen is None or error is not None:
-        verdict = unknown(failed, catalogue, error)
+        error = error or first_error(failed)
+        verdict = unknown(failed, catalogue, error, likely=error is not None and ended_one(error, failed))
     else:
         verdict = verdict_of(chosen, failed, oom_kills, catalogue)
     if verdict.first_error is None:

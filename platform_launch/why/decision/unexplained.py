@@ -8,8 +8,9 @@ from dataclasses import replace
 from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
+from platform_launch.why.reading.endings import ENDED_ALONG
 from platform_launch.why.reading.error_lines import introduces
-from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
+from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence, all_events
 from platform_launch.why.reading.steps import says_end
 
 # What may be missing because what was to write it failed, and a refusal above which a site says its reason.
@@ -21,6 +22,10 @@ _LINES_TOGETHER = 4
 # threw it, some lines further; what a program said before it called MPI_Abort may come after mpirun's banner.
 _LINES_BELOW = {"abort": 4, "mpi_abort": 12}
 _LINES_AT_THE_END = 4
+# Launchers say first how they end the others, and a task's output may be held back.
+_LINES_AT_AN_END = 24
+# Exit codes from here on are those of signals.
+_FIRST_OF_SIGNALS = 128
 
 
 def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError | None:
@@ -50,6 +55,34 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
         if close:
             return _placed(error, chosen)
     return None
+
+
+def first_error(nodes: Sequence[NodeEvents]) -> FirstError | None:
+    """Return the first line that says an error, else the first that looks like one."""
+    errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
+    return next((error for error in errors if error.clear), errors[0] if errors else None)
+
+
+def ended_one(error: FirstError, nodes: Sequence[NodeEvents]) -> bool:
+    """Tell whether one process alone ended by itself, right below an error that may be its own.
+
+    Nothing else may be the cause then.
+    """
+    suspected = any(e.role is SignatureRole.SUSPECT and not e.mention for e in all_events(nodes))
+    if suspected or not error.clear or error.outlived or any(one.success_said for one in nodes):
+        return False
+    ends = [(one.log, *end) for one in nodes for end in _ends(one)]
+    where = error.where
+    for _, code, _, place in ends:
+        if not 0 < code < _FIRST_OF_SIGNALS or not _agree(where, place):
+            return False
+        where = where.filled(place)
+    below = (number - error.number for log, _, number, _ in ends if log == error.log)
+    return any(0 < distance <= _LINES_AT_AN_END for distance in below)
+
+
+def _agree(one: Location, other: Location) -> bool:
+    return one.filled(other) == other.filled(one)
 
 
 def _placed(error: FirstError, end: Occurrence) -> FirstError:
@@ -110,6 +143,13 @@ def _last_words(nodes: Sequence[NodeEvents]) -> list[FirstError]:
 
 def _ended(node_events: NodeEvents) -> list[Location]:
     """Return the processes that launchers and schedulers saw end with an exit code of their own."""
+    return [place for code, _, place in _ends(node_events) if code > 0]
+
+
+def _ends(node_events: NodeEvents) -> list[tuple[int, int, Location]]:
+    """Return how processes ended that were not ended with the others: their code, the line, and which."""
     episode = node_events.episode
-    places = [place for step in episode.steps if step.exit_code > 0 for place in step.places]
-    return places + [ending.where for ending in episode.endings if ending.exit_code > 0]
+    steps = [step for step in episode.steps if not step.was_cancelled]
+    ends = [(step.exit_code, step.line.number, place) for step in steps for place in step.places]
+    endings = [one for one in episode.endings if one.is_root or one.exit_code not in ENDED_ALONG]
+    return ends + [(one.exit_code, one.line.number, one.where) for one in endings]

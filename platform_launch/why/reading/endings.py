@@ -66,6 +66,8 @@ _OF_NODES = re.compile(
     r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]"
 )
 _CLEANED_UP = 137
+# What launchers do to those that are left.
+ENDED_ALONG = (-15, 143)
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SAID_SPAWNED = re.compile(r"\b(?:ProcessExited)?Exception: process (\d{1,5}) terminated with ")
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")

@@ -174,16 +174,17 @@ class ErrorLines:
 
     def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
         """Return a line that looks like an error; with the next one, where it only introduces that."""
-        text = line.shown
+        text, said = line.shown, line.text
         if (what := SAYS_WHAT.match(line.text)) and (thrown := self._thrown_above(line)):
-            text = shown(f"{thrown}: {line.text[what.end() :]}")
+            text = said = shown(f"{thrown}: {line.text[what.end() :]}")
         if introduces(line.text):
             told = (parse(0, data, self._prefixes) for data in below if data.strip())
             goes_on = takewhile(lambda one: self._goes_on(line, one), told)
             for message in islice(goes_on, _LINES_OF_A_MESSAGE if what else 1):
                 text = shown(f"{text} {message.text.strip()}")
+                said = f"{said} {message.text.strip()}"
         where = line.where.filled(self._events.source.where)
-        return FirstError(self._events.source.name, line.number, text, where, clear)
+        return FirstError(self._events.source.name, line.number, text, where, clear, shown(said))
 
     def _goes_on(self, line: Line, below: Line) -> bool:
         """Tell whether a line below one that introduces a message may be of that message."""

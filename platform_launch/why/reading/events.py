@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from platform_launch.why.lines.clock import Span
 from platform_launch.why.lines.host_names import names_a_machine
 from platform_launch.why.lines.line import NOWHERE, YEAR_S, Location
+from platform_launch.why.lines.vocabulary import squeeze
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Signature, SignatureRole, SignatureTrait
 from platform_launch.why.reading.collectives import Collectives
@@ -137,13 +138,18 @@ def _further_paths(known: dict[str, str], other: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class FirstError:
-    """A line that no signature knows and that looks like an error; ``clear`` if it says so itself."""
+    """A line that no signature knows and that looks like an error; ``clear`` if it says so itself.
+
+    ``message`` is what it says without its prefixes. ``outlived``: work went on below a line like it before.
+    """
 
     log: str
     number: int
     shown: str
     where: Location
     clear: bool
+    message: str = ""
+    outlived: bool = False
 
 
 @dataclass
@@ -229,6 +235,7 @@ class NodeEvents:
         self.success_said: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
+        self._outlived: set[bytes] = set()
 
     @property
     def places(self) -> list[Location]:
@@ -288,7 +295,13 @@ class NodeEvents:
         self.part(error.number, parting_lines)
         self._episode.last_line = error.number
         if self.first_error is None or (error.clear and not self.first_error.clear):
-            self.first_error = error
+            self.first_error = replace(error, outlived=squeeze(error.message.encode()) in self._outlived)
+
+    def outlive_error(self) -> None:
+        """Take the line that says an error for less than that, and lines like it too."""
+        if self.first_error is not None:
+            self._outlived.add(squeeze(self.first_error.message.encode()))
+            self.first_error = replace(self.first_error, clear=False)
 
     def overcome(self, cause: Occurrence) -> None:
         """Make a cause a suspect, since what follows shows that its process got over it."""

@@ -13,7 +13,7 @@ from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole, SignatureTrait
 from platform_launch.why.reading.claims import OF_THE_CODE, Claims, has_own_cause
-from platform_launch.why.reading.endings import Ending
+from platform_launch.why.reading.endings import ENDED_ALONG, Ending
 from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
 from platform_launch.why.reading.pods import LINES_BELOW_A_COMMAND, pod_shown
 from platform_launch.why.reading.steps import (
@@ -27,7 +27,6 @@ from platform_launch.why.reading.steps import (
 from platform_launch.why.sources import LogSource
 
 _MOST_NODES = 2048
-_ENDED_ALONG = (-15, 143)
 _RANKS_OF_A_MACHINE = 8
 _MOST_LOOKS_AT_WORK = 200
 _MOST_LOOKS_FOR_PODS = 50
@@ -156,7 +155,7 @@ class LogEvents:
         """Take note of how a process ended."""
         self._leave_behind(ending.line.number)
         self.ended(ending.line)
-        if ending.exit_code in _ENDED_ALONG and self._ended_otherwise(ending):
+        if ending.exit_code in ENDED_ALONG and self._ended_otherwise(ending):
             ending = replace(ending, is_root=False)
         self.of(ending.where).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
@@ -166,7 +165,7 @@ class LogEvents:
     def _ended_otherwise(self, ending: Ending) -> bool:
         """Tell whether another process ended by itself before: launchers then end those that are left."""
         before = (one for node_events in self._nodes.values() for one in node_events.episode.endings)
-        return any(one.exit_code not in _ENDED_ALONG and one.where != ending.where for one in before)
+        return any(one.exit_code not in ENDED_ALONG and one.where != ending.where for one in before)
 
     def ended(self, line: Line) -> None:
         """Take note of a line that tells of an end: what stands right above was a process's last word."""
@@ -192,7 +191,7 @@ class LogEvents:
         work = [data for data in below if shows_work(data)]
         held_back = says_end(error.shown) and not (work and parse(0, work[0]).time_s)
         if len(work) >= FEW_STEPS and not held_back:
-            node_events.first_error = replace(error, clear=False)
+            node_events.outlive_error()
 
     def had_consequence(self, where: Location) -> bool:
         """Tell whether this very rank already suffered from another one's failure."""

@@ -376,3 +376,40 @@ def test_which_end_of_a_connection_is_at_fault_is_open_where_not_all_name_the_sa
 ) -> None:
     verdict = explain_text(completion("gn1", "10.3.0.9", 12) + further)
     assert verdict.where.host == "gn1"
+
+
+@pytest.mark.parametrize(
+    ("warning", "kind", "cause"),
+    [
+        ("UDS: Sending data over socket /tmp/nccl-socket-3-9b1c failed : Connection refused (111)",
+         "suspect", "nccl_local_socket"),
+        ("UDS: Receiving data over socket failed : 104", "suspect", "nccl_local_socket"),
+        ("No transport found !", "cause", "nccl_no_transport"),
+        ("Error: corrupted comm object detected", "cause", "nccl_argument"),
+        ("AllReduce : reduction operation 7 unknown to this communicator", "cause", "nccl_argument"),
+        ("Failed to CUDA host alloc 33554432 bytes", "suspect", "pinned_memory"),
+        ("Failed to CUDA calloc async 33554432 bytes", "suspect", "nccl_gpu_memory"),
+        ("NET/IB : mlx5_0:1 async fatal event: local catastrophic error", "cause", "ib_device_event"),
+        ("ncclSocketReady: unexpected socket state 8", "suspect", "nccl_warning"),
+    ],
+)  # fmt: skip
+def test_what_nccl_warns_of_answers_before_the_error_that_it_then_returns(
+    explain_text: Explain, warning: str, kind: str, cause: str
+) -> None:
+    verdict = explain_text(
+        f"gn07:4007:4300 [1] misc/some.cc:123 NCCL WARN {warning}\n"
+        "gn07:4007:4300 [1] NCCL INFO transport.cc:34 -> 3\n"
+        "[rank1]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, internal "
+        "error - please report this issue to the NCCL developers, NCCL version 2.21.5\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.host, verdict.where.gpu) == (kind, cause, "gn07", "1")
+
+
+def test_a_mismatch_that_nccl_only_suspects_is_likely_at_the_rank_that_it_names(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "gn07:4007:4300 [1] init.cc:388 NCCL WARN Your program may be hanging, this may be caused by a "
+        "collective mismatch around rank 3. Please check your collective calls at and around this rank.\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("suspect", "nccl_mismatch_suspected", 3)

@@ -205,9 +205,9 @@ def test_the_node_that_all_name_is_asked_and_not_those_that_followed(explain_tex
         "[node 1] [ERROR] training ended with exit code 9 after 4 s [training-failed exit_code=9]\n[node 1] "
     )
     verdict = explain_text(stopped, alone + named)
-    assert (verdict.kind, verdict.where.node) == ("unknown", 1)
+    assert (verdict.cause, verdict.where.node) == ("program_error", 1)
     assert "internal error: 7" in verdict.lines()[0]
-    assert explain_text(alone + named).kind == "unknown"
+    assert explain_text(alone + named).cause == "program_error"
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -347,10 +347,10 @@ def test_unknown_failure_names_the_first_error_and_how_the_process_ended(explain
         + "ERROR frobnicator lost its widget\nERROR second\n"
         + "E1121 03:04:05.1 42 api.py:1] failed (exitcode: 1) local_rank: 0 (pid: 43) of binary: python\n"
     )
-    assert (verdict.kind, verdict.cause) == ("unknown", None)
+    assert (verdict.kind, verdict.cause) == ("suspect", "program_error")
     assert verdict.lines()[:2] == [
-        "cause:      no known cause; this line may tell it: log0:4: ERROR frobnicator lost its widget",
-        "where:      local rank 0",
+        "likely:     ERROR frobnicator lost its widget [program_error] on local rank 0",
+        "seen:       log0:4: ERROR frobnicator lost its widget",
     ]
     assert verdict.notes == ("local rank 0 ended with exit code 1",)
 

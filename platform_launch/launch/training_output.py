@@ -78,7 +78,7 @@ class TrainingOutput:
         verdict = explain([LogSource(name, io.BytesIO(text.encode()))], self._oom_kills.so_far())
         if verdict.kind in ("cause", "suspect", "unknown"):
             first = (verdict.first_error,) if verdict.first_error else ()
-            evidence = (verdict.title, *(found.text for found in (*verdict.evidence, *first)))
+            evidence = (verdict.title, *(found.text for found in verdict.evidence or first))
             lasting = verdict.kind == "cause" and (verdict.retry != "no" or verdict.cause in _LASTING)
             retry = (verdict.retry or "") if lasting else ""
             return Cause(verdict.cause or "", _short(evidence), _short(verdict.lines()), retry)

@@ -431,3 +431,63 @@ def test_program_that_is_not_in_the_folder_that_a_step_was_moved_to_is_for_the_f
     )
     assert verdict.cause == "slurm_in_tmp"
     assert dict(verdict.details)["path"] == "/work/gpt"
+
+
+def test_what_a_command_did_without_the_rest_of_its_line_is_explained_by_that(explain_text: Explain) -> None:
+    cut = "job.sh: line 11: --config: command not found\njob.sh: line 12: --output: command not found\n"
+    verdict = explain_text("FATAL ERROR: could not make the folder ./out\n" + cut)
+    assert (verdict.kind, verdict.cause, verdict.details["option"]) == (
+        "suspect", "line_continuation", "--config",
+    )  # fmt: skip
+    assert explain_text(cut + "FATAL ERROR: could not make the folder ./out\n").kind == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("cp: cannot stat '/work/u/flow/*': No such file or directory", "file_missing"),
+        ("mkdir: cannot create directory '/scratch/u': Permission denied", "permission_denied"),
+        ("/spool/job7/slurm_script: line 8: cd: /scratch/u/7: No such file or directory", "file_missing"),
+    ],
+)
+def test_the_first_command_of_a_script_that_failed_is_told(
+    explain_text: Explain, line: str, cause: str
+) -> None:
+    log = f"{line}\ncat: out.txt: No such file or directory\nPreparing the image\nCopying files\n"
+    verdict = explain_text(log)
+    assert (verdict.kind, verdict.cause, verdict.evidence[0].line) == ("suspect", cause, 1)
+    assert explain_text(log + "all is well\n" * 80).kind != "suspect"
+
+
+def test_the_command_that_a_signal_ended_is_named(explain_text: Explain) -> None:
+    for said, cause in (("Aborted", "abort"), ("Segmentation fault", "segfault")):
+        log = f"/spool/job7/slurm_script: line 61: 8907 {said}   (core dumped) ./solve --grid 8\n"
+        verdict = explain_text(log)
+        assert (verdict.cause, verdict.details["command"]) == (cause, "./solve --grid 8")
+
+
+def test_of_processes_that_hydra_lists_the_one_that_crashed_is_told(explain_text: Explain) -> None:
+    report = "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+    report += "=   RANK {} PID 7{} RUNNING AT gn7\n=   KILLED BY SIGNAL: {}\n"
+    killed = "".join(report.format(rank, rank, "9 (Killed)") for rank in (0, 1))
+    verdict = explain_text(killed + report.format(2, 2, "11 (Segmentation fault)"))
+    assert (verdict.cause, verdict.where.host, verdict.where.rank) == ("segfault", "gn7", 2)
+    assert explain_text(killed).cause == "killed"
+
+
+def test_the_host_of_one_task_is_not_that_of_another(explain_text: Explain) -> None:
+    raised = "".join(f"1: [rank7]: {line}\n" for line in uncaught("ValueError: no shard").splitlines())
+    verdict = explain_text(raised + "srun: error: gn1: task 0: Exited with exit code 1\n")
+    assert (verdict.where.host, verdict.where.task, verdict.where.rank) == (None, 1, 7)
+    verdict = explain_text(raised + "srun: error: gn2: task 1: Exited with exit code 1\n")
+    assert (verdict.where.host, verdict.where.task) == ("gn2", 1)
+
+
+def test_the_number_of_its_rank_in_a_message_makes_it_no_other(explain_text: Explain) -> None:
+    raised = (uncaught(f"AssertionError: [{rank}]: wrong shape").splitlines() for rank in (7, 4))
+    log = "".join(
+        f"[rank{rank}]: {line}\n" for rank, lines in zip((7, 4), raised, strict=True) for line in lines
+    )
+    verdict = explain_text(log)
+    assert verdict.where.rank == 7
+    assert any("same on rank 4" in text for text in verdict.notes)

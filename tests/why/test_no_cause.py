@@ -335,3 +335,26 @@ def test_what_the_launcher_raises_of_its_script_is_no_cause(explain_text: Explai
         "subprocess.CalledProcessError: Command '['python', 'a.py']' returned non-zero exit status 1.\n"
     )
     assert verdict.kind == "unknown"
+
+
+def test_the_text_of_a_warning_is_no_error_of_its_own(explain_text: Explain) -> None:
+    warned = (
+        "/usr/lib/python3/popen_fork.py:66: RuntimeWarning: Using fork() can cause a deadlock.\n"
+        "In addition, it is a recipe for crashes.\n\n"
+        "The most likely reason you are seeing this error is that you use the module.\n\n"
+    )
+    assert explain_text(warned + "  self.pid = os.fork()\n").kind == "nothing"
+    assert explain_text(warned + "  self.pid = os.fork()\nerror: no such table\n").kind == "unknown"
+
+
+def test_a_server_that_was_asked_in_vain_until_a_job_was_cancelled_is_named(explain_text: Explain) -> None:
+    tried = (
+        "'(MaxRetryError('HTTPSConnectionPool(host=\\'huggingface.co\\', port=443): Max retries exceeded "
+        "(Caused by NameResolutionError(\"Failed to resolve \\'huggingface.co\\'\"))'))' thrown while "
+        "requesting HEAD https://huggingface.co/u/m/resolve/main/config.json\nRetrying in 1s [Retry 1/5].\n"
+    )
+    assert explain_text(tried + "step 1 loss 2.1\n" * 20).kind == "nothing"
+    cancelled = "slurmstepd: error: *** JOB 7 ON gn1 CANCELLED AT 2026-03-12T14:38:09 ***\n"
+    verdict = explain_text(tried * 2 + cancelled)
+    assert verdict.cause == "job_cancelled"
+    assert any("hub cannot be reached" in text for text in verdict.notes)

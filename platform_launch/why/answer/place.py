@@ -393,6 +393,9 @@ def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Lo
     hosts = {place.host for place in places}
     if where.pod is not None or not places:
         return where
+    tasks = {place.task for step in steps if step.line.where.task is None for place in step.places} - {None}
+    if where.task is not None and tasks and where.task not in tasks:
+        return where  # of another task, and so maybe of another host
     if where.host is not None:
         here = [place for place in places if place.host == where.host]
         return where.filled(here[0]) if len(here) == 1 and where.rank is None else where

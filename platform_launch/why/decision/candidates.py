@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from platform_launch.why.decision.order import earliest
@@ -23,7 +24,13 @@ from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrenc
 _FEW_LINES = 2
 _LINES_OF_AN_ERROR = 4
 _LINES_OF_A_START = 20
+_LINES_OF_A_REPORT = 6
+_LINES_OF_A_SCRIPT = 60
 _VAGUE = 2
+# What a command of a job's script says that it could not do, where what follows needs it.
+_OF_A_SCRIPT = re.compile(
+    r"(?:/bin/)?(?:cat|cp|mkdir|mv|tar|unzip): |\S{1,300}: line \d{1,6}: (?:cd|source|\.|/\S{1,300}): "
+)
 
 
 def caught_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
@@ -170,14 +177,25 @@ def best_suspect(
     likely = [e for e in unmentioned if e.signature.specificity >= _VAGUE]
     if likely and ended and not clear:
         return _explained(earliest(likely, offsets)[0], suspects)
+    errors = [one.first_error.number for one in nodes if one.first_error is not None]
+    for suspect in unmentioned:
+        above = any(0 < suspect.start - number <= _LINES_OF_A_REPORT for number in errors)
+        if above and suspect.signature.has(SignatureTrait.CUT_SHORT):
+            return suspect
     if clear or ended:
         return next((e for e in suspects if e.signature.id == "traceback_cut"), None) if not clear else None
     # Nothing tells of an end: what is vague or only mentioned must be the last that the log says.
-    plain = [e for e in suspects if not e.mention and (e.signature.specificity >= _VAGUE or e in printed)]
+    told = [e for e in suspects if not e.mention or _is_of_a_script(e, nodes)]
+    plain = [e for e in told if e.signature.specificity >= _VAGUE or e in printed]
     at_the_end = [event for event in suspects if _lines_after(nodes, event) < _FEW_LINES]
     if not plain and not at_the_end:
         return None
     return _warned_above(_explained(earliest(plain or at_the_end, offsets)[0], plain), suspects)
+
+
+def _is_of_a_script(event: Occurrence, nodes: Sequence[NodeEvents]) -> bool:
+    """Tell whether a command of a job's script failed, of which not much more came."""
+    return _OF_A_SCRIPT.match(event.shown) is not None and _lines_after(nodes, event) <= _LINES_OF_A_SCRIPT
 
 
 def _explained(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:

@@ -30,6 +30,7 @@ from platform_launch.why.decision.other_programs import of_several_programs
 from platform_launch.why.decision.root_cause import (
     broken_before,
     cancelled_before,
+    crashed_beside,
     ended_before,
     failed_before,
     is_sequel,
@@ -79,11 +80,12 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
 
 
 def _why_cancelled(chosen: Occurrence, suspects: Sequence[Occurrence]) -> list[Note]:
-    """Name what may have made someone cancel the job: that which is said above, and is no mere mention."""
+    """Name what may have made someone cancel the job: what is said above, a mere mention only at the last."""
     if chosen.signature.id != "job_cancelled":
         return []
-    above = [e for e in suspects if e.log == chosen.log and e.start < chosen.start and not e.mention]
-    plain = [e for e in above if e.signature.specificity > 1]
+    above = [e for e in suspects if e.log == chosen.log and e.start < chosen.start]
+    said = [e for e in above if not e.mention or (e.count > 1 and chosen.start - e.last <= _CLOSE_LINES)]
+    plain = [e for e in said if e.signature.specificity > 1]
     return [note("perhaps", event=named(event)) for event in plain[:MOST_OTHERS]]
 
 
@@ -122,6 +124,8 @@ def _choose(
                     cause.where = first.where
         elif waited_for := broken_before(first, events) or ended_before(first, nodes, catalogue):
             return waited_for, [note("went-on-until", event=named(first))]
+        elif crashed := crashed_beside(first, events):
+            return crashed, [note("also", event=named(first))]
         elif failed := failed_before(first, nodes, catalogue):
             return failed, [note("also", event=named(first))]
         elif cancelled := cancelled_before(first, nodes):

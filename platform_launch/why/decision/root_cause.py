@@ -24,6 +24,8 @@ _LINES_OF_A_STACK = 16
 _CANCELLED = frozenset(("job_cancelled", "srun_ended"))
 # What `kubectl exec` says of the end of what it ran in a pod.
 _OF_KUBECTL_EXEC = "command terminated with exit code "
+# What hydra says of a process that a signal ended, in a report of its own.
+_OF_HYDRA = "KILLED BY SIGNAL: "
 # Exit codes from here on are those of signals.
 _FIRST_OF_SIGNALS = 128
 _OF_A_CONTAINER = re.compile(r"\b(?:[Cc]ontainer|[Pp]od|[Rr]eplica)\b")
@@ -178,6 +180,21 @@ def _told_below(ended: Occurrence, events: Iterable[Occurrence]) -> Occurrence |
             event.where = event.where.filled(ended.where)
             return event
     return None
+
+
+def crashed_beside(killed: Occurrence, events: Iterable[Occurrence]) -> Occurrence | None:
+    """Return the crash of one of the processes that MPICH's hydra lists with those that it killed for it.
+
+    It lists them by their ranks and not as they ended, and never sends the signal of a crash itself.
+    """
+    if killed.signature.id != "killed" or _OF_HYDRA not in killed.shown:
+        return None
+    crashes = (
+        event
+        for event in events
+        if event.role is SignatureRole.CAUSE and event.log == killed.log and _OF_HYDRA in event.shown
+    )
+    return next((event for event in crashes if event is not killed), None)
 
 
 def failed_before(killed: Occurrence, nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:

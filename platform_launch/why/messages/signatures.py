@@ -86,6 +86,7 @@ class SignatureTrait(str, Enum):
     """What else is known of a message, beside what it says of the failure; see the README of ``known``."""
 
     BY_THREADS = "by_threads"
+    CUT_SHORT = "cut_short"
     ENDS_JOB = "ends_job"
     FROM_OUTSIDE = "from_outside"
     MEETS = "meets"

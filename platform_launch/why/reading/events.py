@@ -6,6 +6,7 @@ ordinary output; the latest one that holds a cause is the one that the training 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -68,8 +69,13 @@ class Occurrence:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What it shows: its signature, and what was raised where the signature leaves that open."""
-        return self.signature.id, self.raised.text if self.raised and not self.signature.patterns else ""
+        """What it shows: its signature, and what was raised where the signature leaves that open.
+
+        The number of its own rank in the message makes it nothing else.
+        """
+        text = self.raised.text if self.raised and not self.signature.patterns else ""
+        rank = self.where.rank
+        return self.signature.id, text if rank is None else re.sub(rf"\[(?:[Rr]ank ?)?{rank}\]", "[]", text)
 
     @property
     def is_proof(self) -> bool:

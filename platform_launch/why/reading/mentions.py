@@ -35,6 +35,8 @@ _OF_OTHER_PROGRAMS = re.compile(
     r"|(?:/(?:usr/)?(?:libexec|s?bin)/(?!mpi|orte|prte|python|srun)\S{1,200}|curl|git|rsync|scp|ssh|wget): "
     r"(?:symbol lookup error|error while loading shared libraries): "
 )
+# One of several tries, as huggingface_hub tells of each.
+_OF_A_TRY = re.compile(r"thrown while requesting (?:HEAD|GET) https?://")
 
 
 def speaks_of_it(text: str) -> bool:
@@ -53,4 +55,5 @@ def is_mild(line: Line, signature: Signature) -> bool:
         line.mild
         or (signature.raised and not line.fatal and not _OUTRIGHT.match(line.text))
         or _OF_OTHER_PROGRAMS.search(line.text) is not None
+        or _OF_A_TRY.search(line.text) is not None
     )

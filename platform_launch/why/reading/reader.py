@@ -70,6 +70,10 @@ _DUMPS = "Fatal Python error: "
 _THREAD = re.compile(r"(?:(Current thread)|Thread) 0x[\da-f]{4,16} .{0,40}\(most recent call first\):")
 _DUMPED = re.compile(r'\s*File "([^"]{1,400})", line (\d{1,7}) in (\S{1,200})')
 _LINES_OF_A_DUMP = 400
+# What a shell says of a command that a signal ended.
+_OF_A_COMMAND = re.compile(
+    r".{0,200}: line \d{1,6}: +\d+ [A-Z][\w /]{3,30}?(?: *\(core dumped\) *| {2,})(?P<command>\S.{0,150})"
+)
 # What a log says of its job as a whole, by the name under which the verdict shows it.
 _FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<peer>\w[^\s',:\]]*)(?::(?P<port>\d{1,5}))?")
 
@@ -311,6 +315,8 @@ class LogReader:
             match = self._catalogue.goes_on(match, (line.text[match.position :], *below))
         if line.text.startswith(_DUMPS) and (frame := self._crashed_in()):
             match = replace(match, details=(*match.details, ("innermost", frame)))
+        if signature.exit_codes and (ended := _OF_A_COMMAND.match(line.whole)):
+            match = replace(match, details=(*match.details, ("command", ended["command"])))
         raised = self._lone(line)
         where = _where(match, NOWHERE if _OF_AN_ACTORS_NODE in line.text else line.where)
         if line.text.endswith(_STACK):
@@ -363,6 +369,8 @@ class LogReader:
             return False
         if any(above.rstrip().endswith(b"Warning:") for above in self._scanner.preceding(1)):
             return False  # the warning's own text
+        if line.text[:1].isalpha() and self._around.warn():
+            return False
         if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)
             uncaught = raised.innermost is not None or self._tracebacks.ends_a_twin(line)

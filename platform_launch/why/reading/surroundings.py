@@ -22,6 +22,10 @@ _LINES_OF_WHAT_PASSED = 40
 _MOST_LOOKS_AT_CODE = 500
 _MOST_LOOKS_BELOW = 200
 _MOST_LOOKS_ABOVE = 200
+# Python writes a warning's text below the place and the category, and the code that warned below that.
+_WARNING = re.compile(r"\S{1,400}\.pyx?:\d{1,6}: \w{0,60}Warning: ")
+_CODE_THAT_WARNED = re.compile(r"  \S")
+_LINES_OF_A_WARNING = 15
 
 
 class Surroundings:
@@ -75,6 +79,15 @@ class Surroundings:
         below += self._scanner.following(LINES_AROUND)
         said = ([*map(self._text, lines)] for lines in (above[behind:], below[:LINES_AROUND]))
         return is_doubtful(next(said), plain(opening), next(said))
+
+    def warn(self) -> bool:
+        """Tell whether the current line is of the text of a warning that Python printed above it."""
+        for text in map(self._text, self._scanner.preceding(_LINES_OF_A_WARNING)):
+            if _WARNING.match(text):
+                return True
+            if _CODE_THAT_WARNED.match(text):
+                return False
+        return False
 
     def host_of_prompt(self, text: str) -> str | None:
         """Return the host on which a command was asked for, of whose output the current line is."""

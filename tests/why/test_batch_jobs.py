@@ -491,3 +491,31 @@ def test_the_number_of_its_rank_in_a_message_makes_it_no_other(explain_text: Exp
     verdict = explain_text(log)
     assert verdict.where.rank == 7
     assert any("same on rank 4" in text for text in verdict.notes)
+
+
+def test_a_variable_that_a_script_lacks_is_named_with_what_it_could_not_read_before(
+    explain_text: Explain,
+) -> None:
+    unset = "/spool/job7/slurm_script: line 40: RUN_ROOT: unbound variable\n"
+    verdict = explain_text("Preparing the run\n" + unset)
+    assert (verdict.cause, verdict.details["variable"]) == ("shell_variable_unset", "RUN_ROOT")
+    read = "/spool/job7/slurm_script: line 9: /work/u/paths.sh: No such file or directory\n"
+    verdict = explain_text(read + unset)
+    assert (verdict.cause, verdict.details["path"]) == ("file_missing", "/work/u/paths.sh")
+    assert explain_text(read.replace("slurm_script", "other.sh") + unset).cause == "shell_variable_unset"
+
+
+def test_all_that_did_not_prepare_a_job_is_named(explain_text: Explain) -> None:
+    conda = "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n"
+    module = 'Lmod has detected the following error: The following module(s) are unknown:\n"solver"\n\n'
+    verdict = explain_text(conda + "\n" + module)
+    assert (verdict.kind, verdict.cause) == ("suspect", "conda_not_initialised")
+    assert any("module of the job's script" in text for text in verdict.notes)
+    assert explain_text(module).details["name"] == "solver"
+
+
+def test_a_crash_in_the_start_of_mpi_is_told_by_what_mpi_said(explain_text: Explain) -> None:
+    failed = "Abort(672) on node 0 (rank 0 in comm 0): Fatal error in internal_Init: Other MPI error\n"
+    crash = "forrtl: severe (174): SIGSEGV, segmentation fault occurred\n"
+    assert explain_text(failed + crash).cause == "mpi_init"
+    assert explain_text(crash).cause == "fortran_segfault"

@@ -38,7 +38,7 @@ def first_line(verdict: Verdict) -> int | None:
         "ERROR STOP the third namelist has no end, unit 12, file input.nml\n",
         "ERROR: LoadError: DimensionMismatch: lengths 4 and 5\nStacktrace:\n [1] _bcs1\n",
         "Error in readRDS(file) : unknown input format\nCalls: source -> eval\nExecution halted\n",
-        "/home/u/job.sh: line 12: MASTER_HOST: unbound variable\n",
+        "/home/u/job.sh: line 12: MASTER_HOST: no node of that name\n",
         "Trainer.java:41: error: cannot find symbol\nmake: *** [Trainer.class] Error 1\n",
         '{"ts":"t","level":"error","msg":"shard 12 is older than its manifest"}\n{"level":"info"}\n',
         'time="t" level=error msg="the lease is held by run 7712"\ntime="t" level=info msg="bye"\n',

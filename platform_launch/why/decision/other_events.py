@@ -51,14 +51,18 @@ def unordered(events: Sequence[Occurrence]) -> list[Note]:
 def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) -> list[Note]:
     """Name other causes that the logs hold, and above the answer those that their processes got over.
 
-    Faults come in pairs, and the second one waits for its turn.
+    Faults come in pairs, and the second one waits for its turn. What fails in preparing a job does not
+    end it, and more of that may stand below.
     """
     seen = {chosen.signature.id, first.signature.id}
+    unprepared = chosen.signature.has(SignatureTrait.PREPARES)
     others = []
     for event in sorted(events, key=lambda e: -e.signature.specificity):
         may_explain = not event.mention or chosen.signature.id in event.signature.explains
-        told = event.role is SignatureRole.CAUSE or (may_explain and event.start < first.start)
-        heavy = event.signature.role is SignatureRole.CAUSE or event.signature.has(SignatureTrait.PREPARES)
+        prepares = event.signature.has(SignatureTrait.PREPARES)
+        beside = event.start < first.start or (unprepared and prepares)
+        told = event.role is SignatureRole.CAUSE or (may_explain and beside)
+        heavy = event.signature.role is SignatureRole.CAUSE or prepares
         strong = told and heavy and event.signature.specificity > 1
         if strong and event.signature.id not in seen and event.signature.patterns:
             seen.add(event.signature.id)

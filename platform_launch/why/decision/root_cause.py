@@ -28,6 +28,8 @@ _OF_KUBECTL_EXEC = "command terminated with exit code "
 _OF_HYDRA = "KILLED BY SIGNAL: "
 # Exit codes from here on are those of signals.
 _FIRST_OF_SIGNALS = 128
+# What a shell says of a line of a script.
+_OF_A_SCRIPT = re.compile(r"(\S+): line \d+: ")
 _OF_A_CONTAINER = re.compile(r"\b(?:[Cc]ontainer|[Pp]od|[Rr]eplica)\b")
 
 
@@ -50,11 +52,18 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
 def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
     """Tell whether a suspect that explains a cause stands above it.
 
-    What prepares a job is said mildly also where all below then runs in another environment, and a hang too.
+    What prepares a job is said mildly also where all below then runs in another environment, and a hang too,
+    and what a script could not read before it ended.
     """
     above = suspect.log == first.log and suspect.start < first.start and not is_over(suspect, first)
     heavy = not suspect.mention or suspect.signature.has(SignatureTrait.PREPARES, SignatureTrait.WARNS)
-    return suspect.role is SignatureRole.SUSPECT and heavy and above
+    return suspect.role is SignatureRole.SUSPECT and (heavy or _of_one_script(suspect, first)) and above
+
+
+def _of_one_script(one: Occurrence, other: Occurrence) -> bool:
+    """Tell whether a shell says two things of lines of the same script."""
+    scripts = [_OF_A_SCRIPT.match(event.shown) for event in (one, other)]
+    return scripts[0] is not None and scripts[1] is not None and scripts[0][1] == scripts[1][1]
 
 
 def is_over(suspect: Occurrence, end: Occurrence) -> bool:

@@ -15,6 +15,7 @@ from platform_launch.why.decision.root_cause import (
     told_in,
     wrote,
 )
+from platform_launch.why.decision.title import is_title
 from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.reading.collectives import Collectives
@@ -210,7 +211,7 @@ def _warned_above(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurre
         return chosen
     above = {chosen.start - e.last: e for e in suspects if e.log == chosen.log and e.mention}
     close = (e for distance, e in above.items() if 0 < distance <= _reach_of(e))
-    return next(close, chosen)
+    return next((e for e in above.values() if is_title(e)), None) or next(close, chosen)
 
 
 def _reach_of(said: Occurrence) -> int:

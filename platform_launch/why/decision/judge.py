@@ -37,6 +37,7 @@ from platform_launch.why.decision.root_cause import (
     place_told_below,
     standing_behind,
 )
+from platform_launch.why.decision.title import place_cut_off
 from platform_launch.why.decision.unexplained import ended_one, error_before, first_error, heard_before
 from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
@@ -67,6 +68,7 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
         error = error or first_error(failed)
         verdict = unknown(failed, catalogue, error, likely=error is not None and ended_one(error, failed))
     else:
+        place_cut_off(chosen, events)
         verdict = verdict_of(chosen, failed, oom_kills, catalogue)
     if verdict.first_error is None:
         notes = [*heard_before(chosen, failed), *notes]

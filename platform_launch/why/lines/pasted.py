@@ -35,6 +35,11 @@ _FENCE = re.compile(rb"^[ >]*(?:```|~~~)[\w-]{0,20}[ \t]*$", re.MULTILINE)
 _OPENING = re.compile(rb"^[ ]{0,8}```(?=[^\s`])", re.MULTILINE)
 _TAG = rb"</?(?:blockquote|code|details|div|p|pre|span|summary)\b[^<>\n]{0,80}>"
 _TAGS = re.compile(rb"^(?:" + _TAG + rb")+|(?:<br ?/?>|" + _TAG + rb")+$", re.MULTILINE)
+# What a tracker's form puts before the title of an issue.
+_TRACKED = re.compile(
+    rb"\s*(?:#{1,3} )?(?:\[(?:bug|doc|feature|help|installation|issue|performance|question|support|usage)\]:?\s*)+(?=\S)",
+    re.IGNORECASE,
+)
 _ESCAPED = re.compile(rb"\\([_*<>#~`\[\]])")
 # A list in which each item is a line of a log.
 _LISTED = re.compile(rb"^[ ]{0,8}[-*+] `([^`\n]+)`[ \t]*$", re.MULTILINE)
@@ -56,6 +61,7 @@ def undressed(data: bytes) -> bytes:
     """Return a log as it was before it was pasted somewhere."""
     data = data.removeprefix(_MARK).replace(b"\r\r\n", b"\n").replace(b"\r\n", b"\n")
     data = _SIGN.sub(lambda found: _OF_SIGNS[found[0]], data)
+    data = _TRACKED.sub(b"", data, count=1) if _TRACKED.match(data) else data
     data = _COLOURED.sub(b"", data)
     if _BARE_END.search(data):
         data = _BARE.sub(b"", data)

@@ -23,6 +23,16 @@ _FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
 # A traceback that was pasted without its line ends, if no program tells of it as a thing that it got over.
 _PASTED = re.compile(rb'Traceback \(most recent call last\): +(?=File "[^"]{1,400}", line \d)')
 _TAGGED = re.compile(rb" (?=\[rank\d{1,7}\]: )")
+# Frames that torch's hook tagged, of such a traceback without its head.
+_TAGGED_FRAME = re.compile(rb'\[rank\d{1,7}\]: +File "[^"]{1,400}", line \d{1,7}, in \S{1,200} \[rank')
+# A frame with its code and the exception, as the title of an issue has them.
+_TITLE_OF_FRAME = re.compile(
+    rb'\s*File "[^"]{1,400}", line \d{1,7}, in [\w.<>]{1,200} \S.*(?: File "|(?:Error|Exception): )'
+)
+# The code that raises an exception, before that: the end of a traceback in one line.
+_RAISES_IT = re.compile(
+    rb"\s*(raise (?:\w{1,60}\.){0,8}([A-Z]\w{0,60})\b.{0,300}?) ((?:[A-Za-z_]\w{0,60}\.){0,8}\2:(?: .*|\s*$))"
+)
 _GOT_OVER = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 _RAISED = re.compile(rb" (?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): )")
 
@@ -78,8 +88,12 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_report(data[: reported.start()], data[reported.end() :])
     if (pasted := _PASTED.search(data)) and not _GOT_OVER.search(data, 0, pasted.start()):
         return _of_report(data[: pasted.start()], data[pasted.start() :])
-    if b"]: Traceback (most recent call last): [rank" in data:
+    if b"]: Traceback (most recent call last): [rank" in data or _TAGGED_FRAME.search(data):
         return _TAGGED.split(data)
+    if b'File "' in data and _TITLE_OF_FRAME.match(data):
+        return _of_report(b"", data.lstrip())
+    if b"raise " in data and (raising := _RAISES_IT.fullmatch(data)):
+        return [b"    " + raising[1], raising[3]]
     if b". Full traceback below:" in data and (found := _OF_A_TASK.fullmatch(data)):
         return [found[1]]
     if b" exitcode" in data and b" error_file: " in data and b"(local_rank: " in data:

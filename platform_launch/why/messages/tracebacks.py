@@ -101,6 +101,12 @@ _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
 _OF_AN_EXCERPT = 4
 # What serving engines put before an exception that they log without its traceback.
 _LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
+# An exception that a sentence about the failure names, as the title of an issue does.
+_NAMED = re.compile(
+    r"(?:[`\"(]|\*\*|(?:^|\s)(?:an?|error|gets?|got|is|the|this|with):?\s|: )"
+    r"(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S)",
+    re.IGNORECASE,
+)
 # What Triton's compiler ends its message with, below the code that it shows.
 _NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
 # What torch says below many an exception.
@@ -419,6 +425,16 @@ def _indentation(text: str) -> int:
     """Return by how much a line is indented, as those of an excerpt are; further in is something else."""
     further = len(text) - len(text.lstrip(" "))
     return further if further <= _OF_AN_EXCERPT else 0
+
+
+def named(line: Line) -> Raised | None:
+    """Return the exception that a sentence names behind other words."""
+    before = _NAMED.search(line.text)
+    ending = _ENDING.match(line.text, before.end()) if before else None
+    if before is None or ending is None or not ending[2]:
+        return None
+    said = ending[2].partition("`")[0] if before[0] == "`" else ending[2].rstrip('"*)')
+    return Raised(ending[1], shown(said), line)
 
 
 def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:

@@ -83,7 +83,7 @@ _LONGEST = 2000
 _OF_LAUNCHERS = re.compile(
     r"""(?x)
       torch[./]distributed[./]elastic | mpirun | mpiexec | closing[ ]signal | NCCL[ ](?:INFO|WARN)
-    | _handler\]
+    | _handler\] | ^Killing[ ]subprocess\b
     | ^==[ ]\d/\d[ ]
     | ^(?:srun:[ ]|slurmstepd:[ ]|-{5}|={5}|=[ ]{3}|\*{3}|Traceback|\s*File[ ]"|\s*[~^]+$|\+{1,5}[ ]\S)
     | ^\s*(?:error_file|exitcode|host|rank|time|traceback)\s*:

@@ -16,6 +16,8 @@ _OUTRIGHT = re.compile(
     r"|\s*GPUassert: |\s*cuda\w{1,20}\(\) failed at |\s*C(?:uda|UDA) (?:error in file|Runtime Error)\b"
     r"|The runtime failed to allocate the necessary |.*\bbackend failed with error: \d+ \(\w+_ERROR_OUT_OF_"
     r"| ?on Pe \d"  # NAMD, below its line that says FATAL ERROR
+    # The rest of torch's message, of which the beginning is not in the log.
+    r"|(?!.*out of memory).{0,400}?(?:Including non-PyTorch memory, this process has |size_mb to avoid fragm)"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
 # Phrase, code, and tests, at the beginning of a line.

@@ -14,7 +14,7 @@ from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
-from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, opens
+from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, named, opens
 from platform_launch.why.note import Note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.reading.attempts import Attempts, is_command, loads_modules
@@ -377,6 +377,10 @@ class LogReader:
             uncaught = uncaught and not self._events.had_consequence(line.where)
             role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
             self._events.add(match, role, line, line.where, raised)
+            return False
+        if line.number == 1 and (raised := named(line)):
+            match = Match(self._catalogue["python_exception"], 0, NOWHERE)
+            self._events.add(match, SignatureRole.SUSPECT, line, line.where, raised).mention = True
             return False
         if line.fatal and not _ENDS_BY_ORDER.search(line.text):
             match = Match(self._catalogue["native_assert"], 0, NOWHERE)

@@ -104,7 +104,7 @@ _LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[
 # An exception that a sentence about the failure names, as the title of an issue does.
 _NAMED = re.compile(
     r"(?:[`\"(]|\*\*|(?:^|\s)(?:an?|error|gets?|got|is|the|this|with):?\s|: )"
-    r"(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S)",
+    r"(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)(?:_\w{1,40})?: \S)",
     re.IGNORECASE,
 )
 # What Triton's compiler ends its message with, below the code that it shows.

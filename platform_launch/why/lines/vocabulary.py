@@ -45,12 +45,12 @@ STEMS = """
     wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate asked backtrace binbashm bind binshm bound bus cant conda createsession dead deleted
-    detected died down ecc ef eh ei ej el ended ending eof err exit extensions ez file find finished flag
-    full gtl hello hnp host[a-z]* inf joined link locks lost many mca mce mcw memory minimum module nan
-    nfs npu numtasks oom orte outside override pipe port progress prte ready registered same see slots
-    slurmntasks slurmntaskspernode slurmtaskspernode slurmtaskspernodex space stale startup stuck such
-    sxid terminate terminated timed unhealthy use using wandb warn worldrank xid
+    activate asked backtrace binbashm bind binshm bound bus cant conda createsession dead deleted detected
+    died down ecc ef eh ei ej el ended ending eof err exit extensions ez file find finished flag full gtl
+    hello hnp host[a-z]* inf joined link locks lost many mca mce mcw memory minimum module nan nfs npu
+    numtasks oom orte outside override pipe pml port progress prte ready registered same see slots slurmntasks
+    slurmntaskspernode slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid terminate
+    terminated timed unhealthy use using wandb warn worldrank xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
@@ -67,8 +67,8 @@ PHRASES = (
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",
     "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",
     "ready twice", "rock module", "same model",
-    "same name", "same param", "see '", "sh\\^m: ", "shut down", "stale file", "stale nfs", "stuck",
-    "terminate",
+    "same name", "same param", "see '", "selected pml", "sh\\^m: ", "shut down", "stale file", "stale nfs",
+    "stuck", "terminate",
     "timed out", "too many", "training batches",
     "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
     "xid [(]", "(bootstrap|socket) ?: using", "nan([^a-z]|$)", "inf([^a-z]|$)",

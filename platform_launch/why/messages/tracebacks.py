@@ -66,7 +66,7 @@ _HANDS_ON = re.compile(
 )
 # Above the traceback that Ray quotes of a task, or of an actor that did not start; it says where that ran.
 _QUOTES_TASK = re.compile(
-    r"ray\.exceptions\.(?:RayTaskError(?:\([\w.]+\))?:"
+    r"ray\.exceptions\.(?:RayTaskError(?:\((?P<raised>[\w.]+)\))?:"
     r"|\w+: The actor died because of an error raised in its creation task).*\bip=(?P<host>[\w.:-]+)"
 )
 # What Ray puts in place of a further traceback's first line in such a quotation.
@@ -120,7 +120,7 @@ _NO_MESSAGE = re.compile(
 )
 # What torch adds to an error of NCCL and torch_npu to one of CANN, and DDP's lines on unused parameters.
 _ADDED = re.compile(
-    r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:|\[Error\]: "
+    r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:(?!.*\bERR99999 UNKNOWN)|\[Error\]: "
     r"|making sure all `forward`|If you already have done the above|Parameter(?:s| ind\w+) which did not"
 )
 # A place in compiled code, below which its macros say what failed there.
@@ -183,7 +183,8 @@ class Traceback:
                 self.chain.frames = frames
             elif self._handling:
                 self.chain.handler = frames
-        elif quoted := _QUOTES_TASK.match(text):
+        elif quoted := quotes_task(text):
+            self.chain.quoted = quoted["raised"] or ""
             self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
             return False
         elif line.number == self._flush + 1 and text.strip() and not _RAISES.match(text):
@@ -409,6 +410,11 @@ def about_to_raise(frames: list[TracebackFrame], line: Line) -> Raised | None:
         frames[0].function,
         innermost=frames[-1],
     )
+
+
+def quotes_task(text: str) -> re.Match[str] | None:
+    """Return how a line begins to quote the traceback of a Ray task, None if it does not."""
+    return _QUOTES_TASK.match(text)
 
 
 def is_frame(text: str) -> bool:

@@ -10,7 +10,7 @@ from platform_launch.why.lines.clock import Clock, Span
 from platform_launch.why.lines.line import NOWHERE, Line, Location
 from platform_launch.why.messages.exceptions import Chain, Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
-from platform_launch.why.messages.tracebacks import Traceback, is_frame, opens
+from platform_launch.why.messages.tracebacks import Traceback, is_frame, opens, quotes_task
 
 # A writer that was killed in the middle must not keep us reading every line of what follows.
 _ATTENTION_LINES = 2000
@@ -81,11 +81,10 @@ _TAKEN = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 # A process of a DataLoader, which a fork started, cannot use the GPU that its parent uses.
 _FORKED_CUDA = re.compile(r"CUDA [Ee]rror: initialization error")
 
-# Ray tells above a traceback without a head where the task ran: one that nobody asked for its result, and
-# where the head of the traceback that asked is cut off.
-_RAN_AT = re.compile(
-    r"(?:Unhandled error \(suppress with .{0,80}\): |Exception raised in creation task: .{0,120}"
-    r"|ray\.exceptions\.\w+(?:\([\w.]{1,80}\))?: .{0,90})ray::.*\bip=(?P<host>[\w.:-]+)"
+# Ray tells above a traceback without a head where the task ran that nobody asked for its result.
+_UNHANDLED = re.compile(
+    r"(?:Unhandled error \(suppress with .{0,80}\): |Exception raised in creation task: .{0,120})"
+    r"ray::.*\bip=(?P<host>[\w.:-]+)"
 )
 
 # torch.multiprocessing.spawn numbers the processes of a node.
@@ -130,8 +129,8 @@ class Assembly:
             self._fatal = line.number
         if spawned := _SPAWNED.match(line.text):
             self.announce(line, Location(local_rank=int(spawned[1])))
-        if ran_at := _RAN_AT.search(line.text):
-            self.announce(line, Location(host=ran_at["host"]))
+        if unhandled := _UNHANDLED.search(line.text) or quotes_task(line.text):
+            self.announce(line, Location(host=unhandled["host"]))
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
             if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):
@@ -161,6 +160,11 @@ class Assembly:
     def announce(self, line: Line, where: Location) -> None:
         """Take note of whose traceback the lines right below one are, if they are one."""
         self._announced[line.writer] = line.number, where
+
+    def place_announced(self, line: Line) -> Location:
+        """Return whose traceback this line should be part of, as the line right above it says."""
+        number, place = self._announced.get(line.writer, (-9, NOWHERE))
+        return place if line.number - number == 1 else NOWHERE
 
     def ends_a_twin(self, line: Line) -> bool:
         """Tell whether a line may end a traceback that began among the lines of another one."""

@@ -252,10 +252,12 @@ class LogReader:
         match = self._catalogue.match(line.text)
         if line.continued and (across := self._catalogue.match_across(line.text, line.continued)):
             match, self._read_until = across, self._rest_ends
+        handed_on = line.text.startswith(_HANDED_ON)
+        quotes = handed_on and any(is_frame(plain(data)) for data in self._scanner.following(1))
         summed_up = self._catalogue["ray_task_error"]
         if match is not None and _AT_ITS_START in line.text:
             return Match(summed_up, 0, NOWHERE)
-        if match is None or not self._tracebacks.is_open or not line.text.startswith(_HANDED_ON):
+        if match is None or not handed_on or not (self._tracebacks.is_open or quotes):
             return match
         dead = match.signature.id.startswith("ray_")
         if dead and not any(_DEAD in data for data in self._scanner.following(_LINES_OF_A_TRACEBACK)):
@@ -319,6 +321,8 @@ class LogReader:
             match = replace(match, details=(*match.details, ("command", ended["command"])))
         raised = self._lone(line)
         where = _where(match, NOWHERE if _OF_AN_ACTORS_NODE in line.text else line.where)
+        if raised is not None:
+            where = where.filled(self._tracebacks.place_announced(line))
         if line.text.endswith(_STACK):
             self._stack = line.number + _LINES_OF_A_REPORT, where
         elif line.number < self._stack[0] and not of_scheduler:
@@ -455,6 +459,9 @@ class LogReader:
             told = found.signature if found else self._catalogue["python_exception"]
             match, role = Match(told, 0, chain.where), told.role
             role = SignatureRole.SUSPECT if role is SignatureRole.CAUSE else role
+        elif chain.quoted:
+            raised = Raised(chain.quoted, "", line, chain.place, innermost=last)
+            match, role = Match(self._catalogue["python_exception"], 0, chain.where), SignatureRole.SUSPECT
         else:
             place = ("innermost", f"{last.file}:{last.line} in {last.function}")
             match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))

@@ -20,6 +20,9 @@ _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a l
 # Of several ranks, which are no place: "Rank 0 - 7: ".
 _FURTHER = r"\d{1,7}(?:[ ]?[:|,][ ]|[ ](?:-|and|to)[ ])"
 
+# What mpirun and horovodrun put before their tag where they are to tell the time.
+_TAGGED_AT = r"(?:[A-Z][a-z]{2}[ ][A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ]\d{4})?"
+
 _KNOWN = re.compile(
     rf"""
       [^\s:]{{1,200}}:[ ]line[ ]\d{{1,6}}:[ ]{{1,6}}\d{{1,10}}[ ](?=[A-Z])
@@ -36,13 +39,13 @@ _KNOWN = re.compile(
     | \((?:[Rr]ank|RANK)[ =:]?[ ]?(?P<rank_aside>\d{{1,7}})\)[ ]
     | (?:\(worker_|\[?[Ww]orker[ ])(?P<worker>\d{{1,5}})(?:\)|\]:?|:)[ ]
     | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
-    | \[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?
+    | {_TAGGED_AT}\[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?
     | \[\d{{1,6}},mpirank:(?P<sagemaker>\d{{1,7}}),(?P<algo>[\w.-]{{1,100}})\]<std(?:out|err)>:[ ]?
     | \[(?P<ompi_host>[A-Za-z][\w.-]{{0,100}})\]\[\[\d+,\d+\],(?P<ompi_rank>\d{{1,7}})\]
       (?:\[[\w./:]{{1,100}}\])?[ ]?
     | \[(?P<mpi_label>\d{{1,6}})\][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
     | \[\d{{1,3}}\][ ](?=(?:[\w/.]{{1,80}}:\d+[ ])?NCCL[ ](?:INFO|WARN)[ ])
-    | \[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
+    | {_TAGGED_AT}\[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
     | \((?P<labels>(?:VllmWorker[ ])?(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?
       ,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?

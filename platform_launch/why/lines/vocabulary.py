@@ -48,9 +48,9 @@ WHOLE_WORDS = """
     activate asked backtrace binbashm bind binshm bound bus cant conda createsession dead deleted detected
     died down ecc ef eh ei ej el ended ending eof err exit extensions ez file find finished flag full gtl
     hello hnp host[a-z]* inf joined link locks lost many mca mce mcw memory minimum module nan nfs npu
-    numtasks oom orte outside override pipe pml port progress prte ready registered same see slots slurmntasks
-    slurmntaskspernode slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid terminate
-    terminated timed unhealthy use using wandb warn worldrank xid
+    numtasks oom orte outside override pipe pml port progress prte ready registered runid same see slots
+    slurmntasks slurmntaskspernode slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid
+    terminate terminated timed unhealthy use using wandb warn worldrank xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
@@ -59,7 +59,7 @@ PHRASES = (
     "bootstrapping phase", "can't",
     "communication on port", "conda env", "could not find '", "createsession", "could not override", "dead",
     "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
-    "file lock", "file named", "group finished", "gtl library", "has no attribute", "have permission",
+    "file lock", "file named", "group finished", "gtl library", "has no attribute", "has no run_id", "have permission",
     "have the same", "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down",
     "machine check", "mca parameter", "memory access", "mpi routine",
     "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no ([a-z]+ )?progress", "no space",

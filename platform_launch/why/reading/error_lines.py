@@ -103,7 +103,8 @@ _OF_AN_END = re.compile(
     r"\b(?:abort(?:ed|s)|crash(?:ed|es)|die[ds]|end(?:ed|s)|exit(?:ed|s|(?=[ ]with\b))|fail(?:ed|s))\b"
     r"(?! to\b|[^:]{0,80}: \w)"
 )
-# What the message itself stands below.
+# What the message itself stands below, and what may be drawn between.
+_RULE = re.compile(r"\s*[-=*_]{5,}\s*")
 _INTRODUCES = re.compile(r"(?::|─[╮┐])\s*$")
 # What C++ says of an exception that nobody caught, on two lines.
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'")
@@ -112,7 +113,7 @@ _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
 # Below a line that only introduces a message; that of a C++ exception may have several.
-_LINES_OF_WORDS = 2
+_LINES_OF_WORDS = 3
 _LINES_OF_A_MESSAGE = 8
 _TRACEBACK = b"Traceback (most recent call last)"
 
@@ -133,8 +134,9 @@ class ErrorLines:
         if introduces(line.text):
             if any(_TRACEBACK in data for data in below):
                 return
-            first = self._text_of(next(filter(bytes.strip, below), b""))
-            if self._catalogue.is_noise(first.strip()):
+            said = (text for text in map(self._text_of, below) if text.strip() and not _RULE.fullmatch(text))
+            first = next(said, "").strip()
+            if self._catalogue.is_noise(first) or self._catalogue.match(first) is not None:
                 return
         if below and _CODE_OF_FRAME.match(line.text) and _BELOW_CODE.match(self._text_of(below[0])):
             return
@@ -179,6 +181,7 @@ class ErrorLines:
             text = said = shown(f"{thrown}: {line.text[what.end() :]}")
         if introduces(line.text):
             told = (parse(0, data, self._prefixes) for data in below if data.strip())
+            told = (one for one in told if not _RULE.fullmatch(one.text))
             goes_on = takewhile(lambda one: self._goes_on(line, one), told)
             for message in islice(goes_on, _LINES_OF_A_MESSAGE if what else 1):
                 text = shown(f"{text} {message.text.strip()}")

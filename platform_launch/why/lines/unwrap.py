@@ -89,7 +89,7 @@ def unwrap(data: bytes) -> list[bytes]:
     if (pasted := _PASTED.search(data)) and not _GOT_OVER.search(data, 0, pasted.start()):
         return _of_report(data[: pasted.start()], data[pasted.start() :])
     if b"]: Traceback (most recent call last): [rank" in data or _TAGGED_FRAME.search(data):
-        return _TAGGED.split(data)
+        return _of_hook(data)
     if b'File "' in data and _TITLE_OF_FRAME.match(data):
         return _of_report(b"", data.lstrip())
     if b"raise " in data and (raising := _RAISES_IT.fullmatch(data)):
@@ -117,6 +117,16 @@ def unwrap(data: bytes) -> list[bytes]:
     if b" " * 10 in data and _GLUED.search(data):
         return _GLUED.split(data.lstrip())
     return [data]
+
+
+def _of_hook(data: bytes) -> list[bytes]:
+    """Return the lines of a traceback that torch's hook tagged, as far in as they stood."""
+    lines = list[bytes]()
+    for line in _TAGGED.split(data):
+        tag, said = line.split(b"]: ", 1) if b"]: " in line else (b"", line)
+        inset = b"  " if said.startswith(b'File "') else b"    " if b']:   File "' in (lines or [b""])[-1] else b""
+        lines.append(tag + b"]: " + inset + said.lstrip() if inset else line)
+    return lines
 
 
 def _of_report(head: bytes, said: bytes) -> list[bytes]:

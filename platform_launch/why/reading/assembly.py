@@ -112,7 +112,7 @@ class Assembly:
         self._harmless: dict[str, int] = {}
         self._fatal = -9
         self._tagged = False
-        self._announced: dict[str, tuple[int, Location]] = {}
+        self._announced: dict[str, tuple[int, Location, str]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -129,8 +129,10 @@ class Assembly:
             self._fatal = line.number
         if spawned := _SPAWNED.match(line.text):
             self.announce(line, Location(local_rank=int(spawned[1])))
-        if unhandled := _UNHANDLED.search(line.text) or quotes_task(line.text):
+        if unhandled := _UNHANDLED.search(line.text):
             self.announce(line, Location(host=unhandled["host"]))
+        elif task := quotes_task(line.text):
+            self.announce(line, Location(host=task["host"]), task["raised"] or "")
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
             if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):
@@ -147,9 +149,10 @@ class Assembly:
             reading.traceback.chain.hooked = False
         if line.number - self._fatal <= 2:
             reading.traceback.chain.fatal = True
-        number, place = self._announced.get(line.writer, (-9, NOWHERE))
+        number, place, quoted = self._announced.get(line.writer, (-9, NOWHERE, ""))
         if line.number - number <= 2:
             reading.traceback.chain.where = line.where.filled(place)
+            reading.traceback.chain.quoted = quoted
         if opening is None:
             reading.traceback.take(line)
         self._latest = reading
@@ -157,13 +160,13 @@ class Assembly:
         self._attention_ends = line.number + _ATTENTION_LINES
         return True
 
-    def announce(self, line: Line, where: Location) -> None:
-        """Take note of whose traceback the lines right below one are, if they are one."""
-        self._announced[line.writer] = line.number, where
+    def announce(self, line: Line, where: Location, quoted: str = "") -> None:
+        """Take note of whose traceback the lines right below one are, if they are one, and what it raised."""
+        self._announced[line.writer] = line.number, where, quoted
 
     def place_announced(self, line: Line) -> Location:
         """Return whose traceback this line should be part of, as the line right above it says."""
-        number, place = self._announced.get(line.writer, (-9, NOWHERE))
+        number, place, _ = self._announced.get(line.writer, (-9, NOWHERE, ""))
         return place if line.number - number == 1 else NOWHERE
 
     def ends_a_twin(self, line: Line) -> bool:

@@ -11,13 +11,13 @@ from platform_launch.why.reading.events import Occurrence
 
 
 def is_title(event: Occurrence) -> bool:
-    """Tell whether an event is said in the first line of its log alone, and no traceback shows where it was."""
+    """Tell whether an event is said in the first line of its log alone, with no traceback to show where."""
     bare = event.raised is None or not event.raised.has_frames
     return event.last == 1 and bare and event.role is not SignatureRole.SUMMARY
 
 
 def place_cut_off(title: Occurrence, events: Iterable[Occurrence]) -> None:
-    """Give what a title says the process and the place in the code of the only traceback below, if it is cut."""
+    """Give what a title says the process and the place in the code of the only traceback below, if cut."""
     if not is_title(title):
         return
     below = [event for event in events if event.log == title.log and event is not title and event.raised]

@@ -37,7 +37,8 @@ _TAG = rb"</?(?:blockquote|code|details|div|p|pre|span|summary)\b[^<>\n]{0,80}>"
 _TAGS = re.compile(rb"^(?:" + _TAG + rb")+|(?:<br ?/?>|" + _TAG + rb")+$", re.MULTILINE)
 # What a tracker's form puts before the title of an issue.
 _TRACKED = re.compile(
-    rb"\s*(?:#{1,3} )?(?:\[(?:bug|doc|feature|help|installation|issue|performance|question|support|usage)\]:?\s*)+(?=\S)",
+    rb"\s*(?:#{1,3} )?"
+    rb"(?:\[(?:bug|doc|feature|help|installation|issue|performance|question|support|usage)\]:?\s*)+(?=\S)",
     re.IGNORECASE,
 )
 _ESCAPED = re.compile(rb"\\([_*<>#~`\[\]])")

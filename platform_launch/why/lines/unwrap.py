@@ -124,7 +124,13 @@ def _of_hook(data: bytes) -> list[bytes]:
     lines = list[bytes]()
     for line in _TAGGED.split(data):
         tag, said = line.split(b"]: ", 1) if b"]: " in line else (b"", line)
-        inset = b"  " if said.startswith(b'File "') else b"    " if b']:   File "' in (lines or [b""])[-1] else b""
+        inset = (
+            b"  "
+            if said.startswith(b'File "')
+            else b"    "
+            if b']:   File "' in (lines or [b""])[-1]
+            else b""
+        )
         lines.append(tag + b"]: " + inset + said.lstrip() if inset else line)
     return lines
 

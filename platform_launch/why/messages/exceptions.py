@@ -138,7 +138,7 @@ class Chain:
     it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less. ``begun``:
     the function that the last traceback begins in, whose own end may be cut off. ``handler``: the frames of a
     handler's own traceback, until its exception is read. ``said``: what stood before it on its first line.
-    ``quoted``: the type of the exception of the Ray task whose traceback stands in it, as Ray says above that.
+    ``quoted``: the type of the exception of the Ray task whose traceback stands in it, as Ray says above it.
     """
 
     start: int

@@ -107,6 +107,20 @@ _NAMED = re.compile(
     r"(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)(?:_\w{1,40})?: \S)",
     re.IGNORECASE,
 )
+# What Python itself says with an exception, by its type, which titles leave away; and words of what goes on.
+_WORDED = re.compile(
+    r"(?P<AttributeError>(?:'\w+' object|module '[\w.]+') has no attribute '\w+')"
+    r"|(?P<ModuleNotFoundError>No module named '?[\w.]+'?)"
+    r"|(?P<ImportError>cannot import name '\w+'(?: from '[\w.]+')?)"
+    r"|(?P<TypeError>\b\w+\(\) (?:got an unexpected keyword argument '\w+'|missing \d+ required positional"
+    r" arguments?: '\w+'|takes \d+ positional arguments? but \d+ (?:was|were) given)"
+    r"|'\w+' object is not (?:callable|iterable|subscriptable))"
+    r"|(?P<NameError>name '\w+' is not defined)"
+    r"|(?P<IndexError>list index out of range)"
+)
+_DOES_WITHOUT = re.compile(
+    r"\b(?:disabl|fall(?:ing)? ?back|ignor|info\b|not available|optional|skip|warn)", re.IGNORECASE
+)
 # What Triton's compiler ends its message with, below the code that it shows.
 _NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
 # What torch says below many an exception.
@@ -434,11 +448,12 @@ def _indentation(text: str) -> int:
 
 
 def named(line: Line) -> Raised | None:
-    """Return the exception that a sentence names behind other words."""
+    """Return the exception that a sentence names behind other words, or by what Python says with it."""
     before = _NAMED.search(line.text)
     ending = _ENDING.match(line.text, before.end()) if before else None
     if before is None or ending is None or not ending[2]:
-        return None
+        worded = None if _DOES_WITHOUT.search(line.text) else _WORDED.search(line.text)
+        return Raised(worded.lastgroup or "", shown(worded[0]), line) if worded else None
     said = ending[2].partition("`")[0] if before[0] == "`" else ending[2].rstrip('"*)')
     return Raised(ending[1], shown(said), line)
 

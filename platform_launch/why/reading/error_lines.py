@@ -13,7 +13,7 @@ from platform_launch.why.lines.line import Line, Location, parse, shown, text_of
 from platform_launch.why.lines.literals import Guarded
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
-from platform_launch.why.messages.signatures import Catalogue
+from platform_launch.why.messages.signatures import Catalogue, SignatureRole
 from platform_launch.why.reading.assembly import HARMLESS
 from platform_launch.why.reading.events import FirstError
 from platform_launch.why.reading.log_events import LogEvents
@@ -136,7 +136,8 @@ class ErrorLines:
                 return
             said = (text for text in map(self._text_of, below) if text.strip() and not _RULE.fullmatch(text))
             first = next(said, "").strip()
-            if self._catalogue.is_noise(first) or self._catalogue.match(first) is not None:
+            known = self._catalogue.match(first)
+            if self._catalogue.is_noise(first) or (known and known.signature.role is SignatureRole.CAUSE):
                 return
         if below and _CODE_OF_FRAME.match(line.text) and _BELOW_CODE.match(self._text_of(below[0])):
             return

@@ -370,6 +370,8 @@ class LogReader:
     def _take_unknown(self, line: Line) -> bool:
         """Read a line that no signature knows, and that may look like an error."""
         if not hints_at_error(line):
+            if line.number == 1:
+                self._take_named(line)
             return False
         if any(above.rstrip().endswith(b"Warning:") for above in self._scanner.preceding(1)):
             return False  # the warning's own text
@@ -382,9 +384,7 @@ class LogReader:
             role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
             self._events.add(match, role, line, line.where, raised)
             return False
-        if line.number == 1 and (raised := named(line)):
-            match = Match(self._catalogue["python_exception"], 0, NOWHERE)
-            self._events.add(match, SignatureRole.SUSPECT, line, line.where, raised).mention = True
+        if line.number == 1 and self._take_named(line):
             return False
         if line.fatal and not _ENDS_BY_ORDER.search(line.text):
             match = Match(self._catalogue["native_assert"], 0, NOWHERE)
@@ -392,6 +392,16 @@ class LogReader:
             return True
         self._errors.take(line)
         return False
+
+    def _take_named(self, line: Line) -> bool:
+        """Read the exception that a title names."""
+        raised = named(line)
+        if raised is not None:
+            known = self._catalogue.match(raised.text)
+            signature = known.signature if known else self._catalogue["python_exception"]
+            match = Match(signature, 0, NOWHERE, known.details if known else ())
+            self._events.add(match, SignatureRole.SUSPECT, line, line.where, raised).mention = True
+        return raised is not None
 
     def _conclude(self, reading: OpenTraceback) -> None:
         """Turn a finished traceback into an event."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from platform_launch.why.lines.literals import Guarded
+
 _RANK = re.compile(
     r"(?P<kind>[A-Za-z]{2,20}[ _-])?(?<![A-Za-z])rank(?:\s?[=:]\s?|[ _-])?(?P<number>\d{1,7})(?!\d)"
     r"(?! - \d{1,7}(?!\d|[:.-]\d))",  # a range of ranks is no place
@@ -22,14 +24,14 @@ _BRACKET = re.compile(r"\[([^][]{0,80}\brank[^][]{0,80})\]", re.I)
 PART_GROUP = re.compile(r"\bPG (?:ID )?[1-9]")
 # What stands further on in a line belongs to what was glued to it.
 _WITHIN = 300
-_NAMED = re.compile(
-    r"^[\w.-]{1,100}:rank(\d{1,7})(?:\.\S{1,100})?: |\bRank (\d{1,7})\]|\bRank ?\[(\d{1,7})\]"
+_NAMED = Guarded(
+    r"^[\w.-]{1,100}:rank(\d{1,7})(?:\.\S{1,100})?: |\bRank (\d{1,7})\]|\b(?:Rank|Rank )\[(\d{1,7})\]"
     r"|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:"
     # In a sentence; "waiting on rank 3" speaks of another one, and so may an exception.
     r"|^(?!(?:\w+\.)*[a-z]\w*(?:Error|Exception): ).{0,300}?"
     r"(?<!\bwait )(?<!\bwaiting )(?<!\bwaits )(?<!\bblocked )"
-    r"\bon (?:global )?rank:? ?(\d{1,7})\b(?! ?[-,/] ?\d| and \d)",
-    re.I,
+    r"\bon(?: global)? rank:? ?(\d{1,7})\b(?! ?[-,/] ?\d| and \d)",
+    any_case=True,
 )
 _IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
 # Not a module of Python, which loggers write there too: no host's name has an underscore behind a dot.

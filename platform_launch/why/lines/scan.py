@@ -150,10 +150,11 @@ class Scanner:
         return [segment[:_PIECE_BYTES] for segment in reversed(here)]
 
     def _lines_of(self, numbers: list[int]) -> Iterator[RawLine]:
-        exhausted, none = self._vocabulary.exhausted, frozenset[bytes]()
+        promising, exhausted, none = self._promising, self._vocabulary.exhausted, frozenset[bytes]()
         for index, shape in enumerate(self._shapes):
-            wanted = self.everything or shape in self._promising or index >= self._end or index in self._again
-            if shape in exhausted or not wanted:
+            # In this order: most lines of a block are none of these.
+            wanted = shape in promising or self.everything or index >= self._end or index in self._again
+            if not wanted or shape in exhausted:
                 continue
             self._index, self._shape, self.number = index, shape, numbers[index]
             data = self._segments[index]

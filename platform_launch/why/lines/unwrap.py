@@ -53,6 +53,7 @@ _GLUED = re.compile(
     rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\[rank\d{1,7}\]: |\| +\d+/\d+ \["
     rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
 )
+_LEAST_BEFORE = 20
 # What another process writes right behind a line that has not ended, and a bar of tqdm behind or before one.
 _RUN_ON = re.compile(
     rb"(?<=[^\r\n]{20}[\w.)'\"!?])(?=wandb: [A-Z\xf0]|\[rank\d{1,5}\]:[ \[])"
@@ -106,7 +107,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_json(b"{" + found[1] + b"}")
     if b"%|" in data and _BAR_ENDS.search(data):
         data = _BAR_ENDS.sub(rb"\1\n", data)
-    if b"%|" in data or b"wandb: " in data or b"[rank" in data or b"error: " in data:
+    behind = data[_LEAST_BEFORE:]
+    if b"%|" in data or b"wandb: " in behind or b"[rank" in behind or b"error: " in behind:
         data = _RUN_ON.sub(b"\n", data)
     if (b"Error: " in data or b"Exception: " in data) and _RAISES.match(data):
         data = _BEHIND_A_MESSAGE.sub(b"\n", data)

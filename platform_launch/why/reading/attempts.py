@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 
 from platform_launch.why.lines.line import NOWHERE, Location
+from platform_launch.why.lines.literals import Guarded
 
 _TRAINING = r"(?:the |this |your )?(?:job|process|run|script|trainer|training|worker group|workers?)"
-_BEGINS = re.compile(
+_BEGINS = Guarded(
     r"\d+/\d+ attempts left; will restart worker group"  # torchrun
     r"|DUE TO (?:JOB REQUEUE|NODE FAILURE|PREEMPTION)\b"  # Slurm, which appends to the file of a job
     r"|^\W*(?i:(?:begin(?:ning)?|launch(?:ing)?|restart(?:ing)?|run(?:ning)?|start(?:ing)?)(?: of)?\W{1,3}"

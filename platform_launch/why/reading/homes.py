@@ -68,6 +68,8 @@ _ON_HOST = re.compile(
     rf"on (?:host|machine|node) {_NAME}(?=$|[\s,;|:)\]])",
     re.I,
 )
+# Each of these sentences holds one of these words.
+_GREETING_WORDS = ("hello", "host", "machine", "node")
 # Where the host may be that of the store, which all ranks name.
 _OF_ANOTHER = re.compile(r"port\b|master|addr|server|store|tcp:|endpoint|rdzv|connect", re.I)
 # The hosts of Slurm's job, and how many tasks it starts on each.
@@ -258,9 +260,7 @@ class Homes:
             self.live("map", int(found[1]), self._map_node)
         elif (found := _BOUND.search(text)) or (found := _RAY.search(text)):
             self._run(found[1], found[2], int(found[3]))
-        elif _OF_ANOTHER.search(short) is None and (
-            found := _GREETING.search(short) or _ON_HOST.search(short) or _HELLO.search(short)
-        ):
+        elif (found := _greeting_in(short)) is not None:
             named = {name.partition("_")[0]: value for name, value in found.groupdict().items() if value}
             self.live("greeting", int(named["rank"]), named["host"].rstrip("."))
 
@@ -299,6 +299,14 @@ class Homes:
             for rank in range(first, first + count):
                 self.live("command", rank, name)
             first += count
+
+
+def _greeting_in(text: str) -> re.Match[str] | None:
+    """Return what a training says of itself, unless it speaks of its store."""
+    small = text.lower()
+    if not any(word in small for word in _GREETING_WORDS) or _OF_ANOTHER.search(text):
+        return None
+    return _GREETING.search(text) or _ON_HOST.search(text) or _HELLO.search(text)
 
 
 def _agree(homes: dict[int, Location], number: int, home: Location) -> None:

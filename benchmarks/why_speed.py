@@ -6,10 +6,10 @@ none; one error over and over; errors that go on differently each time, and such
 a loader's caught tracebacks, alike and all different; NCCL's remarks on each collective; a bar that never
 ends its line; JSON; colours; base64; and 64 ranks that take turns. grep counts the lines with a word that
 failures are told with (its best case: no order, no ranks, no tracebacks). The ratio is of processor time, so
-that other work on the machine does not count; why's start, which a small log pays too, is shown in the first
-line.
+that other work on the machine does not count, and of several runs the median is shown; why's start, which a
+small log pays too, is shown in the first line.
 
-    python benchmarks/why_speed.py [--mib 1024] [--format json] [KIND...]
+    python benchmarks/why_speed.py [--mib 1024] [--runs 3] [--format json] [KIND...]
 """
 
 from __future__ import annotations
@@ -220,6 +220,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=1024, help="size of each log")
+    parser.add_argument("--runs", type=int, default=3, help="of why and grep, in turn")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("kinds", nargs="*", default=[kind.__name__ for kind in KINDS], metavar="KIND")
     options = parser.parse_args()
@@ -243,11 +244,14 @@ def main() -> None:
             log = Path(folder) / f"{kind.__name__}.log"
             write(log, kind, size)
             subprocess.run(["cat", log], stdout=subprocess.DEVNULL, check=True)  # into the page cache
-            ours, verdict, peak = timed([*why, str(log)])
-            assert "cuda_out_of_memory" in verdict, verdict
-            theirs, _, _ = timed(["grep", "-a", "-c", "-i", "-E", WORDS, str(log)])
-            ratio = ours / max(theirs, 0.001)
-            row = (kind.__name__, options.mib, round(ours, 2), round(theirs, 2), round(ratio, 1), peak)
+            pairs = []
+            for _ in range(options.runs):
+                ours, verdict, peak = timed([*why, str(log)])
+                assert "cuda_out_of_memory" in verdict, verdict
+                theirs, _, _ = timed(["grep", "-a", "-c", "-i", "-E", WORDS, str(log)])
+                pairs.append((ours / max(theirs, 0.001), ours, theirs, peak))
+            ratio, ours, theirs, peak = sorted(pairs)[options.runs // 2]
+            row = (kind.__name__, options.mib, round(ours, 2), round(theirs, 2), round(ratio, 2), peak)
             rows.append(dict(zip(COLUMNS, row, strict=True)))
             if table:
                 print(ROW.format(*row), flush=True)

@@ -16,7 +16,7 @@ _KNOWN_WORDS = 50_000
 _DISMISSALS = 20
 # After so many lines that were given out in all, less is given of each shape, and words of many shapes tell
 # less. A line that meant nothing counts for several.
-_STAGES = (2_500, 12_000, 1 << 62)
+_STAGES = (4_000, 12_000, 1 << 62)
 _WEIGHT_OF_NOTHING = 3
 _LONG_BYTES = 512
 _LINES_OF_A_SHAPE = (5000, 200, 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import marshal
 import os
 import stat
@@ -44,7 +43,9 @@ def made_of(files: Sequence[Path], make: Callable[[], Any]) -> Any:
     of them changes (a time would not tell: some installers give all files of all versions one). Whoever may
     write there may change what this package does anyway.
     """
-    content = hashlib.blake2b()
+    from hashlib import blake2b
+
+    content = blake2b()
     for file in files:
         content.update(file.read_bytes())
     try:

@@ -230,3 +230,23 @@ def test_traceback_in_what_a_launcher_lists_is_of_the_process_above_it(explain_t
     other = listed.replace(": 3 (", ": 1 (").replace("gn7", "gn9").replace(ODD, SHORT)
     verdict = explain_text(listed + other)
     assert (verdict.title, str(verdict.where)) == (ODD, "host gn7, rank 3")
+
+
+def test_the_process_that_crashed_under_windows_mpi_is_named(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "job aborted:\n[ranks] message\n\n[0-2] terminated\n\n[3] process exited without calling finalize\n\n"
+        "---- error analysis -----\n\n[3] on WS-7\n.\\solve.exe ended prematurely and may have crashed. "
+        "exit code 0xc0000005\n\n---- error analysis -----\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.where.rank) == ("segfault", "WS-7", 3)
+
+
+def test_what_an_exception_in_cpp_says_outranks_that_operations_failed(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[E ProcessGroupNCCL.cpp:414] Some NCCL operations have failed or timed out.\n"
+        "terminate called after throwing an instance of 'std::runtime_error'\n"
+        "  what():  NCCL error: unhandled system error, NCCL version 2.10.3\n"
+        "ncclSystemError: System call (e.g. socket, malloc) or external library call failed.\n"
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 2 (pid: 51)\n"
+    )
+    assert (verdict.cause, verdict.where.local_rank) == ("nccl_system_error", 2)

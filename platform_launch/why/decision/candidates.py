@@ -19,11 +19,11 @@ from platform_launch.why.decision.title import is_title
 from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.reading.collectives import Collectives
-from platform_launch.why.reading.error_lines import SAYS_WHAT
-from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
+from platform_launch.why.reading.events import SAYS_WHAT, FirstError, NodeEvents, Occurrence
 
 _FEW_LINES = 2
 _LINES_OF_AN_ERROR = 4
+_LINES_OF_AN_END = 2
 _LINES_OF_A_START = 20
 _LINES_OF_A_REPORT = 6
 _LINES_OF_A_SCRIPT = 60
@@ -139,10 +139,12 @@ def _ended_after_another(event: Occurrence, others: Iterable[Occurrence]) -> boo
 def _reason_of(chosen: Occurrence, consequences: Iterable[Occurrence]) -> Occurrence:
     """Return the reason that ends an error's own message, or that names the peer above; else the error.
 
-    What C++ says of an exception that nobody caught stands right below the line of its end.
+    What C++ says of an exception that nobody caught stands right below the line of its end, or of what led
+    to that.
     """
     for reason in consequences:
-        if reason.log == chosen.log and reason.start == chosen.number + 1 and SAYS_WHAT.search(reason.shown):
+        below = reason.start - chosen.number
+        if reason.log == chosen.log and 0 < below <= _LINES_OF_AN_END and SAYS_WHAT.search(reason.shown):
             reason.where = reason.where.filled(chosen.where)
             return reason
         if reason.log != chosen.log or chosen.signature.id not in reason.signature.explains:

@@ -15,7 +15,7 @@ from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole
 from platform_launch.why.reading.assembly import HARMLESS
-from platform_launch.why.reading.events import FirstError
+from platform_launch.why.reading.events import SAYS_WHAT, FirstError
 from platform_launch.why.reading.log_events import LogEvents
 from platform_launch.why.reading.pods import tells_a_state
 from platform_launch.why.reading.steps import shows_work
@@ -106,9 +106,8 @@ _OF_AN_END = re.compile(
 # What the message itself stands below, and what may be drawn between.
 _RULE = re.compile(r"\s*[-=*_]{5,}\s*")
 _INTRODUCES = re.compile(r"(?::|─[╮┐])\s*$")
-# What C++ says of an exception that nobody caught, on two lines.
+# What C++ says above an exception that nobody caught.
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'")
-SAYS_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
 _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24

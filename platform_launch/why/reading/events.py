@@ -30,6 +30,8 @@ _MOST_SURVIVED = 20
 _MOST_WHERES = 4096
 _MOST_PATHS = 4
 _MOST_PAIRS = 256
+# Of an exception in C++ that nobody caught; more of its message may stand on the lines below.
+SAYS_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
 
 
 @dataclass
@@ -119,6 +121,8 @@ class Occurrence:
         if self.signature.has(SignatureTrait.BY_THREADS) and other.where == self.where:
             return True
         mine, others = self.raised, other.raised
+        if other.number == self.number + 1 and SAYS_WHAT.search(self.shown) and other.where == self.where:
+            return True
         if mine is None or (mine.frame is None and not 0 <= other.number - self.number <= 1):
             return False
         return others is None or (others.frame is None and others.text != mine.text)

@@ -56,6 +56,11 @@ _RAW_SIGNALS = range(4, 16)
 _DEADLY = frozenset((4, 6, 7, 8, 9, 11, 15))
 _FIRST_OF_SIGNALS = 128
 _FRAME = b"=\r\n "
+# Of Microsoft's MPI, whose codes are those of Windows.
+_WINDOWS_PLACE = re.compile(r"\[(?P<rank>\d{1,7})\] on (?P<host>[\w.-]{1,253})\s*$")
+_WINDOWS_END = re.compile(
+    r"ended prematurely and may have crashed\. exit code (?P<code>0x[\da-f]{1,8}|-?\d{1,10})\b"
+)
 # Of Open MPI, of PRRTE, and Horovod's.
 _MPI_NAME = re.compile(r"Process name: (?:\[(?:\[\d+,\d+\],|\S{1,80}@\d+,))?(?P<rank>\d+)(?:\]|$)")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
@@ -158,12 +163,15 @@ class StepReader:
                 host = found.groupdict().get("host")
                 place = Location(host=host, rank=int(found["rank"]))
                 return StepEnd(_code(found), (place,), line)
-        if found := _HYDRA_PLACE.search(text) or _MPI_NAME.search(text):
+        if found := _HYDRA_PLACE.search(text) or _MPI_NAME.search(text) or _WINDOWS_PLACE.match(text):
             rank = int(found["rank"]) if found["rank"] else None
             self._named = Location(host=found.groupdict().get("host"), rank=rank)
         elif self._named is not None and (found := _HYDRA_END.search(text) or _MPI_CODE.search(text)):
             place, self._named = self._named, None
             return StepEnd(self._hydra_code(found, place), (place,), line)
+        elif self._named is not None and (found := _WINDOWS_END.search(text)):
+            place, self._named = self._named, None
+            return StepEnd(int(found["code"], 0), (place,), line)
         return None
 
     def _hydra_code(self, found: re.Match[str], place: Location) -> int:

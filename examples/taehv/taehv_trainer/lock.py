@@ -6,6 +6,7 @@ still lives; one on another machine watches for a few heartbeats whether they go
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -65,7 +66,7 @@ class OutputLock:
                     "give this one another --output-dir, or end that one first",
                 )
             left_behind = "an unreadable lock" if holder is None else holder.describe()
-            self._remove(identity)
+            self._remove(holder, identity)
         threading.Thread(target=self._beat, daemon=True).start()
         return left_behind
 
@@ -120,17 +121,18 @@ class OutputLock:
             return None
         return status.st_mtime_ns if status.st_ino == identity else None
 
-    def _remove(self, identity: int) -> None:
+    def _remove(self, holder: Holder | None, identity: int) -> None:
         """Remove a dead holder's lock, unless another training was faster and the lock is a new one."""
-        taken = self._file.with_name(f"{_NAME}.dead.{self._own.host}.{self._own.pid}")
+        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            self._file.rename(taken)
-        except FileNotFoundError:
-            return
-        if taken.stat().st_ino != identity:
-            with suppress(FileExistsError):
-                os.link(taken, self._file)
-        taken.unlink()
+            # One at a time where the file system can (NFS cannot lock a folder): of two that look at the same
+            # dead lock the second would else remove the one that the first then made.
+            with suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            if self._read() == (holder, identity):
+                self._file.unlink(missing_ok=True)
+        finally:
+            os.close(folder)
 
     def _beat(self) -> None:
         while not self._released.wait(self._times_s[0]):

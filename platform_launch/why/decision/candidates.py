@@ -29,7 +29,7 @@ _LINES_OF_A_REPORT = 6
 _LINES_OF_A_SCRIPT = 60
 _VAGUE = 2
 # What a command of a job's script says that it could not do, where what follows needs it.
-_OF_A_SCRIPT = re.compile(
+_COMMAND_OF_A_SCRIPT = re.compile(
     r"(?:/bin/)?(?:cat|cp|mkdir|mv|tar|unzip): |\S{1,300}: line \d{1,6}: (?:cd|source|\.|/\S{1,300}): "
 )
 
@@ -198,7 +198,8 @@ def best_suspect(
 
 def _is_of_a_script(event: Occurrence, nodes: Sequence[NodeEvents]) -> bool:
     """Tell whether a command of a job's script failed, of which not much more came."""
-    return _OF_A_SCRIPT.match(event.shown) is not None and _lines_after(nodes, event) <= _LINES_OF_A_SCRIPT
+    failed = _COMMAND_OF_A_SCRIPT.match(event.shown) is not None
+    return failed and _lines_after(nodes, event) <= _LINES_OF_A_SCRIPT
 
 
 def _explained(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:

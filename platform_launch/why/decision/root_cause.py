@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from platform_launch.why.lines.line import NOWHERE, Line, Location
 from platform_launch.why.messages.signatures import Catalogue, Signature, SignatureRole, SignatureTrait
 from platform_launch.why.reading.claims import OF_THE_CODE
+from platform_launch.why.reading.endings import FIRST_OF_SIGNALS
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events
 from platform_launch.why.reading.steps import StepEnd
 
@@ -26,10 +27,8 @@ _CANCELLED = frozenset(("job_cancelled", "srun_ended"))
 _OF_KUBECTL_EXEC = "command terminated with exit code "
 # What hydra says of a process that a signal ended, in a report of its own.
 _OF_HYDRA = "KILLED BY SIGNAL: "
-# Exit codes from here on are those of signals.
-_FIRST_OF_SIGNALS = 128
 # What a shell says of a line of a script.
-_OF_A_SCRIPT = re.compile(r"(\S+): line \d+: ")
+_LINE_OF_A_SCRIPT = re.compile(r"(\S+): line \d+: ")
 _OF_A_CONTAINER = re.compile(r"\b(?:[Cc]ontainer|[Pp]od|[Rr]eplica)\b")
 
 
@@ -62,7 +61,7 @@ def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
 
 def _of_one_script(one: Occurrence, other: Occurrence) -> bool:
     """Tell whether a shell says two things of lines of the same script."""
-    scripts = [_OF_A_SCRIPT.match(event.shown) for event in (one, other)]
+    scripts = [_LINE_OF_A_SCRIPT.match(event.shown) for event in (one, other)]
     return scripts[0] is not None and scripts[1] is not None and scripts[0][1] == scripts[1][1]
 
 
@@ -222,7 +221,7 @@ def failed_before(killed: Occurrence, nodes: Sequence[NodeEvents], catalogue: Ca
             before = (
                 killed.log == node_events.log and 0 < killed.start - line.number <= _LINES_OF_A_STANDSTILL
             )
-            if before and 0 < code < _FIRST_OF_SIGNALS:
+            if before and 0 < code < FIRST_OF_SIGNALS:
                 return told_in(line, catalogue["exited_first"], node_events, places, code)
     return None
 

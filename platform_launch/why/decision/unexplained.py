@@ -8,7 +8,7 @@ from dataclasses import replace
 from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
-from platform_launch.why.reading.endings import ENDED_ALONG
+from platform_launch.why.reading.endings import ENDED_ALONG, FIRST_OF_SIGNALS
 from platform_launch.why.reading.error_lines import introduces
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence, all_events
 from platform_launch.why.reading.steps import says_end
@@ -24,8 +24,6 @@ _LINES_BELOW = {"abort": 4, "mpi_abort": 12}
 _LINES_AT_THE_END = 4
 # Launchers say first how they end the others, and a task's output may be held back.
 _LINES_AT_AN_END = 24
-# Exit codes from here on are those of signals.
-_FIRST_OF_SIGNALS = 128
 
 
 def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError | None:
@@ -74,7 +72,7 @@ def ended_one(error: FirstError, nodes: Sequence[NodeEvents]) -> bool:
     ends = [(one.log, *end) for one in nodes for end in _ends(one)]
     where = error.where
     for _, code, _, place in ends:
-        if not 0 < code < _FIRST_OF_SIGNALS or not _agree(where, place):
+        if not 0 < code < FIRST_OF_SIGNALS or not _agree(where, place):
             return False
         where = where.filled(place)
     below = (number - error.number for log, _, number, _ in ends if log == error.log)

@@ -125,15 +125,12 @@ def _of_hook(data: bytes) -> list[bytes]:
     """Return the lines of a traceback that torch's hook tagged, as far in as they stood."""
     lines = list[bytes]()
     for line in _TAGGED.split(data):
-        tag, said = line.split(b"]: ", 1) if b"]: " in line else (b"", line)
-        inset = (
-            b"  "
-            if said.startswith(b'File "')
-            else b"    "
-            if b']:   File "' in (lines or [b""])[-1]
-            else b""
-        )
-        lines.append(tag + b"]: " + inset + said.lstrip() if inset else line)
+        tag, tagged, said = line.partition(b"]: ")
+        if said.startswith(b'File "'):
+            said = b"  " + said
+        elif tagged and lines and b']:   File "' in lines[-1]:
+            said = b"    " + said.lstrip()
+        lines.append(tag + tagged + said)
     return lines
 
 

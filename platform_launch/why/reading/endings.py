@@ -68,6 +68,8 @@ _OF_NODES = re.compile(
 _CLEANED_UP = 137
 # What launchers do to those that are left.
 ENDED_ALONG = (-15, 143)
+# Exit codes from here on are those of signals.
+FIRST_OF_SIGNALS = 128
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SAID_SPAWNED = re.compile(r"\b(?:ProcessExited)?Exception: process (\d{1,5}) terminated with ")
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")

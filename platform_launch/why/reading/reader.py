@@ -375,7 +375,7 @@ class LogReader:
             return False
         if any(above.rstrip().endswith(b"Warning:") for above in self._scanner.preceding(1)):
             return False  # the warning's own text
-        if line.text[:1].isalpha() and self._around.warn():
+        if line.text[:1].isalpha() and self._around.is_of_a_warning():
             return False
         if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)

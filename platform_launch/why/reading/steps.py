@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from platform_launch.why.lines.line import Line, Location
+from platform_launch.why.reading.endings import FIRST_OF_SIGNALS
 
 _SIGNALS = {
     "Killed": 9, "Bus error": 7, "Segmentation fault": 11, "Aborted": 6, "Illegal instruction": 4,
@@ -54,7 +55,6 @@ _HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (?P<number>\d+)\)")
 _RAW_SIGNALS = range(4, 16)
 # What processes die of; where nothing stands below a report, the log was cut off above the signal's name.
 _DEADLY = frozenset((4, 6, 7, 8, 9, 11, 15))
-_FIRST_OF_SIGNALS = 128
 _FRAME = b"=\r\n "
 # Of Microsoft's MPI, whose codes are those of Windows.
 _WINDOWS_PLACE = re.compile(r"\[(?P<rank>\d{1,7})\] on (?P<host>[\w.-]{1,253})\s*$")
@@ -183,7 +183,7 @@ class StepReader:
             return -code
         told = next((int(said["number"]) for said in map(_HYDRA_SIGNAL.search, below) if said), 0)
         ends = not any(data.strip(_FRAME) and not data.startswith(b"=  ") for data in below)
-        if told and code < _FIRST_OF_SIGNALS:
+        if told and code < FIRST_OF_SIGNALS:
             return -told
         return -code if ends and code in _DEADLY else code
 

@@ -80,7 +80,7 @@ class Surroundings:
         said = ([*map(self._text, lines)] for lines in (above[behind:], below[:LINES_AROUND]))
         return is_doubtful(next(said), plain(opening), next(said))
 
-    def warn(self) -> bool:
+    def is_of_a_warning(self) -> bool:
         """Tell whether the current line is of the text of a warning that Python printed above it."""
         for text in map(self._text, self._scanner.preceding(_LINES_OF_A_WARNING)):
             if _WARNING.match(text):

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from platform_launch.environment import Environment
 from platform_launch.hardware import HcaPort
-from platform_launch.hardware.builds import BuildLock
 from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
-from platform_launch.hardware.storage import Storage
+from platform_launch.hardware.storage import BuildLock, Storage
 from platform_launch.plan.launch_plan import LaunchPlan
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from platform_launch.doctor.facts import Facts, Installation
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError
-from platform_launch.hardware import Interface, builds, memory, names, network, packages, ports, storage
+from platform_launch.hardware import Interface, host, names, network, packages, ports, storage
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.recipes import read_literals
 
@@ -46,9 +46,9 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
         named_folders=frozenset({"output"} if output else ()),
         master_port=ports.probe(topology.master_port) if topology.is_master else None,
         interfaces=network.all_names(),
-        locks=builds.locks(_extensions(env, plan)),
-        available_memory_gib=memory.available_gib(),
-        exempt_from_memlock=memory.may_lock_any(),
+        locks=storage.locks(_extensions(env, plan)),
+        available_memory_gib=host.available_gib(),
+        exempt_from_memlock=host.may_lock_any(),
         clock_s=time.time(),
         devices=_devices(plan),
         # Last: the resolver had the time of everything above.

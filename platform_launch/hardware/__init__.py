@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platform_launch.environment import Environment
-from platform_launch.hardware import assumed, host, network, nvml, ports, rdma, visible
+from platform_launch.hardware import host, models, network, nvml, ports, rdma, visible
 from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
 from platform_launch.hardware.host import Host
 from platform_launch.hardware.network import Interface
@@ -48,7 +48,7 @@ def detect(
 ) -> Hardware:
     """Look at this machine; start no process, wait for nothing longer than 0.3 s.
 
-    ``assume`` replaces the GPUs, see :func:`assumed.parse`, and the CPUs are those of the Slurm job that is
+    ``assume`` replaces the GPUs, see :func:`models.parse`, and the CPUs are those of the Slurm job that is
     pretended, where its variables are set; all else is read from the machine. The roots
     let recorded trees stand in for it. Raises HardwareError for a driver that answers with an error,
     UsageError for an ``assume`` or CUDA_VISIBLE_DEVICES that cannot be read, InstallationError without /proc.
@@ -56,7 +56,7 @@ def detect(
     if assume is None:
         found = visible.narrow(nvml.read(sys_root=sys_root, proc_root=proc_root), environment)
     else:
-        found = assumed.parse(assume)
+        found = models.parse(assume)
     interfaces = network.find()
     hca_ports = rdma.find(sys_root)
     this_host = host.find(environment.hostname, sys_root=sys_root, proc_root=proc_root, dev_root=dev_root)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_launch.hardware.gpus import Gpu
-from platform_launch.hardware.nvml_faults import broken
+from platform_launch.hardware.nvml import broken
 
 _GIB = 1024**3
 _TIMEOUT = 10

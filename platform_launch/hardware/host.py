@@ -1,4 +1,4 @@
-"""Processor, memory and limits of this machine or container."""
+"""Processors, memory and limits of this machine or container."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.hardware import cgroup
-from platform_launch.hardware.kernel_files import fields, memory_bytes
+from platform_launch.hardware.kernel_files import fields, memory_bytes, text
 
 _GIB = 1024**3
 
@@ -69,3 +69,41 @@ def _locked_memory_gib() -> float | None:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return None if soft == resource.RLIM_INFINITY else soft / _GIB
+
+
+_CAP_IPC_LOCK = 14  # capabilities(7): memory may be locked beyond RLIMIT_MEMLOCK
+
+
+def available_gib(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> float | None:
+    """Return what new processes can use: the machine's available memory or the control group's rest."""
+    free = [cgroup.spare_memory_bytes(sys_root, proc_root), memory_bytes(proc_root, "MemAvailable")]
+    known = [size for size in free if size is not None]
+    return min(known) / _GIB if known else None
+
+
+def may_lock_any(proc_root: Path = Path("/proc")) -> bool:
+    """Tell whether this process is exempt from the limit on locked memory."""
+    effective = fields(proc_root / "self/status").get("CapEff", "0")
+    return bool(int(effective, 16) >> _CAP_IPC_LOCK & 1)
+
+
+# Flags of /proc/cpuinfo that stand for instructions GCC may choose by itself; all others describe virtual
+# memory, interrupts, power or mitigations (Linux: arch/x86/include/asm/cpufeatures.h; GCC: x86 options).
+_X86_INSTRUCTIONS = (
+    "abm", "adx", "aes", "bmi1", "bmi2", "cmpccxadd", "f16c", "fma", "fma4", "gfni", "lahf_lm", "movbe",
+    "pclmulqdq", "pni", "popcnt", "rdpid", "rdrand", "rdseed", "sha_ni", "sse4_1", "sse4_2", "sse4a", "ssse3",
+    "tbm", "vaes", "vpclmulqdq", "xop",
+)  # fmt: skip
+_X86_FAMILIES = ("avx", "amx", "apx")
+
+
+def instructions(proc_root: Path = Path("/proc")) -> frozenset[str]:
+    """Return the kernel's names of the instruction sets; empty where the kernel does not tell."""
+    for line in text(proc_root / "cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            flags = value.split()
+            return frozenset(f for f in flags if f in _X86_INSTRUCTIONS or f.startswith(_X86_FAMILIES))
+        if name.strip() == "Features":  # Arm lists nothing else
+            return frozenset(value.split())
+    return frozenset()

@@ -1,8 +1,11 @@
-"""What the NVIDIA driver says, through NVML (package nvidia-ml-py).
+"""What the NVIDIA driver reports, through NVML (package nvidia-ml-py).
 
 Absent is not broken: no driver library is a CPU machine. A driver that answers with an error is a
 HardwareError that names NVML's code. Queries that old drivers or some devices do not know (UUID, MIG,
 processes, compute capability, fabric) are left out; count, name and memory are not.
+
+Meanings of error codes are those of NVML's ``nvmlReturn_t`` reference; causes are from NVIDIA's container
+toolkit troubleshooting page and Xid catalogue.
 """
 
 from __future__ import annotations
@@ -13,11 +16,129 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from platform_launch.hardware.driver import LIBRARY, library_is_here, signs_of_gpus
+from platform_launch.errors import HardwareError
 from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
-from platform_launch.hardware.nvml_faults import DRIVER_NOT_LOADED, NOT_SUPPORTED, broken
+from platform_launch.hardware.kernel_files import entries, text
 from platform_launch.hardware.running import command_line
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, counted
+
+LIBRARY = "libnvidia-ml.so.1"
+
+
+def library_is_here() -> bool:
+    """Tell whether NVML can be loaded. Raises HardwareError when it is there and cannot."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        message = str(error)
+        # An empty file is a mount point that the container toolkit left behind in an image. Other complaints
+        # are of a real library: built for another architecture, or missing what it needs.
+        if LIBRARY in message and ("No such file" in message or "file too short" in message):
+            return False
+        raise HardwareError(
+            Phrase("the NVIDIA driver's library cannot be loaded: {message}", message=message),
+            "it must belong to the host's driver: let the container runtime mount it, not the image carry it",
+        ) from error
+    return True
+
+
+def signs_of_gpus(sys_root: Path, proc_root: Path) -> str:
+    """Return what shows that this machine has NVIDIA GPUs, as a clause; empty when nothing does.
+
+    Display controllers are class 03 on the PCI bus; NVSwitches and Grace's bridges carry NVIDIA's vendor id
+    too, and are others.
+    """
+    devices = sys_root / "bus/pci/devices"
+    modaliases = [text(devices / name / "modalias") for name in entries(devices)]
+    gpus = sum(alias.startswith("pci:v000010DE") and "bc03" in alias for alias in modaliases)
+    if gpus:
+        return Phrase("the PCI bus has {gpus}", gpus=counted(gpus, "NVIDIA GPU"))
+    if (proc_root / "driver/nvidia/version").exists():
+        return "the NVIDIA kernel module is loaded"
+    return ""
+
+
+NOT_SUPPORTED = 3
+DRIVER_NOT_LOADED = 9
+
+_XID = "look in dmesg for Xid errors, drain the node and use another"
+_REINSTALL = "reboot the node, or reinstall the driver; then start the container anew"
+
+# code: (NVML's name, what usually causes it, what to do)
+_FAULTS = {
+    NOT_SUPPORTED: ("NOT_SUPPORTED", "the device lacks what every GPU answers", _REINSTALL),
+    4: (
+        "NO_PERMISSION",
+        "/dev/nvidia* may not be opened by this user or container",
+        "check the mode of the device files, or let the container runtime grant the GPUs",
+    ),
+    8: ("INSUFFICIENT_POWER", "a power cable of the GPU is loose", "use another node"),
+    DRIVER_NOT_LOADED: (
+        "DRIVER_NOT_LOADED",
+        "the kernel module is not loaded, or this container was started without GPUs",
+        "run nvidia-smi on the host: if it works, give the container GPUs; if not, reinstall the driver",
+    ),
+    10: ("TIMEOUT", "the GPU or its firmware no longer answers", _XID),
+    11: ("IRQ_ISSUE", "the kernel lost the GPU's interrupts", _XID),
+    13: ("FUNCTION_NOT_FOUND", "the driver is too old", "update the NVIDIA driver"),
+    14: ("CORRUPTED_INFOROM", "the GPU's own settings memory is damaged", "use another node"),
+    15: ("GPU_IS_LOST", "the GPU fell off the bus (Xid 79)", _XID),
+    16: ("RESET_REQUIRED", "a fault left the GPU unusable until it is reset", _XID),
+    17: (
+        "OPERATING_SYSTEM",
+        "the operating system or a control group blocks the device",
+        "start the container anew; check its device rules",
+    ),
+    18: (
+        "LIB_RM_VERSION_MISMATCH",
+        "the driver was updated without a reboot, or the image carries a driver library of its own",
+        "reboot the node, or remove the library from the image",
+    ),
+    19: ("IN_USE", "another process holds the GPU exclusively", "end it (nvidia-smi lists it)"),
+    20: ("MEMORY", "the machine is out of memory", "free memory on this node, or use another"),
+    27: (
+        "NOT_READY",
+        "nvidia-fabricmanager is not running on a machine with NVSwitches",
+        "start it on the host, in the version of the driver",
+    ),
+    28: ("GPU_NOT_FOUND", "no GPU answers", _XID),
+    29: ("INVALID_STATE", "the GPU was left in a state that forbids use", _XID),
+    999: (
+        "UNKNOWN",
+        "this container lost its access to /dev/nvidia* when the host ran `systemctl daemon-reload`",
+        "start the container anew; if nvidia-smi fails on the host too, reboot the node",
+    ),
+}
+
+
+def broken(code: int, text: str, query: str, gpu: int | None = None) -> HardwareError:
+    """Return the error for a driver that answered ``query`` with ``code``; ``gpu`` is NVML's index."""
+    where = "the NVIDIA driver" if gpu is None else f"GPU {gpu}"
+    if code not in _FAULTS:
+        return HardwareError(
+            Phrase(
+                "{where} answered {query} with NVML error {code} ({text})",
+                where=where,
+                query=query,
+                code=code,
+                text=text,
+            ),
+            _XID,
+        )
+    name, cause, remedy = _FAULTS[code]
+    return HardwareError(
+        Phrase(
+            "{where} answered {query} with NVML_ERROR_{name} ({code}, {text}), usually because {cause}",
+            where=where,
+            query=query,
+            name=name,
+            code=code,
+            text=text,
+            cause=cause,
+        ),
+        remedy,
+    )
+
 
 _GIB = 1024**3
 _MIB = 1024**2

@@ -10,8 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.hardware.descriptors import holders
-from platform_launch.hardware.running import command_line
+from platform_launch.hardware.running import command_line, holders
 from platform_launch.text import Phrase
 
 

@@ -1,9 +1,11 @@
-"""The processes that run on this machine, as values: what a job left is found among them."""
+"""The processes that run on this machine, and the files and sockets that they hold open."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,3 +97,32 @@ def boot_id() -> str:
     beyond it. Empty where it cannot be read.
     """
     return text(PROC / "sys/kernel/random/boot_id")
+
+
+def allow_many() -> int:
+    """Let this process open as many as its hard limit says, and return how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def holders(wanted: set[str]) -> dict[str, list[int]]:
+    """Map each open target of ``wanted`` (a path, ``socket:[INODE]``) to the processes that hold it.
+
+    Other users' processes are seen by root alone, those of other containers by nobody in this one.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    for process in Path("/proc").iterdir() if wanted else ():
+        if not process.name.isdigit():
+            continue
+        with suppress(OSError):
+            for target in {_target(descriptor) for descriptor in (process / "fd").iterdir()} & wanted:
+                found[target].append(int(process.name))
+    return dict(found)
+
+
+def _target(descriptor: Path) -> str:
+    with suppress(OSError):  # closed meanwhile
+        return str(descriptor.readlink())
+    return ""

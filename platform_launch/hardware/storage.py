@@ -1,14 +1,17 @@
-"""Room on disks and in memory file systems."""
+"""Room on disks and in memory file systems, and locks that builds left there."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch import files
 from platform_launch.errors import HardwareError
+from platform_launch.hardware.running import holders
 from platform_launch.text import Phrase
 
 _GIB = 1024**3
@@ -83,3 +86,28 @@ def temporary_folder() -> Path:
             ),
             "make one of them writable or free some room there, or name another folder with TMPDIR",
         ) from error
+
+
+@dataclass(frozen=True)
+class BuildLock:
+    """``held`` tells whether a process that can be seen from here has the file open."""
+
+    path: Path
+    age_s: float
+    held: bool
+
+
+def locks(extensions: Path) -> tuple[BuildLock, ...]:
+    """Return the locks in a TORCH_EXTENSIONS_DIR: ``<op>/lock``, or one folder deeper by Python and CUDA."""
+    found: list[Path] = []
+    with suppress(OSError):  # somebody else's
+        found = sorted({*extensions.glob("*/lock"), *extensions.glob("*/*/lock")})
+    if not found:
+        return ()
+    opened = holders({str(path.resolve()) for path in found})
+    now_s = time.time()
+    made = []
+    for path in found:
+        with suppress(OSError):  # released meanwhile
+            made.append(BuildLock(path, now_s - path.stat().st_mtime, str(path.resolve()) in opened))
+    return tuple(made)

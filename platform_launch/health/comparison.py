@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from platform_launch.hardware.port_health import ERROR_COUNTERS
+from platform_launch.hardware.rdma import ERROR_COUNTERS
 from platform_launch.health.finding import DeviceFinding, Grade
 from platform_launch.health.reading import DeviceHistory
 from platform_launch.text import Phrase

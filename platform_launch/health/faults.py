@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from platform_launch.hardware.gpu_health import GpuHealth, Xid
-from platform_launch.hardware.port_health import PortHealth
+from platform_launch.hardware.rdma import PortHealth
 from platform_launch.health.finding import DeviceFinding, Grade
 from platform_launch.health.reading import DeviceReading
 from platform_launch.text import Phrase, counted

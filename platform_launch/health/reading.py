@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from platform_launch.hardware.gpu_health import GpuHealth, Xid
-from platform_launch.hardware.port_health import PortHealth
+from platform_launch.hardware.rdma import PortHealth
 
 KEPT_S = 1800.0
 _KEPT_EVERY_S = 14.0

@@ -14,7 +14,7 @@ from threading import Condition, Thread
 
 from platform_launch.errors import HardwareError
 from platform_launch.events import Event, event
-from platform_launch.hardware import port_health
+from platform_launch.hardware import rdma
 from platform_launch.hardware.gpu_health import GpuHealthProbe, Xid
 from platform_launch.health.comparison import NodeSample, compare, sample
 from platform_launch.health.conditions import CALM_S, Conditions
@@ -166,7 +166,7 @@ class HealthWatch:
         return [*faults(last, self._history.first, self._history.xids), *trends(self._history)]
 
     def _read(self, probe: GpuHealthProbe) -> DeviceReading:
-        ports = port_health.read(self.options.ports, self.options.sys_root)
+        ports = rdma.read_health(self.options.ports, self.options.sys_root)
         return DeviceReading(time.monotonic(), probe.read(), ports)
 
     def _take(self, reading: DeviceReading, xids: Iterable[Xid]) -> None:

@@ -12,8 +12,8 @@ from types import TracebackType
 import psutil
 
 from platform_launch.events import Event, event
-from platform_launch.hardware.gpu_use import GpuMeter
 from platform_launch.hardware.gpus import Gpu
+from platform_launch.hardware.use import GpuMeter
 from platform_launch.observe.memory import MemoryHeld
 
 _GIB = 1024**3

@@ -13,8 +13,8 @@ from typing import Any
 from platform_launch import __version__, files
 from platform_launch.confidential import masked, masked_arguments
 from platform_launch.hardware import packages
-from platform_launch.hardware.revision import git_revision
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.project import git_revision
 from platform_launch.text import iso_utc
 
 # Kubernetes shows what a container writes here as the reason of its end; it keeps 4096 bytes.

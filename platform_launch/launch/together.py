@@ -8,11 +8,11 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.hardware import storage
-from platform_launch.hardware.revision import git_revision
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.record import versions
 from platform_launch.launch.run import RendezvousSettings, run_together, tell
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.project import git_revision
 from platform_launch.rendezvous.authentication import read_secret
 from platform_launch.rendezvous.fingerprint import Fingerprint, take
 from platform_launch.rendezvous.port_discovery import rendezvous_port

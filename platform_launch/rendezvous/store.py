@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from platform_launch.errors import InstallationError
-from platform_launch.hardware import descriptors, ports
+from platform_launch.hardware import ports, running
 from platform_launch.rendezvous.bare_torch import bare_torch
 from platform_launch.rendezvous.liveness import SilenceClock
 from platform_launch.rendezvous.torch_free import TorchFreeClient
@@ -116,7 +116,7 @@ class Store:
         Raises PortTakenError.
         """
         load_torch()  # before the clock runs: it takes seconds
-        descriptors.allow_many()  # each node has a connection
+        running.allow_many()  # each node has a connection
         try:
             store = cls(_opening("127.0.0.1", port, serving=True), limit_s, max(limit_s, 60.0))
         except StoreError as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from platform_launch.errors import UsageError, shown
-from platform_launch.hardware.capability import CAPABILITIES, capability_of
+from platform_launch.hardware.models import CAPABILITIES, capability_of
 from platform_launch.text import Phrase
 
 Capability = tuple[int, int]

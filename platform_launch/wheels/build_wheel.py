@@ -18,8 +18,8 @@ from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.hardware import Hardware
-from platform_launch.hardware.processor import instructions
-from platform_launch.hardware.revision import git_revision
+from platform_launch.hardware.host import instructions
+from platform_launch.project import git_revision
 from platform_launch.text import Phrase, iso_utc, joined
 from platform_launch.wheels import architectures, building, note, ops, requirements, source, target
 from platform_launch.wheels.building import Build

@@ -10,7 +10,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
 from platform_launch.hardware import Gpu
-from platform_launch.hardware.processor import instructions
+from platform_launch.hardware.host import instructions
 from platform_launch.supervise import Command, capture
 from platform_launch.text import Phrase, joined
 from platform_launch.wheels import note

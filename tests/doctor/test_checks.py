@@ -14,11 +14,10 @@ from platform_launch.doctor.checks.planned import plan_warnings
 from platform_launch.doctor.finding import refuse
 from platform_launch.errors import UnfitNodeError
 from platform_launch.hardware import Gpus, Hardware, HcaPort
-from platform_launch.hardware.builds import BuildLock
 from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
-from platform_launch.hardware.storage import Storage
+from platform_launch.hardware.storage import BuildLock, Storage
 from tests.doctor.cases import TWO_NODES, healthy, installed, named, only, planned, stored
 from tests.health.devices import gpu, reading
 from tests.plan.machines import machine, port

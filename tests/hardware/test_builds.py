@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from platform_launch.hardware import builds
+from platform_launch.hardware import storage
 
 
 def test_a_lock_left_behind_is_held_by_nobody(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_a_lock_left_behind_is_held_by_nobody(tmp_path: Path) -> None:
     lock.parent.mkdir()
     lock.touch()
     os.utime(lock, (1.0, 1.0))
-    (found,) = builds.locks(tmp_path)
+    (found,) = storage.locks(tmp_path)
     assert (found.path, found.held) == (lock, False)
     assert found.age_s > 1e8
 
@@ -23,11 +23,11 @@ def test_a_lock_that_is_open_is_held(tmp_path: Path) -> None:
     lock.parent.mkdir(parents=True)
     descriptor = os.open(lock, os.O_CREAT | os.O_EXCL)  # torch/utils/file_baton.py
     try:
-        (found,) = builds.locks(tmp_path)
+        (found,) = storage.locks(tmp_path)
     finally:
         os.close(descriptor)
     assert found.held
 
 
 def test_no_folder_has_no_locks(tmp_path: Path) -> None:
-    assert builds.locks(tmp_path / "nowhere") == ()
+    assert storage.locks(tmp_path / "nowhere") == ()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from platform_launch.hardware import port_health, rdma
+from platform_launch.hardware import rdma
 from tests.conftest import FakeNvml
 from tests.hardware import trees
 from tests.lab.nvml import fake
@@ -113,12 +113,12 @@ def test_ports_are_read_while_they_change_and_after_they_have_gone(tmp_path: Pat
     roots = trees.machine(tmp_path, (trees.ib("mlx5_0", "400 Gb/sec (4X NDR)", 0),))
     folder = roots.sys / "class/infiniband/mlx5_0/ports/1"
     ports = rdma.find(roots.sys)
-    [port] = port_health.read(ports, roots.sys)
+    [port] = rdma.read_health(ports, roots.sys)
     assert (port.place, port.state, port.counters) == ("mlx5_0:1", "ACTIVE", {})
     trees.write(folder / "counters/symbol_error", "12\n")
     trees.write(folder / "hw_counters/local_ack_timeout_err", "3\n")
     trees.write(folder / "state", "1: DOWN\n")
-    [port] = port_health.read(ports, roots.sys)
+    [port] = rdma.read_health(ports, roots.sys)
     assert (port.state, port.counters) == ("DOWN", {"symbol_error": 12, "local_ack_timeout_err": 3})
     (folder / "state").unlink()
-    assert port_health.read(ports, roots.sys)[0].state == ""
+    assert rdma.read_health(ports, roots.sys)[0].state == ""

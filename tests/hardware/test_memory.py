@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.hardware import memory
+from platform_launch.hardware import host
 from tests.hardware.trees import Roots, machine
 
 GIB = 1024**3
 
 
 def left(roots: Roots) -> float | None:
-    return memory.available_gib(roots.sys, roots.proc)
+    return host.available_gib(roots.sys, roots.proc)
 
 
 def test_the_rest_of_a_limit_is_what_is_left(tmp_path: Path) -> None:
@@ -48,4 +48,4 @@ def test_a_capability_exempts_from_the_limit_on_locked_memory(
     tmp_path: Path, effective: str, exempt: bool
 ) -> None:
     roots = machine(tmp_path, files={"proc/self/status": f"Name:\tpython\nCapEff:\t{effective}\n"})
-    assert memory.may_lock_any(roots.proc) is exempt
+    assert host.may_lock_any(roots.proc) is exempt

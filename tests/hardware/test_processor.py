@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from platform_launch.hardware.processor import instructions
+from platform_launch.hardware.host import instructions
 
 
 def recorded(root: Path, text: str) -> frozenset[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from platform_launch.hardware.gpu_health import GpuHealth
-from platform_launch.hardware.port_health import PortHealth
+from platform_launch.hardware.rdma import PortHealth
 from platform_launch.health.reading import DeviceHistory, DeviceReading
 
 STEP_S = 15.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from platform_launch.hardware.port_health import PortHealth
+from platform_launch.hardware.rdma import PortHealth
 from platform_launch.health.comparison import NodeSample, compare, sample
 from platform_launch.health.conditions import CALM_S, Conditions
 from platform_launch.health.faults import faults

@@ -12,7 +12,7 @@ from threading import Timer
 import pytest
 
 from platform_launch.events import Event, line
-from platform_launch.hardware import port_health, rdma
+from platform_launch.hardware import rdma
 from platform_launch.health.comparison import GpuSample, NodeSample, PortSample
 from platform_launch.health.finding import Grade
 from platform_launch.launch.health_watch import HealthWatch
@@ -151,7 +151,7 @@ def test_a_reading_that_fails_in_a_way_nobody_expected_is_not_laid_to_a_silent_d
         raise ValueError("rate: '?'")
 
     watch = nodes.start(0, interval_s=0)
-    monkeypatch.setattr(port_health, "read", read)
+    monkeypatch.setattr(rdma, "read_health", read)
     health = watch.ask()
     assert health is not None
     assert "ValueError: rate: '?'" in health.reasons[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.errors import UsageError
-from platform_launch.hardware.capability import CAPABILITIES, capability_of
+from platform_launch.hardware.models import CAPABILITIES, capability_of
 from platform_launch.wheels.architectures import Architecture, arch_list, of_gpus, parse
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "deepspeed-wheels.md"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.hardware.processor import instructions
+from platform_launch.hardware.host import instructions
 from platform_launch.wheels import note
 from platform_launch.wheels.machine import Interpreter, ask_interpreter
 from platform_launch.wheels.note import WheelNote

@@ -98,7 +98,7 @@ def command(
     """
     with needs_procguard():
         from platform_launch.procguard.agent.connection import AgentConnection
-    from platform_launch.hardware.gpu_use import GpuMeter
+    from platform_launch.hardware.use import GpuMeter
     from platform_launch.procguard.agent.machine import MachineMonitor
     from platform_launch.procguard.agent.main import Agent
     from platform_launch.procguard.agent.quarantine import QuarantineWatch

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from platform_launch.hardware.gpu_use import GpuMeter
-from platform_launch.hardware.machine_use import read_machine_use
+from platform_launch.hardware.use import GpuMeter, read_machine_use
 from platform_launch.procguard.api.wire import GpuReport, MachineReport
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ import uvicorn
 import uvloop
 
 from platform_launch.errors import InputError, UsageError
-from platform_launch.hardware import descriptors
+from platform_launch.hardware import running
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.server.app import served_app
 from platform_launch.procguard.server.connection import HttpConnection
@@ -173,7 +173,7 @@ def _check_certificate(settings: ServerSettings) -> None:
 
 def _allow_many_connections() -> None:
     """Each agent and each page that is looked at holds a connection."""
-    most = descriptors.allow_many()
+    most = running.allow_many()
     if most < _MANY_FILES:
         _LOG.warning("only %d files may be open, and each agent needs one: raise `ulimit -Hn`", most)
 

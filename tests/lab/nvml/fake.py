@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.hardware.driver import library_is_here
+from platform_launch.hardware.nvml import library_is_here
 
 _SOURCE = Path(__file__).with_name("nvml.c")
 

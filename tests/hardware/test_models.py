@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.errors import UsageError
-from platform_launch.hardware.assumed import parse
+from platform_launch.hardware.models import parse
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,44 @@
-"""How much of each GPU is in use now: asked again and again, so the driver stays open in between."""
+"""How busy this machine is now: processors, memory, disk and GPUs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from platform_launch.hardware.gpus import Gpu
 
 _GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class MachineUse:
+    """One reading. ``cpu_percent`` is of all processors, since the reading before."""
+
+    cpu_percent: float
+    memory_used_gib: float
+    memory_total_gib: float
+    disk_free_gib: float | None
+    disk_total_gib: float | None
+
+
+def read_machine_use(folder: Path) -> MachineUse:
+    """Return the use of this machine; the disk is the one that ``folder`` is on."""
+    memory = psutil.virtual_memory()
+    free = total = None
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        pass
+    else:
+        free, total = disk.f_bavail * disk.f_frsize / _GIB, disk.f_blocks * disk.f_frsize / _GIB
+    used = (memory.total - memory.available) / _GIB
+    return MachineUse(psutil.cpu_percent(), used, memory.total / _GIB, free, total)
 
 
 @dataclass(frozen=True)

@@ -48,19 +48,19 @@ def inside(variables: dict[str, str], place: dict[str, str]) -> Environment:
 
 def test_a_launcher_reads_the_place_that_the_server_gave() -> None:
     """The agent may run in any job of any platform; what it starts belongs to another."""
-    place = places("gn6-0", "gn7-0", "gn39-0", kind=WorkerKind.NODE).places[1]
+    table = places("gn6-0", "gn7-0", "gn39-0", kind=WorkerKind.NODE)
     for around, variables in SURROUNDINGS:
-        topology = detect(inside(variables, place.environment("nccl")))
+        topology = detect(inside(variables, table.environment(table.places[1], "nccl")))
         assert (topology.platform, topology.nnodes, topology.node_rank) == ("procguard", 3, 1), around
         assert (topology.master_addr, topology.master_port) == ("gn6", 29511), around
 
 
 def test_a_process_sees_its_ranks_and_no_other() -> None:
-    place = places("gn6-0", "gn6-1", "gn7-0", "gn7-1", kind=WorkerKind.PROCESS).places[3]
+    table = places("gn6-0", "gn6-1", "gn7-0", "gn7-1", kind=WorkerKind.PROCESS)
     given = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"}
     families = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "PET_", "GROUP_", "ROLE_")
     for around, variables in SURROUNDINGS:
-        seen = inside(variables, place.environment("gloo"))
+        seen = inside(variables, table.environment(table.places[3], "gloo"))
         assert {name: seen[name] for name in given} == given, around
         assert not [name for name in seen if name.startswith(families)], around
         with pytest.raises(TopologyError, match="one of several processes on this node"):

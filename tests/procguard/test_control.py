@@ -46,7 +46,7 @@ def actions(cluster: Cluster) -> list[str]:
 def test_a_group_from_its_making_to_its_end(cluster: Cluster) -> None:
     cluster.group_of("gn6", "gn7")
     control = cluster.control
-    assert [place.worker for place in control.queries.preview("g").places] == ["gn6-0", "gn7-0"]
+    assert [str(place.worker) for place in control.queries.preview("g").places] == ["gn6-0", "gn7-0"]
     first, second = control.start("g", "ann"), control.start("g", "ann")
     assert (first.changed, second.changed) == (True, False)
     assert first.group.generation == second.group.generation == 1
@@ -385,7 +385,7 @@ def test_every_run_stands_in_the_history(cluster: Cluster) -> None:
     detail = control.queries.run("g", 1)
     assert detail.failure is not None
     assert (detail.failure.worker, detail.settings.max_restarts) == ("gn6-0", 1)
-    assert [(place.worker, place.rank) for place in detail.places] == [("gn6-0", 0), ("gn7-0", 1)]
+    assert [(str(place.worker), place.rank) for place in detail.places] == [("gn6-0", 0), ("gn7-0", 1)]
     before = control.queries.runs("g")
     cluster.kill_and_start()
     assert cluster.control.queries.runs("g") == before
@@ -464,7 +464,7 @@ def test_nothing_new_starts_on_a_node_in_quarantine_until_it_is_released(cluster
     held = QuarantineReport(name="gn7", since=5.0, until=86_405.0, reason="GPU 3: XID 79 [gpu-xid]")
     cluster.answer("gn7", quarantine=held)
     assert cluster.control.queries.node("gn7").quarantine == held
-    assert [place.worker for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn8-0"]
+    assert [str(place.worker) for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn8-0"]
     cluster.control.move(["gn8-0"], None, "ann")
     without_spare = cluster.control.queries.preview("g")
     assert [problem.code for problem in without_spare.problems] == ["node-quarantined"]
@@ -474,7 +474,7 @@ def test_nothing_new_starts_on_a_node_in_quarantine_until_it_is_released(cluster
     newer = held.model_copy(update={"since": 9.0})
     assert cluster.answer("gn7", quarantine=newer).release is None, "found bad again since"
     assert cluster.answer("gn7").release is None
-    assert [place.worker for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn7-0"]
+    assert [str(place.worker) for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn7-0"]
     with pytest.raises(RequestRefused):
         cluster.control.release("gn7", "ann")
 
@@ -524,7 +524,7 @@ def test_why_a_node_is_in_quarantine_is_told_in_english_where_it_is_of_another_v
 def test_a_node_whose_device_failed_is_the_first_to_be_a_spare(cluster: Cluster) -> None:
     cluster.running("gn6", "gn7", "gn8", world_size=2)
     cluster.say("gn7", WorkerState.EXITED, 1, exit_code=UnfitNodeError.exit_code, ended_s_ago=0.0)
-    assert [place.worker for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn8-0"]
+    assert [str(place.worker) for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn8-0"]
     for node in ("gn6", "gn8"):
         cluster.say(node, WorkerState.EXITED, 1, exit_code=0, ended_s_ago=0.0)
     for _ in ("stopping", "failed"):

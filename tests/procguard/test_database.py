@@ -1,4 +1,4 @@
-"""The database, on SQLite and on PostgreSQL: migrations, the claim, users, and what is read back."""
+"""The database, on SQLite and on PostgreSQL: its schema, the claim, users, and what is read back."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
 from platform_launch.errors import InputError, LaunchError
@@ -25,8 +23,6 @@ from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import accounts, serving
 from platform_launch.procguard.database.engine import DatabaseError, opened
 from platform_launch.procguard.database.engine import database_url as read_url
-from platform_launch.procguard.database.migrate import is_current, migrate
-from platform_launch.procguard.database.tables import metadata
 from platform_launch.sentences import quoted
 from tests.procguard.cluster import Cluster
 
@@ -39,51 +35,15 @@ with serving(sys.argv[1]):
 """
 
 
-FIRST_VERSION = (
-    """INSERT INTO groups (name, settings, phase, phase_since, generation, run, restarts_used)
-    VALUES ('train', '{"master_addr": "gn6", "command": "train"}', 'finished', '2026-01-01 00:00:00+00:00', 7,
-    '{"generation": 7, "settings": {"master_addr": "gn6"}, "kind": "process", "master_addr": "gn6",
-    "master_port": 29500, "world_size": 1, "hosts": ["gn6"], "places": [["gn6", 0, 0, 1]], "idle": [],
-    "commands": {"gn6": ["train"]}}', 0)""".replace(":00", "\\:00").replace('":', '"\\:'),
-    """INSERT INTO nodes (name, instance, workers, about, credential_sha256) VALUES ('gn6', 'instance-gn6', 1,
-    '{"hostname": "gn6", "addresses": [], "version": "0.1", "command": [], "allowed": null}', 'x')""".replace(
-        '":', '"\\:'
-    ),
-    "INSERT INTO workers (node, number, group_name, generation) VALUES ('gn6', 0, 'train', 0)",
-    """INSERT INTO users (name, role, password_hash, epoch, created_at)
-    VALUES ('ann', 'operator', '$argon2id$x', 1, '2026-01-01 00:00:00+00:00')""".replace(":00", "\\:00"),
-)
-
-
-def test_migrations_make_the_tables_that_the_code_knows(database_url: str) -> None:
-    with opened(database_url) as engine:
-        assert not is_current(engine)
-        migrate(engine)
-        migrate(engine)
-        assert is_current(engine)
-        with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"compare_type": True})
-            assert compare_metadata(context, metadata) == []
-
-
-def test_tables_that_are_up_to_date_are_only_looked_at(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(database_url):
-        pass
-    monkeypatch.delitem(migrate.__globals__, "_upgrade")
-    with serving(database_url) as database:
-        assert database.users.all() == []
-
-
-def test_tables_of_a_newer_version_are_left_alone(database_url: str) -> None:
+def test_a_database_of_another_schema_is_left_alone(database_url: str) -> None:
     with serving(database_url):
         pass
     with opened(database_url) as engine, engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(LaunchError, match="9999") as error, serving(database_url):
-        pass
-    assert "newer" in error.value.hint
+        connection.execute(text("UPDATE server SET schema = 9999"))
+    for use in (serving(database_url), accounts(database_url, "root")):
+        with pytest.raises(LaunchError, match="schema 9999, this program needs schema") as error, use:
+            pass
+        assert "version" in error.value.hint
 
 
 def test_a_second_server_is_told_who_serves(database_url: str) -> None:
@@ -218,23 +178,3 @@ def test_whatever_was_written_is_read_back(database_url: str) -> None:
         assert cluster.control.queries.events(before=last.id, limit=2) == older
         assert cluster.control.queries.events(before=2**80, limit=10**9)[0] == last
         assert cluster.control.queries.events(before=-5) == []
-
-
-def test_a_database_of_the_first_version_is_taken_over(database_url: str) -> None:
-    """Its groups, workers and users stay; a group goes on counting its runs."""
-    with opened(database_url) as engine:
-        migrate(engine, "0001")
-        with engine.begin() as connection:
-            for statement in FIRST_VERSION:
-                connection.execute(text(statement))
-    with serving(database_url) as database:
-        cluster = Cluster(database.store)
-        group = cluster.control.queries.group("train")
-        assert (group.phase.value, group.run_number, group.generation) == ("finished", 7, 7)
-        assert group.workers == ["gn6-0"]
-        assert group.settings == GroupSettings(master_addr="gn6", command="train")
-        assert [(user.name, user.role) for user in database.users.all()] == [("ann", UserRole.OPERATOR)]
-        assert cluster.control.queries.runs("train") == []
-        cluster.clock_s += 20  # its agent of that time is gone
-        cluster.join("gn6")
-        assert cluster.control.start("train", "ann").group.run_number == 8

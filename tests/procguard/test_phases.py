@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -41,7 +40,7 @@ def moment(elapsed_s: float = 1.0) -> StepTime:
 
 def begun(**settings: Any) -> Group:
     wanted = GroupSettings(**{"master_addr": "gn6", "command": "python train.py", **settings})
-    group = Group("g", wanted, GroupPhase.IDLE, AT, (A, B))
+    group = Group(name="g", settings=wanted, phase=GroupPhase.IDLE, phase_since=AT, workers=(A, B))
     return transitions.start(group, both(member(A), member(B)), AT).group
 
 
@@ -163,7 +162,7 @@ def test_silent_is_degraded_then_failed() -> None:
 
 
 def test_a_stop_does_not_wait_for_a_dead_node_as_long_as_a_patient_group_would() -> None:
-    group = replace(running(silent_after_s=10, grace_s=5, fail_after_s=86_400), phase=GroupPhase.STOPPING)
+    group = running(silent_after_s=10, grace_s=5, fail_after_s=86_400).but(phase=GroupPhase.STOPPING)
     quiet = both(member(A, WorkerState.IDLE), member(B, WorkerState.RUNNING, silent_s=14))
     assert waiting_for(group, quiet) == (B,)
     gone = both(member(A, WorkerState.IDLE), member(B, WorkerState.RUNNING, silent_s=16))
@@ -227,7 +226,7 @@ def test_restarts_back_off_double_and_end() -> None:
 
 
 def test_settings_that_were_broken_meanwhile_end_the_restarts_with_the_reason() -> None:
-    group = replace(running(max_restarts=1), settings=GroupSettings(master_addr="gn9", command="x"))
+    group = running(max_restarts=1).but(settings=GroupSettings(master_addr="gn9", command="x"))
     failed = both(member(A, WorkerState.LOST), member(B, WorkerState.LOST))
     group = next_step(next_step(group, failed, moment()).group, failed, moment()).group
     after = next_step(group, failed, moment(1000)).group
@@ -262,7 +261,7 @@ def test_stopping_waits_for_one_whose_start_may_be_under_way() -> None:
 
 
 def test_a_generation_is_higher_than_any_that_a_worker_had() -> None:
-    group = Group("g", begun().settings, GroupPhase.IDLE, AT, (A, B))
+    group = Group(name="g", settings=begun().settings, phase=GroupPhase.IDLE, phase_since=AT, workers=(A, B))
     known = both(member(A, WorkerState.EXITED, 7), WorkerSnapshot(B, generation=9))
     assert transitions.start(group, known, AT).group.generation == 10
     broken = both(member(A, WorkerState.EXITED, HIGHEST_GENERATION), member(B))
@@ -287,7 +286,7 @@ def test_what_cannot_start_says_why(settings: dict[str, Any], code: str) -> None
 
 def test_no_command_of_the_group_is_each_agents_own() -> None:
     settings = GroupSettings(master_addr="gn6")
-    group = Group("g", settings, GroupPhase.IDLE, AT, (A, B))
+    group = Group(name="g", settings=settings, phase=GroupPhase.IDLE, phase_since=AT, workers=(A, B))
     own = both(WorkerSnapshot(A, command=("run", "a")), WorkerSnapshot(B, command=("run", "b c")))
     run = transitions.start(group, own, AT).group.run
     assert run is not None
@@ -311,7 +310,7 @@ def _any_member(worker: WorkerName) -> list[WorkerSnapshot]:
 def test_whatever_is_reported(phase: GroupPhase) -> None:
     base = running(max_restarts=1)
     thens = (GroupPhase.STOPPED, GroupPhase.PREPARING) if phase is GroupPhase.STOPPING else (None,)
-    groups = [replace(base, phase=phase, then=then, failed_at=950.0) for then in thens]
+    groups = [base.but(phase=phase, then=then, failed_at=950.0) for then in thens]
     for group, first, second, elapsed_s in product(groups, _any_member(A), _any_member(B), (1.0, 1e4)):
         reports = both(first, second)
         after = next_step(group, reports, moment(elapsed_s)).group
@@ -349,11 +348,11 @@ def test_random_walks() -> None:
 def test_a_spare_takes_the_place_of_a_lost_node_at_the_restart() -> None:
     spare = WorkerName("gn8", 0)
     settings = GroupSettings(master_addr="gn6", command="x", world_size=2, max_restarts=1, backoff_s=0)
-    group = Group("g", settings, GroupPhase.IDLE, AT, (A, B, spare))
+    group = Group(name="g", settings=settings, phase=GroupPhase.IDLE, phase_since=AT, workers=(A, B, spare))
     idle = both(member(A), member(B)) | {spare: member(spare, WorkerState.IDLE, 0)}
     group = transitions.start(group, idle, AT).group
     assert group.run is not None
-    assert (set(group.run.place_of), set(group.run.idle)) == ({A, B}, {spare})
+    assert (set(group.run.place_of), set(group.run.table.idle)) == ({A, B}, {spare})
     ready = both(member(A, WorkerState.READY), member(B, WorkerState.READY)) | {
         spare: member(spare, WorkerState.IDLE, 0)
     }
@@ -368,9 +367,9 @@ def test_a_spare_takes_the_place_of_a_lost_node_at_the_restart() -> None:
         group = next_step(group, stopped, moment()).group
     assert (group.phase, group.generation) == (GroupPhase.PREPARING, 2)
     assert group.run is not None
-    assert (set(group.run.place_of), set(group.run.idle)) == ({A, spare}, {B})
+    assert (set(group.run.place_of), set(group.run.table.idle)) == ({A, spare}, {B})
     assert order_for(group, B, 1).action is OrderAction.STOP, "what still runs there ends when it is heard"
     drained = {A: member(A), B: member(B)._replace(drained=True), spare: member(spare, WorkerState.IDLE, 0)}
-    again = transitions.start(replace(group, phase=GroupPhase.STOPPED), drained, AT).group
+    again = transitions.start(group.but(phase=GroupPhase.STOPPED), drained, AT).group
     assert again.run is not None
-    assert again.run.idle == (B,)
+    assert again.run.table.idle == (B,)

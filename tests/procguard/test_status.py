@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.ranks import RankTable, WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
@@ -23,7 +22,14 @@ def a_report(state: WorkerState, **about: Any) -> WorkerReport:
 def status(state: WorkerState | None, *, silent_s: float = 0.0, first: bool = False, **about: Any) -> str:
     report = None if state is None else a_report(state, **about)
     failure = GroupFailure(worker="gn6-0" if first else "gn7-0", text="ended with exit code 1")
-    group = Group("g", GroupSettings(), GroupPhase.FAILED, AT, (A,), failure=failure)
+    group = Group(
+        name="g",
+        settings=GroupSettings(),
+        phase=GroupPhase.FAILED,
+        phase_since=AT,
+        workers=(A,),
+        failure=failure,
+    )
     return worker_status(str(A), report, group, silent=silent_s > silent_after_s(group)).value
 
 
@@ -55,16 +61,24 @@ def test_an_end_says_which_it_was(about: dict[str, Any], expected: str) -> None:
 def test_ranks_that_leave_before_their_agent_hears_of_a_stop_are_stopped(
     exit_code: int | None, expected: str
 ) -> None:
-    run = GroupRun(1, GroupSettings(), (), (), {})
-    group = Group("g", GroupSettings(), GroupPhase.STOPPING, AT, (A,), generation=1, run=run)
+    run = GroupRun(generation=1, settings=GroupSettings(), table=RankTable(), commands={})
+    group = Group(
+        name="g",
+        settings=GroupSettings(),
+        phase=GroupPhase.STOPPING,
+        phase_since=AT,
+        workers=(A,),
+        generation=1,
+        run=run,
+    )
     for phase in (GroupPhase.STOPPING, GroupPhase.STOPPED):
         report = a_report(WorkerState.EXITED, exit_code=exit_code)
-        assert worker_status(str(A), report, replace(group, phase=phase), silent=False).value == expected
+        assert worker_status(str(A), report, group.but(phase=phase), silent=False).value == expected
     report = a_report(WorkerState.EXITED, exit_code=1)
     for other in (
-        replace(group, phase=GroupPhase.RUNNING),
-        replace(group, run=replace(run, generation=2)),
-        replace(group, failure=GroupFailure(worker="gn7-0", text="ended with exit code 1")),
+        group.but(phase=GroupPhase.RUNNING),
+        group.but(run=run.but(generation=2)),
+        group.but(failure=GroupFailure(worker="gn7-0", text="ended with exit code 1")),
     ):
         assert worker_status(str(A), report, other, silent=False) is WorkerStatus.FAILED
 

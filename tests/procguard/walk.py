@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from platform_launch.procguard.api.ranks import WorkerName
@@ -93,7 +93,9 @@ class Walk:
             world_size=self.dice.choice((None, 2)),
         )
         workers = tuple(agent.worker for agent in self.agents)
-        self.group = Group("g", settings, GroupPhase.IDLE, AT, workers)
+        self.group = Group(
+            name="g", settings=settings, phase=GroupPhase.IDLE, phase_since=AT, workers=workers
+        )
         self.clock_s, self.entered_s = 100.0, 100.0
         self.committed: set[int] = set()
         self.seen: set[GroupPhase] = set()
@@ -122,7 +124,7 @@ class Walk:
         elif what < 0.993:
             self._ask()
         else:  # kill -9: what is not written down is gone
-            self.group = replace(self.group, failed_at=None, silent=())
+            self.group = self.group.but(failed_at=None, silent=())
             self.live = {worker: WorkerEntry(worker) for worker in self.live}
             self.entered_s = self.clock_s
         self.check()

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from platform_launch.procguard.api.shapes import Problem
-from platform_launch.text import counted
-from platform_launch.topology import Topology
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
-PLATFORM = "procguard"
+from platform_launch.procguard.api.shapes import Problem, Shape
+from platform_launch.text import counted
 
 
 class WorkerKind(str, Enum):
@@ -33,7 +32,7 @@ class WorkerKind(str, Enum):
 class WorkerName(NamedTuple):
     """A worker: the node it is on and its number there. Orders by node name, then by number.
 
-    A tuple, since thousands are looked up by it every second.
+    A tuple, since thousands are looked up by it every second; ``gn6-0`` in JSON.
     """
 
     node: str
@@ -50,56 +49,61 @@ class WorkerName(NamedTuple):
             raise ValueError(f"{text!r} is not a worker: expected NODE-NUMBER, such as gn6-0")
         return cls(node, int(number))
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = core_schema.no_info_after_validator_function(cls.parse, core_schema.str_schema())
+        return core_schema.json_or_python_schema(
+            json_schema=text,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), text]),
+            serialization=core_schema.to_string_ser_schema(),
+        )
 
-@dataclass(frozen=True)
-class Place:
-    """One worker's place: ``topology`` is its node's, the ranks are its own.
 
-    ``rank`` counts processes, or nodes where a worker is a node's launcher.
-    """
+class Place(Shape):
+    """One worker's ranks. ``rank`` counts processes, or nodes if a worker is a node's launcher."""
 
     worker: WorkerName
     rank: int
     local_rank: int
-    world_size: int
+    node_rank: int
     local_world_size: int
-    topology: Topology
-    kind: WorkerKind
-
-    def environment(self, backend: str) -> dict[str, str]:
-        """Return the variables the worker's command is started with.
-
-        A node's launcher gets names that count nodes and cannot be taken for a process's.
-        """
-        node = {
-            "MASTER_ADDR": self.topology.master_addr,
-            "MASTER_PORT": str(self.topology.master_port),
-            "NODE_RANK": str(self.topology.node_rank),
-            "NNODES": str(self.topology.nnodes),
-        }
-        if self.kind is WorkerKind.NODE:
-            return node
-        process = {
-            "WORLD_SIZE": str(self.world_size),
-            "RANK": str(self.rank),
-            "LOCAL_RANK": str(self.local_rank),
-            "LOCAL_WORLD_SIZE": str(self.local_world_size),
-            "BACKEND": backend,
-        }
-        return node | process
 
 
-@dataclass(frozen=True)
-class RankTable:
-    """Every worker's place, by rank. With ``problems`` nothing may start; ``notes`` only want to be read.
+class RankTable(Shape):
+    """Every worker's place, by rank. If there are ``problems``, nothing may start; ``notes`` are for people.
 
-    ``idle`` are the workers that a smaller World Size leaves without a rank: spares.
+    ``idle`` are the workers without a rank because World Size is smaller: spares.
     """
 
+    master_addr: str = ""
+    master_port: int = 0
+    kind: WorkerKind = WorkerKind.PROCESS
     places: tuple[Place, ...] = ()
     idle: tuple[WorkerName, ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[Problem, ...] = ()
+
+    def environment(self, place: Place, backend: str) -> dict[str, str]:
+        """Return the variables that a worker's command is started with.
+
+        A node's launcher gets names that count nodes and cannot be taken for a process's.
+        """
+        node = {
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(self.master_port),
+            "NODE_RANK": str(place.node_rank),
+            "NNODES": str(self.places[-1].node_rank + 1),
+        }
+        if self.kind is WorkerKind.NODE:
+            return node
+        process = {
+            "WORLD_SIZE": str(len(self.places)),
+            "RANK": str(place.rank),
+            "LOCAL_RANK": str(place.local_rank),
+            "LOCAL_WORLD_SIZE": str(place.local_world_size),
+            "BACKEND": backend,
+        }
+        return node | process
 
 
 def assign(
@@ -132,31 +136,28 @@ def assign(
     ranked = sorted(chosen[:size], key=lambda worker: (worker.node != master, worker))
     idle = sorted(chosen[size:], key=lambda worker: (worker.node != master, worker))
     return RankTable(
-        _places(ranked, master_addr.strip(), master_port, kind),
-        tuple(idle),
+        master_addr=master_addr.strip(),
+        master_port=master_port,
+        kind=kind,
+        places=_places(ranked),
+        idle=tuple(idle),
         notes=(_some_idle(size, idle),) if idle else (),
     )
 
 
-def _places(
-    ordered: Sequence[WorkerName], master_addr: str, master_port: int, kind: WorkerKind
-) -> tuple[Place, ...]:
-    nodes = [(node, list(workers)) for node, workers in groupby(ordered, key=attrgetter("node"))]
-    hosts = tuple(node for node, _ in nodes)
+def _places(ordered: Sequence[WorkerName]) -> tuple[Place, ...]:
     places: list[Place] = []
-    for node_rank, (_, workers) in enumerate(nodes):
-        topology = Topology(
-            platform=PLATFORM,
-            nnodes=len(nodes),
-            node_rank=node_rank,
-            master_addr=master_addr,
-            master_port=master_port,
-            nproc_per_node=len(workers) if kind is WorkerKind.PROCESS else None,
-            hosts=hosts,
-        )
+    for node_rank, (_, group) in enumerate(groupby(ordered, key=attrgetter("node"))):
+        workers, first = list(group), len(places)
         places += [
-            Place(worker, len(places) + local, local, len(ordered), len(workers), topology, kind)
-            for local, worker in enumerate(workers)
+            Place(
+                worker=worker,
+                rank=first + local_rank,
+                local_rank=local_rank,
+                node_rank=node_rank,
+                local_world_size=len(workers),
+            )
+            for local_rank, worker in enumerate(workers)
         ]
     return tuple(places)
 

@@ -33,7 +33,7 @@ from platform_launch.procguard.core.orders import Orders
 from platform_launch.procguard.core.phases import StepTime, next_step
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.registry import Registry
-from platform_launch.procguard.core.runs import records_of
+from platform_launch.procguard.core.runs import runs_to_write
 from platform_launch.procguard.core.silence import SilenceWatch
 from platform_launch.procguard.core.snapshot import Members
 from platform_launch.sentences import Sentence, Value, listed, quoted, sentence
@@ -183,7 +183,9 @@ class Control:
                     group=new.name,
                 )
             settings = world.group(new.like).settings if new.like else new.settings
-            group = Group(new.name, settings, GroupPhase.IDLE, self._clock.now())
+            group = Group(
+                name=new.name, settings=settings, phase=GroupPhase.IDLE, phase_since=self._clock.now()
+            )
             with self._ledger.change(world.with_group(group)) as change:
                 change.put_group(group)
                 like = sentence("like", group=new.like) if new.like else None
@@ -210,7 +212,7 @@ class Control:
             changes = _changes(group.settings, settings)
             if changes:
                 event = GroupEvent("settings", sentence("changes", changes=changes))
-                self._write(group, GroupStep(replace(group, settings=settings), (event,)), who)
+                self._write(group, GroupStep(group.but(settings=settings), (event,)), who)
         return self.queries.group(name)
 
     def move(self, workers: Sequence[str], group: str | None, who: str) -> None:
@@ -249,7 +251,7 @@ class Control:
         with self._ledger.writing:
             entry = self._registry.node(node)
             if bool(entry.node.drained_by) != drained:
-                changed = replace(entry.node, drained_by=who if drained else "")
+                changed = entry.node.but(drained_by=who if drained else "")
                 with self._ledger.change(self._ledger.world) as change:
                     change.put_node(changed)
                     change.event(self._clock.now(), who, "drain" if drained else "undrain", node)
@@ -314,9 +316,10 @@ class Control:
                 raise RequestRefused(f"{name} cannot start: {error}", hint, error.problems) from error
             changed = step.group is not group
             if changed:
-                starts = step.group.run_number > group.run_number or step.group.then is GroupPhase.PREPARING
-                if starts:
-                    step = replace(step, group=replace(step.group, requested_by=who))
+                if step.group.run_number > group.run_number:
+                    step = replace(step, group=step.group.but(requested_by=who))
+                elif step.group.then is GroupPhase.PREPARING:
+                    step = replace(step, group=step.group.but(then_by=who))
                 self._write(group, step, who)
             return Changed(group=self.queries.group(name), changed=changed)
 
@@ -324,8 +327,8 @@ class Control:
         at = self._clock.now()
         with self._ledger.change(self._ledger.world.with_group(step.group)) as change:
             change.put_group(step.group)
-            for record in records_of(before, step.group, at):
-                change.put_run(record)
+            for run in runs_to_write(before, step.group, at):
+                change.put_run(run)
             for event in step.events:
                 change.event(at, who, event.action, before.name, event.detail)
         self.queries.changed()

@@ -180,14 +180,12 @@ def failure_of(
 
 def with_silent(failure: GroupFailure, workers: Value) -> GroupFailure:
     """Return a failure at a time at which others were silent."""
-    silent = failure.model_copy(update={"values": {**failure.values, "silent": workers}})
-    return silent.model_copy(update={"text": english(sentence_of(silent))})
+    silent = failure.but(values={**failure.values, "silent": workers})
+    return silent.but(text=english(sentence_of(silent)))
 
 
 def sentence_of(failure: GroupFailure) -> Sentence:
     """Return why a group failed, but for whose failure it was."""
-    if not failure.code:
-        return quoted(failure.text)
     what, silent = Sentence(code=failure.code, values=failure.values), failure.values.get("silent")
     return what if silent is None else sentence("while-silent", what=what, workers=silent)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from platform_launch.errors import shown, shown_list
 from platform_launch.procguard.api.ranks import RankTable, WorkerName, assign
@@ -36,7 +35,7 @@ def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members
         _quarantined(ranked, members),
     )
     problems = [problem for problem in found if problem is not None]
-    return replace(table, problems=(*table.problems, *problems)) if problems else table
+    return table.but(problems=(*table.problems, *problems)) if problems else table
 
 
 def freeze(
@@ -59,8 +58,7 @@ def freeze(
     return GroupRun(
         generation=generation,
         settings=settings,
-        places=table.places,
-        idle=table.idle,
+        table=table,
         commands={node: own or members[worker].command for node, worker in nodes.items()},
     )
 

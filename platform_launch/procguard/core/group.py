@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
+from typing import Annotated
 
-from platform_launch.procguard.api.ranks import Place, WorkerName
-from platform_launch.procguard.api.shapes import Problem
-from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
+from pydantic import Field
+
+from platform_launch.procguard.api.ranks import Place, RankTable, WorkerName
+from platform_launch.procguard.api.shapes import Problem, Shape
+from platform_launch.procguard.api.shapes.groups import GroupDocument, GroupPhase, GroupSettings
 from platform_launch.sentences import Sentence
 
 ACTIVE = frozenset({GroupPhase.PREPARING, GroupPhase.RUNNING, GroupPhase.STOPPING, GroupPhase.BACKING_OFF})
@@ -18,8 +20,7 @@ ACTIVE = frozenset({GroupPhase.PREPARING, GroupPhase.RUNNING, GroupPhase.STOPPIN
 LONGEST_BACKOFF_S = 300.0
 
 
-@dataclass(frozen=True)
-class GroupRun:
+class GroupRun(Shape):
     """One generation: its rank table, settings and commands as they were when it began.
 
     ``commands`` are by node: the group's own, or what each agent runs for a group that names none.
@@ -27,9 +28,13 @@ class GroupRun:
 
     generation: int
     settings: GroupSettings
-    places: tuple[Place, ...]
-    idle: tuple[WorkerName, ...]
-    commands: Mapping[str, tuple[str, ...]]
+    table: RankTable
+    commands: dict[str, tuple[str, ...]]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Return the places by rank."""
+        return self.table.places
 
     @cached_property
     def place_of(self) -> Mapping[WorkerName, Place]:
@@ -37,35 +42,21 @@ class GroupRun:
         return {place.worker: place for place in self.places}
 
 
-@dataclass(frozen=True)
-class Group:
-    """A group. ``workers`` are its members in order; they and ``settings`` concern the next run.
+class Group(GroupDocument):
+    """A group, as it is stored: one JSON document. ``workers`` and ``settings`` are for the next run.
 
-    ``run_number`` counts its runs; the generation is higher where a worker was in other groups before.
-    ``previous_failure`` is why it was restarted. ``then`` is, while it stops, the phase that follows;
-    PREPARING there means "start again when stopped". ``failed_at`` is when the failing worker ended, on the
-    server's monotonic clock, and ``silent`` are the workers whose heartbeat is overdue while it runs: neither
-    is written down, both come with the reports.
+    ``then`` is, while it stops, the phase that follows; PREPARING there means "start again when stopped", and
+    ``then_by`` asked for that. Three fields are not stored. ``workers`` are its members in order, known by
+    their own rows. ``failed_at`` is when the failing worker ended, on the server's monotonic clock, and
+    ``silent`` are the workers whose heartbeat is overdue while it runs: both come with the reports.
     """
 
-    name: str
-    settings: GroupSettings
-    phase: GroupPhase
-    phase_since: datetime
-    workers: tuple[WorkerName, ...] = ()
-    generation: int = 0
+    workers: Annotated[tuple[WorkerName, ...], Field(exclude=True)] = ()
     run: GroupRun | None = None
-    run_number: int = 0
-    requested_by: str = ""
-    requested_at: datetime | None = None
-    restarts_used: int = 0
     then: GroupPhase | None = None
-    failure: GroupFailure | None = None
-    previous_failure: GroupFailure | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    failed_at: float | None = None
-    silent: tuple[WorkerName, ...] = ()
+    then_by: str = ""
+    failed_at: Annotated[float | None, Field(exclude=True)] = None
+    silent: Annotated[tuple[WorkerName, ...], Field(exclude=True)] = ()
 
     @property
     def active(self) -> bool:

@@ -49,9 +49,9 @@ class Joining:
                 self._refuse(before, join)
         credential = secrets.token_urlsafe(32)
         node = NodeRecord(
-            join.model_copy(update={"credential": ""}),
-            credential_hash(credential),
-            before.node.drained_by if before else "",
+            join=join.model_copy(update={"credential": ""}),
+            credential_sha256=credential_hash(credential),
+            drained_by=before.node.drained_by if before else "",
         )
         self._write(node, before.node if before else None)
         self._take_in(node, before if not other else None)

@@ -13,10 +13,10 @@ from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
+from platform_launch.procguard.api.shapes.runs import RunDetail, RunShape
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.registry import NodeRecord
-from platform_launch.procguard.core.runs import RunRecord
 from platform_launch.sentences import Sentence
 
 
@@ -35,7 +35,7 @@ class StoreChange(Protocol):
     def put_group(self, group: Group) -> None:
         """Write a group, new or not; not its workers."""
 
-    def put_run(self, record: RunRecord) -> None:
+    def put_run(self, run: RunDetail) -> None:
         """Write a run into its group's history, new or not."""
 
     def delete_group(self, name: str) -> None:
@@ -71,10 +71,10 @@ class GroupStore(Protocol):
         """Open a transaction, committed at the end of the block."""
         yield  # type: ignore[misc]
 
-    def runs(self, group: str, before: int | None, limit: int) -> list[RunRecord]:
+    def runs(self, group: str, before: int | None, limit: int) -> list[RunShape]:
         """Read the newest runs of a group, or those before one, newest first."""
 
-    def run(self, group: str, number: int) -> RunRecord | None:
+    def run(self, group: str, number: int) -> RunDetail | None:
         """Read a run."""
 
     def runs_of(self, worker: str, generations: Sequence[int]) -> list[tuple[int, str, int]]:
@@ -156,9 +156,7 @@ class World:
             if row.group in members:
                 members[row.group].append(worker)
         groups = {
-            name: group
-            if group.workers == (now := tuple(sorted(members[name])))
-            else replace(group, workers=now)
+            name: group if group.workers == (now := tuple(sorted(members[name]))) else group.but(workers=now)
             for name, group in self.groups.items()
         }
         return World(groups, rows)

@@ -32,10 +32,10 @@ def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrde
         action=OrderAction.PREPARE if preparing else OrderAction.RUN,
         generation=run.generation,
         command=run.commands[worker.node],
-        environment=place.environment(run.settings.backend),
+        environment=run.table.environment(place, run.settings.backend),
         variables=run.settings.environment,
         directory=run.settings.directory,
-        check_port=place.topology.master_port if preparing and listens else None,
+        check_port=run.table.master_port if preparing and listens else None,
         grace_s=run.settings.grace_s,
     )
 

@@ -7,7 +7,7 @@ decision that could not be written is simply made again from the reports, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from platform_launch.procguard.api.ranks import WorkerName
@@ -105,16 +105,15 @@ def _watch(group: Group, run: GroupRun, members: Members, moment: StepTime) -> G
         events = (GroupEvent("degraded", sentence("silent-workers", workers=names)),)
     elif not silent:
         events = (GroupEvent("recovered", sentence("all-heard")),)
-    return GroupStep(replace(group, silent=silent), events)
+    return GroupStep(group.but(silent=silent), events)
 
 
 def _stop(group: Group, run: GroupRun, members: Members, moment: StepTime) -> GroupStep:
     group = _with_verdict(group, members)
     earlier = earlier_exit(group, run, members)
     if earlier is not None:
-        numbers = {"run_number": group.run_number, "generation": run.generation}
-        failure = earlier.failure.model_copy(update=numbers)
-        group = replace(group, failure=failure, failed_at=earlier.at)
+        failure = earlier.failure.but(run_number=group.run_number, generation=run.generation)
+        group = group.but(failure=failure, failed_at=earlier.at)
     if waiting_for(group, members):
         return GroupStep(group)
     then = group.then or GroupPhase.STOPPED
@@ -165,7 +164,7 @@ def _fail(
     group: Group, run: GroupRun, failed: DatedFailure, at: datetime, overdue: tuple[WorkerName, ...] = ()
 ) -> GroupStep:
     """Stop the rest: a run fails as one. What follows depends on the restarts that are left."""
-    failure = failed.failure.model_copy(update={"run_number": group.run_number, "generation": run.generation})
+    failure = failed.failure.but(run_number=group.run_number, generation=run.generation)
     others = [str(worker) for worker in overdue if str(worker) != failure.worker]
     if others:
         failure = with_silent(failure, listed(others))
@@ -237,4 +236,4 @@ def _with_verdict(group: Group, members: Members) -> Group:
     if report is None or report.generation != run.generation or not report.verdict:
         return group
     found = {"verdict": report.verdict, "why": report.why, "line": report.cause_line}
-    return replace(group, failure=failure.model_copy(update=found))
+    return group.but(failure=failure.but(**found))

@@ -25,7 +25,6 @@ from platform_launch.procguard.core.registry import (
     Registry,
     WorkerEntry,
 )
-from platform_launch.procguard.core.runs import run_detail, run_shape
 from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 
 _EVERY_EVENT = EventFilter()
@@ -124,17 +123,17 @@ class Queries:
     def runs(self, name: str, before: int | None = None, limit: int = 50) -> list[RunShape]:
         """Return the newest runs of a group, or those before one, newest first. Raises NotFound."""
         self._ledger.world.group(name)
-        return [run_shape(record) for record in self._ledger.store.runs(name, before, limit)]
+        return self._ledger.store.runs(name, before, limit)
 
     def run(self, name: str, number: int) -> RunDetail:
         """Return a run of a group. Raises NotFound."""
-        record = self._ledger.store.run(name, number)
-        if record is None:
+        run = self._ledger.store.run(name, number)
+        if run is None:
             text = f"no run {number} of {shown(name)}"
             raise NotFound(
                 text, "look at the list of its runs", code="no-run", number=str(number), group=name[:80]
             )
-        return run_detail(record)
+        return run
 
     def run_names(self, worker: str, generations: Sequence[int]) -> list[LogRun]:
         """Return what a worker's generations were called in their groups, where that is known."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
+from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import (
     GpuReport,
@@ -42,9 +43,8 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
-@dataclass(frozen=True)
-class NodeRecord:
-    """A node that has joined: what its agent said of itself, and the hash of its credential. Written down."""
+class NodeRecord(Shape):
+    """A node that has joined, as it is stored: what its agent reported, and the hash of its credential."""
 
     join: JoinRequest
     credential_sha256: str

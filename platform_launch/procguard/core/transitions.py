@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from platform_launch.procguard.api.shapes.groups import GroupPhase
@@ -14,7 +13,7 @@ from platform_launch.sentences import sentence
 
 def enter(group: Group, phase: GroupPhase, at: datetime, **changes: object) -> Group:
     """Return the group in another phase."""
-    return replace(group, phase=phase, phase_since=at, silent=(), **changes)  # type: ignore[arg-type]
+    return group.but(phase=phase, phase_since=at, silent=(), **changes)
 
 
 def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> GroupStep:
@@ -27,6 +26,8 @@ def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> G
         generation=run.generation,
         run=run,
         run_number=group.run_number + 1,
+        requested_by=group.then_by or group.requested_by,
+        then_by="",
         requested_at=at,
         restarts_used=restarts_used,
         then=None,
@@ -64,7 +65,7 @@ def stop(group: Group, at: datetime) -> GroupStep:
     if group.phase is GroupPhase.STOPPING:
         if group.then in (GroupPhase.STOPPED, GroupPhase.FAILED):
             return GroupStep(group)
-        return GroupStep(replace(group, then=GroupPhase.STOPPED), (GroupEvent("stop"),))
+        return GroupStep(group.but(then=GroupPhase.STOPPED), (GroupEvent("stop"),))
     if not group.active:
         return GroupStep(group)
     return GroupStep(enter(group, GroupPhase.STOPPING, at, then=GroupPhase.STOPPED), (GroupEvent("stop"),))
@@ -75,7 +76,7 @@ def _again(group: Group, members: Members, action: str) -> GroupStep:
         return GroupStep(group)
     freeze(group.settings, group.workers, members, group.generation)
     event = GroupEvent(action, sentence("when-stopped"))
-    return GroupStep(replace(group, then=GroupPhase.PREPARING), (event,))
+    return GroupStep(group.but(then=GroupPhase.PREPARING), (event,))
 
 
 def _as_requested(step: GroupStep, action: str) -> GroupStep:

@@ -7,7 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from platform_launch.procguard.api.ranks import RankTable, WorkerName
-from platform_launch.procguard.api.shapes.groups import Deadline, GroupPhase, GroupShape
+from platform_launch.procguard.api.shapes.groups import (
+    Deadline,
+    GroupDocument,
+    GroupPhase,
+    GroupShape,
+)
 from platform_launch.procguard.api.shapes.runs import PlaceShape, RankPreview
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape, WorkerStatus
 from platform_launch.procguard.api.wire import (
@@ -70,25 +75,20 @@ def group_shape(
     """
     failure = group.failure
     if failure and failure.worker:
-        failure = failure.model_copy(update={"log": log_size(failure.worker, group.generation) > 0})
+        failure = failure.but(log=log_size(failure.worker, group.generation) > 0)
     degraded = group.phase is GroupPhase.RUNNING and bool(group.silent)
-    return GroupShape(
-        name=group.name,
-        settings=group.settings,
-        phase=GroupPhase.DEGRADED if degraded else group.phase,
-        phase_since=group.phase_since,
-        run_number=group.run_number,
-        generation=group.generation,
-        restarts_used=group.restarts_used,
+    shown = {name: getattr(group, name) for name in GroupDocument.model_fields}
+    return GroupShape.model_construct(
+        **shown
+        | {
+            "phase": GroupPhase.DEGRADED if degraded else group.phase,
+            "failure": failure,
+            "previous_failure": group.previous_failure if group.active or group.failure else None,
+        },
         workers=[str(worker) for worker in group.workers],
         silent=[str(worker) for worker in silent],
         waiting_for=[str(worker) for worker in waiting_for(group, members)],
         deadline=_deadline(group, members, elapsed_s),
-        failure=failure,
-        previous_failure=group.previous_failure if group.active or group.failure else None,
-        requested_by=group.requested_by,
-        started_at=group.started_at,
-        ended_at=group.ended_at,
     )
 
 
@@ -246,12 +246,9 @@ def preview(table: RankTable, backend: str) -> RankPreview:
     return RankPreview(
         places=[
             PlaceShape(
-                worker=str(place.worker),
-                rank=place.rank,
-                local_rank=place.local_rank,
-                node_rank=place.topology.node_rank,
-                world_size=place.world_size,
-                environment=place.environment(backend),
+                **dict(place),
+                world_size=len(table.places),
+                environment=table.environment(place, backend),
             )
             for place in table.places
         ],

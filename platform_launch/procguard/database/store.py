@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, delete, insert, select, update
 
+from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
+from platform_launch.procguard.api.shapes.runs import RunDetail, RunShape
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord
-from platform_launch.procguard.core.runs import RunRecord
-from platform_launch.procguard.database.codec import (
-    audit_event,
-    event_of,
-    group_of,
-    group_row,
-    new_run_row,
-    node_of,
-    node_row,
-    run_record_of,
-    run_row,
-    sentence_document,
-)
 from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.tables import events, groups, nodes, runs, workers
 from platform_launch.procguard.database.writer import Writer
-from platform_launch.sentences import Sentence
+from platform_launch.sentences import Sentence, quoted
 from platform_launch.text import escaped
 
 _LOG = logging.getLogger("procguard.events")
 _LOGGED = 1_000
+_LONGEST_EVENT = 40_000
+_LONGEST_QUOTED = 20_000
 MOST_EVENTS = 1_000
 """In one answer."""
 
@@ -84,12 +76,15 @@ class DatabaseStore:
             for row in rows:
                 members.setdefault(row.group, []).append(row.worker)
             found = [
-                group_of(row, tuple(sorted(members.get(row.name, ()))))
+                Group.model_validate({**row.document, "workers": sorted(members.get(row.name, ()))})
                 for row in connection.execute(select(groups).order_by(groups.c.name))
             ]
             return (
                 found,
-                [node_of(row) for row in connection.execute(select(nodes).order_by(nodes.c.name))],
+                [
+                    NodeRecord.model_validate(document)
+                    for document in connection.scalars(select(nodes.c.document).order_by(nodes.c.name))
+                ],
                 rows,
             )
 
@@ -116,22 +111,29 @@ class DatabaseStore:
         if chosen.action:
             wanted = wanted.where(events.c.action == chosen.action)
         with transaction(self._engine) as connection:
-            return [event_of(row) for row in connection.execute(wanted)]
+            return [_event(row) for row in connection.execute(wanted)]
 
-    def runs(self, group: str, before: int | None, limit: int) -> list[RunRecord]:
-        """Read the newest runs of a group, or those before one, newest first."""
-        wanted = select(runs).where(runs.c.group_name == group).order_by(runs.c.number.desc())
+    def runs(self, group: str, before: int | None, limit: int, cause: str = "") -> list[RunShape]:
+        """Read the newest runs of a group, or those before one, newest first, by ``cause`` if given."""
+        wanted = select(runs.c.document).where(runs.c.group_name == group).order_by(runs.c.number.desc())
         if before is not None:
             wanted = wanted.where(runs.c.number < min(before, 2**53))
+        if cause:
+            wanted = wanted.where(runs.c.cause.contains(cause.lower().replace("\0", ""), autoescape=True))
         with transaction(self._engine) as connection:
-            return [run_record_of(row) for row in connection.execute(wanted.limit(max(1, min(limit, 500))))]
+            return [
+                RunShape.model_validate({name: document[name] for name in RunShape.model_fields})
+                for document in connection.scalars(wanted.limit(max(1, min(limit, 500))))
+            ]
 
-    def run(self, group: str, number: int) -> RunRecord | None:
+    def run(self, group: str, number: int) -> RunDetail | None:
         """Read a run."""
-        wanted = select(runs).where(runs.c.group_name == group, runs.c.number == min(number, 2**53))
+        wanted = select(runs.c.document).where(
+            runs.c.group_name == group, runs.c.number == min(number, 2**53)
+        )
         with transaction(self._engine) as connection:
-            row = connection.execute(wanted).first()
-            return run_record_of(row) if row else None
+            document = connection.scalar(wanted)
+            return RunDetail.model_validate(document) if document else None
 
     def runs_of(self, worker: str, generations: Sequence[int]) -> list[tuple[int, str, int]]:
         """Read what a worker's generations were: generation, group and the number of the run there."""
@@ -152,26 +154,33 @@ class DatabaseChange:
 
     def put_group(self, group: Group) -> None:
         """Write a group, new or not; not its workers."""
-        self._put(groups, {"name": group.name}, group_row(group))
+        self._put(groups, {"name": group.name}, {"document": group.model_dump(mode="json")})
 
     def delete_group(self, name: str) -> None:
         """Delete a group; its workers are in none then."""
         self._connection.execute(delete(groups).where(groups.c.name == name))
 
-    def put_run(self, record: RunRecord) -> None:
+    def put_run(self, run: RunDetail) -> None:
         """Write a run into its group's history, new or not. The oldest ones are forgotten."""
-        key = (runs.c.group_name == record.group, runs.c.number == record.number)
-        if self._connection.execute(update(runs).where(*key).values(run_row(record))).rowcount == 0:
-            row = {"group_name": record.group, "number": record.number, **new_run_row(record)}
-            self._connection.execute(insert(runs).values(row))
-            oldest = record.number - KEPT_RUNS
-            self._connection.execute(
-                delete(runs).where(runs.c.group_name == record.group, runs.c.number <= oldest)
-            )
+        failure = run.failure
+        row = {
+            "generation": run.generation,
+            "workers": "".join(f"|{place.worker}" for place in run.places) + "|",
+            "cause": f"{failure.worker or ''} {failure.text}\n{failure.verdict}".lower() if failure else "",
+            "document": run.model_dump(mode="json"),
+        }
+        self._put(runs, {"group_name": run.group, "number": run.number}, row)
+        self._connection.execute(
+            delete(runs).where(runs.c.group_name == run.group, runs.c.number <= run.number - KEPT_RUNS)
+        )
 
     def put_node(self, node: NodeRecord) -> None:
         """Write a node, new or not; not its workers."""
-        self._put(nodes, {"name": node.name}, node_row(node))
+        self._put(
+            nodes,
+            {"name": node.name},
+            {"credential_sha256": node.credential_sha256, "document": node.model_dump(mode="json")},
+        )
 
     def delete_node(self, name: str) -> None:
         """Delete a node and its workers."""
@@ -194,12 +203,13 @@ class DatabaseChange:
         """Add an entry to the audit log. No text is refused: what does not fit is cut."""
         row = {"who": who[:64], "action": action[:32], "object": on[:140]}
         clean = {name: text.replace("\0", "\ufffd") for name, text in row.items()}
-        values = {**clean, "detail": "", "sentence": sentence_document(detail)}
+        detail = _short_enough(detail)
+        values = {**clean, "sentence": detail.document() if detail else None}
         key = self._connection.execute(insert(events).values(at=at, **values)).inserted_primary_key
         if key is not None and key[0] % _FORGET_EVERY == 0:
             self._forget(events.c.action.in_(_OF_AGENTS), KEPT_EVENTS // 5)
             self._forget(events.c.action.not_in(_OF_AGENTS), KEPT_EVENTS)
-        event = audit_event(detail, "", id=key[0] if key else 0, at=at, **clean)
+        event = _audit_event(detail, id=key[0] if key else 0, at=at, **clean)
         self.events.append(event)
         text = " ".join(f"{who}: {action} {on}: {event.detail}".removesuffix(": ").split())
         self.lines.append(escaped(text[:_LOGGED]))
@@ -217,3 +227,28 @@ class DatabaseChange:
             row = row.where(table.c[name] == value)
         if self._connection.execute(row).rowcount == 0:
             self._connection.execute(insert(table).values(**key, **values))
+
+
+def _short_enough(detail: Sentence | None) -> Sentence | None:
+    """Return the details of an event; those that are too long for one as English that is cut."""
+    if detail is None or len(json.dumps(detail.document())) <= _LONGEST_EVENT:
+        return detail
+    return quoted(_english(detail)[:_LONGEST_QUOTED])
+
+
+def _event(row: Row[Any]) -> AuditEvent:
+    detail = Sentence.read(row.sentence) if row.sentence else None
+    return _audit_event(detail, id=row.id, at=row.at, who=row.who, action=row.action, object=row.object)
+
+
+def _audit_event(detail: Sentence | None, **about: Any) -> AuditEvent:
+    if detail is None:
+        return AuditEvent(**about, detail="")
+    return AuditEvent(**about, detail=_english(detail), code=detail.code, values=detail.values)
+
+
+def _english(detail: Sentence) -> str:
+    try:
+        return english(detail)
+    except KeyError:  # of another version
+        return detail.code

@@ -1,4 +1,7 @@
-"""The tables. What changes here needs a migration; a test compares the two."""
+"""The tables: JSON documents beside the few columns that queries need.
+
+A change of a table or of a stored document raises SCHEMA; a server refuses a database of another number.
+"""
 
 from __future__ import annotations
 
@@ -62,36 +65,24 @@ class JsonDocument(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
+SCHEMA = 1
+
 groups = Table(
     "groups",
     metadata,
     Column("name", String(64), primary_key=True),
-    Column("settings", JsonDocument, nullable=False),
-    Column("phase", String(16), nullable=False),
-    Column("phase_since", UtcDateTime, nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("run_number", BigInteger, nullable=False, server_default="0"),
-    Column("requested_by", String(64), nullable=False, server_default=""),
-    Column("requested_at", UtcDateTime),
-    Column("previous_failure", JsonDocument),
-    Column("run", JsonDocument),
-    Column("restarts_used", Integer, nullable=False),
-    Column("then_phase", String(16)),
-    Column("failure", JsonDocument),
-    Column("started_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
+    Column("document", JsonDocument, nullable=False),
 )
+"""``document`` is a :class:`~platform_launch.procguard.core.group.Group`."""
 
 nodes = Table(
     "nodes",
     metadata,
     Column("name", String(64), primary_key=True),
-    Column("instance", String(64), nullable=False),
-    Column("workers", Integer, nullable=False),
-    Column("about", JsonDocument, nullable=False),
     Column("credential_sha256", String(64), nullable=False, unique=True),
-    Column("drained_by", String(64), nullable=False, server_default=""),
+    Column("document", JsonDocument, nullable=False),
 )
+"""``document`` is a :class:`~platform_launch.procguard.core.registry.NodeRecord`."""
 
 workers = Table(
     "workers",
@@ -108,17 +99,13 @@ runs = Table(
     Column("group_name", String(64), ForeignKey("groups.name", ondelete="CASCADE"), primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("generation", BigInteger, nullable=False),
-    Column("requested_by", String(64), nullable=False),
-    Column("requested_at", UtcDateTime, nullable=False),
-    Column("restart", Integer, nullable=False),
-    Column("run", JsonDocument, nullable=False),
     Column("workers", Text, nullable=False),
-    Column("started_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
-    Column("outcome", String(16)),
-    Column("failure", JsonDocument),
+    Column("cause", Text, nullable=False),
+    Column("document", JsonDocument, nullable=False),
 )
-"""``workers`` are the names of those with a rank, each between bars: ``|gn6-0|gn7-0|``."""
+"""``workers`` are the names of those with a rank, each between bars: ``|gn6-0|gn7-0|``. ``cause`` is why the
+run failed, in lower case, to be searched. ``document`` is a
+:class:`~platform_launch.procguard.api.shapes.runs.RunDetail`."""
 
 users = Table(
     "users",
@@ -149,8 +136,6 @@ events = Table(
     Column("who", String(64), nullable=False),
     Column("action", String(32), nullable=False),
     Column("object", String(140), nullable=False),
-    # What versions before "sentence" wrote: English, shown as it is.
-    Column("detail", Text, nullable=False),
     Column("sentence", JsonDocument),
     sqlite_autoincrement=True,
 )
@@ -168,6 +153,7 @@ server = Table(
     "server",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("schema", Integer, nullable=False),
     Column("token", String(64), nullable=False),
     Column("host", String(255), nullable=False),
     Column("pid", Integer, nullable=False),

@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from platform_launch.procguard.api.refused import Superseded, Unavailable
 from platform_launch.procguard.database.claim import try_session_lock
 from platform_launch.procguard.database.engine import WRITES, is_sqlite, reason
-from platform_launch.procguard.database.tables import server
+from platform_launch.procguard.database.tables import SCHEMA, server
 
 _NOT_NOW = (OperationalError, InternalError, InterfaceError, PoolTimeoutError)
 """Locked, full, read-only, gone: the database's state, not the statement's fault."""
@@ -37,6 +37,7 @@ class Writer:
     def sign(self) -> None:
         """Write down who serves this database from now on."""
         row = {
+            "schema": SCHEMA,
             "token": self._token,
             "host": socket.gethostname()[:255],
             "pid": os.getpid(),

@@ -27,5 +27,5 @@ def _values(run: RunDetail) -> dict[str, str]:
             values |= {f"{name} {key}": str(text) for key, text in value.items()}
         elif name != "command":
             values[name] = "" if value is None else str(value)
-    names = " ".join(place.worker for place in run.places)
+    names = " ".join(str(place.worker) for place in run.places)
     return values | {"workers": names if len(names) <= _LONGEST else f"{names[:_LONGEST]}…"}

@@ -110,7 +110,7 @@ class Words(SentenceRenderer):
         return self.translated(of.reason_sentence, of.reason) if of.reason_sentence else of.reason
 
     def verdict(self, of: GroupFailure | WorkerShape) -> str:
-        """Return what ``why`` makes of a log; agents of earlier versions say it in their own language."""
+        """Return what ``why`` makes of a log."""
         return "\n".join(of.why.lines(self.language)) if of.why else of.verdict
 
     def cause_line(self, of: GroupFailure | WorkerShape) -> str:
@@ -118,7 +118,7 @@ class Words(SentenceRenderer):
         return self.verdict(of).partition("\n")[0]
 
     def detail(self, event: AuditEvent) -> str:
-        """Return an event's details; those of earlier versions are English."""
+        """Return an event's details."""
         if not event.code:
             return event.detail
         return self.translated(Sentence(code=event.code, values=event.values), event.detail)

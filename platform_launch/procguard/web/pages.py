@@ -282,7 +282,7 @@ class Pages:
         rank = None
         if run is not None and run.failure is not None and run.failure.line is not None:
             places = self._queries.run(page.name, number).places
-            rank = next((one.rank for one in places if one.worker == run.failure.worker), None)
+            rank = next((one.rank for one in places if str(one.worker) == run.failure.worker), None)
         return {"runs": runs, "number": number, "run": run, "cause_rank": rank}
 
     def _node_rows(self, page: PageRequest) -> Values:

@@ -6,14 +6,21 @@ Each file is a subject; what all of them use is here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
+
+_Shape = TypeVar("_Shape", bound="Shape")
 
 
 class Shape(BaseModel):
     """A document of the API. What is sent in must hold nothing unknown: a typing error is not a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def but(self: _Shape, **changes: object) -> _Shape:
+        """Return the same document with other values of some fields, which are not validated."""
+        return self.model_copy(update=changes)
 
 
 @dataclass(frozen=True)

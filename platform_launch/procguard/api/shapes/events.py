@@ -14,8 +14,7 @@ from platform_launch.sentences import Value
 class AuditEvent(Shape):
     """An entry of the audit log: what changed, when, and who did it (``server``: nobody asked).
 
-    ``detail`` is English, made from ``code`` and ``values``. Both are empty where there are no details, and
-    in entries that an earlier version wrote as a sentence.
+    ``detail`` is English, made from ``code`` and ``values``; all three are empty if there are no details.
     """
 
     id: int

@@ -95,8 +95,7 @@ class NewGroup(Shape):
 class GroupFailure(Shape):
     """Why a group failed: the first worker that did, and the verdict over its log where there is one.
 
-    ``text`` is English. ``code`` names the case and ``values`` fill it in; it is ``quoted`` for somebody's
-    own words, and empty where an earlier version wrote a sentence.
+    ``text`` is English, made from ``code`` and ``values``; the code is ``quoted`` for somebody's own words.
     """
 
     worker: str | None
@@ -125,31 +124,37 @@ class Deadline(Shape):
     in_s: float
 
 
-class GroupShape(Shape):
-    """A group as it is."""
+class GroupDocument(Shape):
+    """What is known of a group: what is stored, and what people see."""
 
     name: str
     settings: GroupSettings
     phase: GroupPhase
     phase_since: datetime
-    run_number: int
-    """Which run of this group it is, from 1; 0 before the first."""
-    generation: int
-    """What its workers' runs are counted by, also across groups; names their logs."""
-    restarts_used: int
+    generation: int = 0
+    """Counts the runs of its workers, across groups too; names their logs."""
+    run_number: int = 0
+    """Counts the group's own runs, from 1; 0 before the first."""
+    requested_by: str = ""
+    """Who asked for the newest run."""
+    requested_at: datetime | None = None
+    restarts_used: int = 0
+    failure: GroupFailure | None = None
+    previous_failure: GroupFailure | None = None
+    """Why the run before failed, while the group restarts by itself and runs."""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class GroupShape(GroupDocument):
+    """A group as people see it."""
+
     workers: list[str]
     silent: list[str]
     """Workers whose heartbeat is overdue."""
     waiting_for: list[str]
     """While preparing: the workers that are not ready. While stopping: those that still run."""
     deadline: Deadline | None
-    failure: GroupFailure | None
-    previous_failure: GroupFailure | None
-    """Why the run before failed, while the group starts again by itself and runs."""
-    requested_by: str
-    """Who asked for the newest run."""
-    started_at: datetime | None
-    ended_at: datetime | None
 
 
 class Changed(Shape):

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from platform_launch.procguard.api.ranks import Place
 from platform_launch.procguard.api.shapes import Problem, Shape
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 
 
-class PlacedWorker(Shape):
-    """A worker and its ranks."""
-
-    worker: str
-    rank: int
-    local_rank: int
-    node_rank: int
-
-
-class PlaceShape(PlacedWorker):
+class PlaceShape(Place):
     """One row of the rank table, and what its worker will be started with."""
 
     world_size: int
@@ -57,4 +49,4 @@ class RunDetail(RunShape):
     """A run with the settings that it began with, and its rank table."""
 
     settings: GroupSettings
-    places: list[PlacedWorker]
+    places: tuple[Place, ...]

@@ -119,7 +119,7 @@ async def read_group_log(
         chosen = chosen_ranks(ranks)
         number = parts.control.queries.group(name).run_number if run is None else run
         found = parts.control.queries.run(name, number)
-        places = [(one.rank, one.worker) for one in found.places if chosen is None or one.rank in chosen]
+        places = [(one.rank, str(one.worker)) for one in found.places if chosen is None or one.rank in chosen]
         log = MergedLog(parts.logs, places, found.generation, ended=found.outcome is not None)
         target = log.of_line(rank, line) if rank is not None and line is not None else None
         if target is not None:

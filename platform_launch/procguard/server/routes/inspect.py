@@ -13,10 +13,10 @@ from platform_launch.observe.hang import judge
 from platform_launch.observe.overview import MOST_LINES, finding_lines, place_lines, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.procguard.api.inspection import Inspection, InspectionSentences, RanksSeen, RanksTaken
-from platform_launch.procguard.api.ranks import WorkerKind, WorkerName
+from platform_launch.procguard.api.ranks import Place, WorkerKind, WorkerName
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.groups import GroupPhase
-from platform_launch.procguard.api.shapes.runs import PlacedWorker, RunDetail
+from platform_launch.procguard.api.shapes.runs import RunDetail
 from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.server.answers import refusals
@@ -82,7 +82,7 @@ def _running(parts: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape
             group=name,
         )
     run = parts.control.queries.run(name, group.run_number)
-    shapes = [parts.control.queries.worker(place.worker) for place in run.places]
+    shapes = [parts.control.queries.worker(str(place.worker)) for place in run.places]
     alive = (WorkerState.RUNNING, WorkerState.STOPPING)
     return run, [worker for worker in shapes if worker.generation == run.generation and worker.state in alive]
 
@@ -90,7 +90,7 @@ def _running(parts: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape
 def _seen(
     run: RunDetail, workers: Sequence[WorkerShape], answers: Answers, whole: bool, words: Words
 ) -> Inspection:
-    places = {place.worker: place for place in run.places}
+    places = {str(place.worker): place for place in run.places}
     nodes, silent = [], {}
     for worker in workers:
         place, seen = places[worker.worker], answers.get(_name(worker))
@@ -121,7 +121,7 @@ def _seen(
     )
 
 
-def _seen_at(run: RunDetail, place: PlacedWorker, worker: WorkerShape, seen: RanksSeen) -> NodeSnapshot:
+def _seen_at(run: RunDetail, place: Place, worker: WorkerShape, seen: RanksSeen) -> NodeSnapshot:
     """Return what was seen under the names that people gave."""
     first = place.local_rank if run.settings.kind is WorkerKind.PROCESS else 0
     gpus = {first + number: f"GPU {gpu.index}" for number, gpu in enumerate(worker.gpus)}

@@ -120,6 +120,8 @@ def variables_page() -> str:
         "",
         f"`{FOLDER_VARIABLE}` names a private folder, and `PYTHONPATH` begins with a hook that answers there what a",
         "process is doing; see [a training that hangs](../how-to/hangs.md). `--no-observe` leaves both out.",
+        "The same hook lets ranks save when their node is asked to stop; it uses `PLATFORM_LAUNCH_HOLD` (torchrun or accelerate",
+        "only) and `PLATFORM_LAUNCH_BELOW` (which rank a process belongs to).",
         "",
         f"`{TREE_VARIABLE}` marks every process of a run, so that all can be ended should the launcher be killed.",
         "",

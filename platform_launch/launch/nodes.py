@@ -61,6 +61,7 @@ def train(
                 _hang_options(plan, env, flags, memory),
                 health_options(plan, env, flags.health_interval_s),
                 int(request.log_limit_gib * _GIB),
+                is_agent=plan.launcher in ("torchrun", "accelerate"),
             )
 
         own = NodePlace(topology.node_rank, topology.master_addr)

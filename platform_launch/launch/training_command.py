@@ -88,7 +88,7 @@ NO_DEVICES = HealthOptions(0.0, 0, "")
 
 @dataclass(frozen=True)
 class TrainingCommand:
-    """What a supervisor needs to run a training."""
+    """What a supervisor needs to run a training. ``is_agent``: it starts the ranks, and can be held."""
 
     command: Command
     log_path: Path
@@ -98,6 +98,7 @@ class TrainingCommand:
     hangs: HangOptions | None = None
     health: HealthOptions = NO_DEVICES
     log_limit_bytes: int = 0
+    is_agent: bool = False
 
     @property
     def temporary(self) -> list[Path]:

@@ -72,6 +72,7 @@ class WatchedTraining:
             on_exit=self._on_exit,
             inbox=context.inbox,
             temporary=training.temporary,
+            is_agent=training.is_agent,
         )
 
     def run(self) -> Outcome:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import InstallationError, LaunchError
-from platform_launch.process_stat import read_stat
+from platform_launch.process_stat import ProcessStat, read_stat
 from platform_launch.text import Phrase
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -118,13 +118,20 @@ def has_children() -> bool:
 
 def children() -> dict[int, str]:
     """Return process id and name of every living child of this process, orphans it inherited included."""
-    mine = os.getpid()
-    found: dict[int, str] = {}
+    found = {pid: stat for pid, stat in _processes() if stat.parent == os.getpid()}
+    return {pid: stat.name for pid, stat in found.items() if not stat.ended and is_child(pid)}
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the children of another process, those it has not reaped yet included."""
+    return [pid for pid, stat in _processes() if stat.parent == parent]
+
+
+def _processes() -> Iterator[tuple[int, ProcessStat]]:
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names alone are wanted
         stat = read_stat(Path("/proc", entry)) if entry.isdigit() else None
-        if stat is not None and stat.parent == mine and not stat.ended and is_child(int(entry)):
-            found[int(entry)] = stat.name
-    return found
+        if stat is not None:
+            yield int(entry), stat
 
 
 def is_child(pid: int) -> bool:

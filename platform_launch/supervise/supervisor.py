@@ -18,6 +18,7 @@ from platform_launch.events import Event, event
 from platform_launch.sentences import Sentence
 from platform_launch.supervise.channel import Channel, Tee, imitate_size, open_like
 from platform_launch.supervise.guarding import Guard
+from platform_launch.supervise.holding import AgentHold
 from platform_launch.supervise.processes import Command, fill_closed_descriptors, shell_code, signal_name
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
@@ -62,7 +63,8 @@ class Supervisor:
     ``on_event(event)`` hears each event; ``on_start(pid)`` the command's process id,
     ``on_ending(reason)`` at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)`` that the
     command has exited, while what it left behind is still being ended. ``inbox`` see :class:`Watch`.
-    ``temporary`` folders of the caller are removed should this process be killed.
+    ``temporary`` folders of the caller are removed should this process be killed. ``is_agent``: the command
+    starts the ranks of this node, and is held while they save (see :mod:`holding`).
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Supervisor:
         on_exit: Callable[[int], None] = lambda _code: None,
         inbox: SignalInbox | None = None,
         temporary: Sequence[Path] = (),
+        is_agent: bool = False,
     ) -> None:
         self._command = command
         self._prefix = prefix
@@ -91,6 +94,7 @@ class Supervisor:
         self._on_start = on_start
         self._on_ending, self._on_exit = on_ending, on_exit
         self._guard = Guard(command.env, temporary)
+        self._hold = AgentHold(grace_s) if is_agent else None
         self._watch = Watch(
             grace_s=grace_s,
             tell=self._tell,
@@ -98,6 +102,7 @@ class Supervisor:
             resized=self._on_resize,
             ending=on_ending,
             inbox=inbox,
+            hold=self._hold,
         )
 
     @property
@@ -152,6 +157,8 @@ class Supervisor:
                 watch.wait()
             finally:
                 self._log.close()
+                if self._hold is not None:
+                    self._hold.close()
                 for tee in self._tees.values():
                     tee.outlet.close()
         return Outcome(
@@ -180,11 +187,16 @@ class Supervisor:
                 self._tees[fd] = Tee(Outlet(fd, self._on_lost), self._log, self._prefix)
                 watch.follow(Channel(reading, self._tees[fd]))
             self._log.open()
-            command = replace(self._command, env={**self._command.env, **self._guard.variables})
-            pid = watch.start(
-                command,
-                {_STDOUT: writing[_STDOUT], _STDERR: writing.get(_STDERR, writing[_STDOUT])},
-            )
+            variables = dict(self._guard.variables)
+            descriptors = {_STDOUT: writing[_STDOUT], _STDERR: writing.get(_STDERR, writing[_STDOUT])}
+            if self._hold is not None:
+                its_variables, its_descriptors = self._hold.open()
+                variables |= its_variables
+                descriptors |= its_descriptors
+            command = replace(self._command, env={**self._command.env, **variables})
+            pid = watch.start(command, descriptors)
+            if self._hold is not None:
+                self._hold.started(pid)
             self._guard.watch(pid)
             self._on_start(pid)
         finally:

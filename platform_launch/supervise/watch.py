@@ -20,6 +20,7 @@ from platform_launch.events import Event, event
 from platform_launch.sentences import Sentence
 from platform_launch.supervise import processes
 from platform_launch.supervise.channel import Channel
+from platform_launch.supervise.holding import AgentHold
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.signals import ENDING, SignalInbox
 from platform_launch.supervise.traffic import Traffic
@@ -49,7 +50,8 @@ class Watch:
     ``stop_signal`` is the name of the signal that asked for the end, here or elsewhere, if one did;
     ``stop_sentence`` is what :meth:`stop` was given by whoever asked first;
     ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything. ``inbox`` is
-    the caller's, opened already, where it has one: a signal that came before is then not lost.
+    the caller's, opened already, where it has one: a signal that came before is then not lost. ``hold`` is on
+    the agent that is started, if it can be held while its ranks save.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Watch:
         resized: Callable[[], None] = lambda: None,
         ending: Callable[[str], None] = lambda _reason: None,
         inbox: SignalInbox | None = None,
+        hold: AgentHold | None = None,
     ) -> None:
         self.stopped_by: str | None = None
         self.stop_signal = ""
@@ -76,6 +79,7 @@ class Watch:
         self._ending = ending
         self._inbox = inbox or SignalInbox()
         self._opens_inbox = inbox is None
+        self._hold = hold
         self._traffic = Traffic()
         self._running: set[int] = set()
         self._requests: deque[tuple[str, float, str, Sentence | None]] = deque()
@@ -151,6 +155,9 @@ class Watch:
             ready = self._poll()
             for number in self._inbox.take():
                 self._on_signal(number)
+            if self._hold is not None:
+                for number in self._hold.move(ready):
+                    self._on_signal(number)  # somebody has signalled the agent, and not this process
             self._traffic.move(ready)
             while self._agenda and self._agenda[0][0] <= time.monotonic():
                 self._agenda.pop(0)[1]()
@@ -162,11 +169,15 @@ class Watch:
         poll = select.poll()
         poll.register(self._inbox.fd, select.POLLIN)
         self._traffic.register(poll)
+        due = self._agenda[0][0] if self._agenda else float("inf")
+        if self._hold is not None:
+            self._hold.register(poll)
+            due = min(due, self._hold.due)
         wait_ms: float | None = None
         if self._traffic.impatient:
             wait_ms = 0
-        elif self._agenda:
-            wait_ms = max(0.0, self._agenda[0][0] - time.monotonic()) * 1000 + 1
+        elif due < float("inf"):
+            wait_ms = max(0.0, due - time.monotonic()) * 1000 + 1
         return {fd for fd, _ in poll.poll(wait_ms)}
 
     def _on_signal(self, number: signal.Signals) -> None:
@@ -189,8 +200,11 @@ class Watch:
             self._forward(number)
 
     def _forward(self, number: signal.Signals) -> None:
+        """Signal the commands; the ranks of one that can be held get it once it is."""
         for leader in self._running:
             processes.signal_group(leader, number)
+        if self._hold is not None and number is not signal.SIGWINCH:
+            self._hold.asked(number)
 
     def _end(
         self,

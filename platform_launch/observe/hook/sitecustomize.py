@@ -49,10 +49,7 @@ def _open_to_questions(folder):
     atexit.register(process.at_exit)
     if "--multiprocessing-fork" in getattr(sys, "orig_argv", ()):
         return  # a helper of a worker: it has no process groups
-    if _SERVED in sys.modules:
-        _serve(process.stem + ".sock")
-    else:
-        sys.meta_path.insert(0, _AfterImport(_SERVED, lambda: _serve(process.stem + ".sock")))
+    _act_after_import(_SERVED, lambda: _serve(process.stem + ".sock"))
 
 
 class _Process:
@@ -143,6 +140,14 @@ class _Process:
 
 def _number(text):
     return int(text) if text and text.isdigit() and len(text) < 10 else None
+
+
+def _act_after_import(name, act):
+    """Do something once a module is there, at once if it is."""
+    if name in sys.modules:
+        act()
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, act))
 
 
 class _AfterImport:
@@ -255,5 +260,13 @@ finally:
     try:
         if os.environ.get(_FOLDER):
             _open_to_questions(os.environ[_FOLDER])
+    except Exception:
+        pass
+    try:
+        if os.environ.get(_FOLDER) and not hasattr(sys, "_platform_launch_stop"):
+            import _platform_launch_stop
+
+            sys._platform_launch_stop = _platform_launch_stop
+            _platform_launch_stop.prepare(_act_after_import)
     except Exception:
         pass

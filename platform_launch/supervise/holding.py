@@ -1,0 +1,236 @@
+"""Holding the agent of a node (torchrun, accelerate) while its ranks save.
+
+An agent that is asked to stop ends its ranks, and one whose first rank has left ends the others. Both cost
+the save of a rank that needs longer. So the hook in the agent (``observe/hook/_platform_launch_stop.py``)
+reports each request on one pipe, and holds the agent's main thread until an answer comes on another.
+Meanwhile each rank gets the signal itself, once. The kernel closes the pipes of a launcher that is killed,
+so no agent is held longer than its launcher lives.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.process_stat import read_stat
+from platform_launch.supervise import processes
+from platform_launch.supervise.signals import WARNING
+
+# In the agent's environment only: its ends of the two pipes, and the launcher whose child it must be.
+VARIABLE = "PLATFORM_LAUNCH_HOLD"
+
+# The hook's answer comes within milliseconds. An agent that computes in C is not waited for longer.
+_ANSWER_S = 2.0
+# Where the kernel has no pidfd (before Linux 5.3).
+_LOOK_S = 0.2
+# A scheduler that signals the launcher and the agent gives one warning, not two.
+_SAME_S = 1.0
+
+# What a held agent does next: its own handler, nothing, or exit with 128 + the signal.
+_HANDLE, _FORGET, _EXIT = b"h", b"f", b"x"
+
+
+@dataclass
+class Rank:
+    """A process that an agent has started. ``exit_code`` is negative for a signal, None while it runs."""
+
+    pid: int
+    local_rank: int | None
+    pidfd: int = -1
+    exit_code: int | None = None
+
+
+class AgentHold:
+    """The launcher's side of the hold on one agent. ``ranks`` are known once a request has come.
+
+    ``grace_s`` is how long the other ranks may take after a warning (USR1, USR2) has ended one.
+    """
+
+    def __init__(self, grace_s: float) -> None:
+        self.ranks: list[Rank] = []
+        self._grace_s = grace_s
+        self._agent = 0
+        self._held = self._its_held = self._go = self._its_go = -1
+        self._is_hooked = self._is_holding = False
+        self._to_send: list[signal.Signals] = []
+        self._sent_at: dict[signal.Signals, float] = {}
+        self._answer_by = self._release_at = float("inf")
+
+    def open(self) -> tuple[dict[str, str], dict[int, int]]:
+        """Return the variables and the descriptors that the agent is to be started with."""
+        self._held, self._its_held = os.pipe2(os.O_CLOEXEC)
+        self._its_go, self._go = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._held, False)
+        its = (self._its_held, self._its_go)
+        return {VARIABLE: f"{its[0]},{its[1]},{os.getpid()}"}, {fd: fd for fd in its}
+
+    def started(self, agent: int) -> None:
+        """Take note of the agent's process id, once it has its ends of the pipes."""
+        self._agent = agent
+        self._close_its()
+
+    def close(self) -> None:
+        """Let the agent go on, if it is there."""
+        self._close_its()
+        self._forget_ranks()
+        for fd in (self._held, self._go):
+            if fd >= 0:
+                os.close(fd)
+        self._held = self._go = -1
+
+    @property
+    def due(self) -> float:
+        """When :meth:`move` must be called at the latest (time.monotonic())."""
+        look = self._is_holding and any(rank.exit_code is None and rank.pidfd < 0 for rank in self.ranks)
+        return min(self._answer_by, self._release_at, time.monotonic() + _LOOK_S if look else float("inf"))
+
+    def asked(self, number: signal.Signals) -> None:
+        """Take note that the agent was sent a signal. One without a hook acts on it by itself."""
+        if self._is_hooked and self._held >= 0 and not self._has_sent(number):
+            self._to_send.append(number)
+            self._answer_by = min(self._answer_by, time.monotonic() + _ANSWER_S)
+
+    def register(self, poll: select.poll) -> None:
+        """Register what to wait for."""
+        if self._held >= 0:
+            poll.register(self._held, select.POLLIN)
+        for rank in self.ranks:
+            if rank.pidfd >= 0 and rank.exit_code is None:
+                poll.register(rank.pidfd, select.POLLIN)
+
+    def move(self, ready: set[int]) -> list[signal.Signals]:
+        """Do what is due; return the requests that reached the agent and that the launcher did not send."""
+        unsent = self._read() if self._held in ready else []
+        if time.monotonic() >= self._answer_by:
+            self._signal_ranks()
+        if self._is_holding:
+            self._look_at_ranks(ready)
+        return unsent
+
+    def _read(self) -> list[signal.Signals]:
+        data = b""
+        with suppress(BlockingIOError):
+            data = os.read(self._held, 64)
+            if not data:  # the agent is gone
+                os.close(self._held)
+                self._held, self._answer_by = -1, float("inf")
+        self._is_hooked = self._is_hooked or b"\0" in data
+        held = [signal.Signals(byte) for byte in data if byte]
+        unsent = [one for one in held if one not in self._to_send and not self._has_sent(one)]
+        self._to_send += unsent
+        if held:
+            self._signal_ranks()
+        return unsent
+
+    def _has_sent(self, number: signal.Signals) -> bool:
+        """Tell whether the ranks have this request: a warning may be given again, and a stop only once."""
+        sent_at = self._sent_at.get(number)
+        return sent_at is not None and (number not in WARNING or time.monotonic() - sent_at < _SAME_S)
+
+    def _signal_ranks(self) -> None:
+        """Send each rank what it has not got; those in the agent's own group have got it with the agent."""
+        self._answer_by = float("inf")
+        if not self._is_holding:
+            self._is_holding = True
+            self._forget_ranks()
+            self._sent_at.clear()
+            self.ranks = _ranks_of(self._agent)
+        for number in self._to_send:
+            self._sent_at[number] = time.monotonic()
+            for rank in self.ranks:
+                with suppress(ProcessLookupError, PermissionError):
+                    if rank.exit_code is None and os.getpgid(rank.pid) != self._agent:
+                        os.kill(rank.pid, number)
+        self._to_send.clear()
+
+    def _look_at_ranks(self, ready: set[int]) -> None:
+        for rank in self.ranks:
+            if rank.exit_code is None and (rank.pidfd in ready or rank.pidfd < 0):
+                rank.exit_code = _exit_code(rank.pid)
+        ended = [rank.exit_code for rank in self.ranks if rank.exit_code is not None]
+        only_warned = WARNING.issuperset(self._sent_at)
+        if len(ended) == len(self.ranks):
+            failed = any(code and not _by_request(code) for code in ended)
+            self._release(_FORGET if failed or (only_warned and not any(ended)) else _EXIT)
+        elif time.monotonic() >= self._release_at:
+            self._release(_HANDLE)
+        elif ended and only_warned:
+            if any(code and not _by_request(code) for code in ended):
+                self._release(_FORGET)
+            else:
+                self._release_at = min(self._release_at, time.monotonic() + self._grace_s)
+
+    def _release(self, answer: bytes) -> None:
+        self._is_holding = False
+        self._release_at = float("inf")
+        with suppress(OSError):
+            os.write(self._go, answer)
+
+    def _forget_ranks(self) -> None:
+        for rank in self.ranks:
+            if rank.pidfd >= 0:
+                os.close(rank.pidfd)
+        self.ranks = []
+
+    def _close_its(self) -> None:
+        for fd in (self._its_held, self._its_go):
+            if fd >= 0:
+                os.close(fd)
+        self._its_held = self._its_go = -1
+
+
+def _ranks_of(agent: int) -> list[Rank]:
+    """Return the ranks among the children of an agent: those that have a local rank, else all."""
+    found = []
+    for pid in processes.children_of(agent):
+        rank = Rank(pid, _local_rank(pid))
+        with suppress(OSError, AttributeError):
+            rank.pidfd = os.pidfd_open(pid)
+        found.append(rank)
+    known = [rank for rank in found if rank.local_rank is not None]
+    for rank in found if known else ():
+        if rank.local_rank is None and rank.pidfd >= 0:
+            os.close(rank.pidfd)
+    return known or found
+
+
+def _local_rank(pid: int) -> int | None:
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            name, _, value = entry.partition(b"=")
+            if name == b"LOCAL_RANK" and value.isdigit():
+                return int(value)
+    return None
+
+
+def _exit_code(pid: int) -> int | None:
+    """Return how a process has ended that its held parent cannot reap; None while it runs.
+
+    A process whose main thread has ended is a zombie too while other threads run: those are counted.
+    """
+    stat = read_stat(Path("/proc", str(pid)))
+    if stat is None:
+        return -int(signal.SIGKILL)  # reaped: the agent is not held
+    if not stat.ended or _has_threads(pid):
+        return None
+    return os.waitstatus_to_exitcode(stat.exit_status)
+
+
+def _has_threads(pid: int) -> bool:
+    with suppress(OSError):
+        return len(os.listdir(f"/proc/{pid}/task")) > 1  # noqa: PTH208 - counted only
+    return False
+
+
+def _by_request(code: int) -> bool:
+    """Tell whether a rank's exit code is that of a process that was asked to stop."""
+    number = -code if code < 0 else code - 128
+    return number in {int(one) for one in _STOPPING}
+
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, *WARNING)

@@ -1,0 +1,160 @@
+"""A job that is asked to stop saves first: on every rank, under every launcher, with helper processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from platform_launch.process_stat import read_stat
+from tests.lab.waiting import LIMIT_S, until
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "tests" / "lab" / "saving.py"
+# Started by accelerate, which needs none of DeepSpeed for a script that does not use it either.
+DEEPSPEED_YAML = """
+compute_environment: LOCAL_MACHINE
+distributed_type: DEEPSPEED
+deepspeed_config: {zero_stage: 1, zero3_init_flag: false}
+use_cpu: true
+"""
+
+
+def descendants(root: int) -> set[int]:
+    """Return a process and all below it."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    parents = {pid: stat.parent for pid in pids if (stat := read_stat(Path("/proc", str(pid)))) is not None}
+    found, more = set[int](), {root}
+    while more:
+        found |= more
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+    return found
+
+
+def launchers_of(root: int) -> list[int]:
+    """Return the launchers that ``simulate`` started, node 0 first."""
+    by_rank = {}
+    for pid in descendants(root):
+        if (stat := read_stat(Path(f"/proc/{pid}"))) is not None and stat.parent == root:
+            variables = dict(
+                entry.split(b"=", 1)
+                for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                if entry
+            )
+            by_rank[int(variables[b"RANK"])] = pid
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+@contextmanager
+def job(
+    folder: Path, *options: str, command: str = "run", ranks: int = 2, **script: object
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a job and wait until each of its ranks can be asked to stop."""
+    arguments = [
+        word for name, value in script.items() for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    launch = (sys.executable, "-m", "platform_launch", command, *options)
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *launch,
+                "--script",
+                str(SCRIPT),
+                "--log-dir",
+                str(folder / "logs"),
+                "--",
+                str(folder),
+                *arguments,
+            ],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        until(
+            lambda: len(list(folder.glob("ready-*"))) == ranks,
+            lambda: (folder / "output").read_text(),
+            pause_s=0.2,
+        )
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(LIMIT_S)
+
+
+def saved(folder: Path) -> int:
+    return len(list(folder.glob("rank-*.pt")))
+
+
+def launcher_options(launcher: str, folder: Path) -> tuple[str, ...]:
+    if launcher == "deepspeed":
+        yaml = folder / "deepspeed.yaml"
+        yaml.write_text(DEEPSPEED_YAML)
+        return ("--launcher", "accelerate", "--deepspeed-config", str(yaml), "--nproc-per-node", "2")
+    return ("--launcher", launcher, "--nproc-per-node", "1" if launcher == "python" else "2")
+
+
+def check(
+    folder: Path, launcher: str, method: str, workers: int, who: str, number: signal.Signals, code: int
+) -> None:
+    """Ask a job on one node to stop, and expect each rank's save."""
+    ranks = 1 if launcher == "python" else 2
+    options = launcher_options(launcher, folder)
+    with job(folder, *options, ranks=ranks, method=method, workers=workers, exit=code) as process:
+        for pid in descendants(process.pid) if who == "every process" else {process.pid}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        returned = process.wait(LIMIT_S)
+    output = (folder / "output").read_text()
+    assert saved(folder) == ranks, output
+    assert "Traceback" not in output
+    assert returned in (code, 128 + number), output
+
+
+@pytest.mark.parametrize(
+    ("launcher", "method", "who", "number", "code"),
+    [
+        ("torchrun", "fork", "launcher", signal.SIGTERM, 143),
+        ("accelerate", "spawn", "every process", signal.SIGTERM, 143),
+        ("torchrun", "forkserver", "every process", signal.SIGUSR1, 0),
+    ],
+)
+def test_each_rank_saves_when_its_node_is_asked_to_stop(
+    tmp_path: Path, launcher: str, method: str, who: str, number: signal.Signals, code: int
+) -> None:
+    check(tmp_path, launcher, method, 2, who, number, code)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("code", [0, 143])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("who", ["launcher", "every process"])
+@pytest.mark.parametrize(
+    ("method", "workers"), [("fork", 0), *product(["fork", "spawn", "forkserver"], [2])], ids=str
+)
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed", "python"])
+def test_each_rank_saves_under_every_launcher(
+    tmp_path: Path, launcher: str, method: str, workers: int, who: str, number: signal.Signals, code: int
+) -> None:
+    check(tmp_path, launcher, method, workers, who, number, code)
+
+
+@pytest.mark.parametrize("asked", [(0,), (1,), (0, 1)])
+def test_all_nodes_save_when_some_are_asked_to_stop(tmp_path: Path, asked: tuple[int, ...]) -> None:
+    options = ("--nodes", "2", "--nproc-per-node", "1", "--launcher", "torchrun")
+    with job(tmp_path, *options, command="simulate", workers=2) as process:
+        nodes = launchers_of(process.pid)
+        for rank in asked:
+            os.kill(nodes[rank], signal.SIGTERM)
+        process.wait(LIMIT_S)
+    assert saved(tmp_path) == 2, (tmp_path / "output").read_text()

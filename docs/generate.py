@@ -206,7 +206,11 @@ def _machine(name: str, gpus: int) -> Hardware:
     devices = tuple(Gpu(index, name, 80.0, "") for index in range(gpus))
     ports = tuple(HcaPort(f"mlx5_{index}", 1, True, "InfiniBand", 400.0) for index in range(gpus))
     return Hardware(
-        Gpus(devices), (Interface("eth0", ("10.0.0.1",)),), ports, Host("host", 96, 1024, 64, None), "eth0"
+        Gpus(devices, source="NVML"),
+        (Interface("eth0", ("10.0.0.1",)),),
+        ports,
+        Host("host", 96, 1024, 64, None),
+        "eth0",
     )
 
 

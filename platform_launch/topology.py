@@ -38,6 +38,7 @@ class Topology:
     ``nnodes`` and ``node_rank`` count machines or pods; ``world_size`` counts processes, always.
     ``nproc_per_node`` is None while neither platform nor user said it and no GPU was counted yet.
     ``hosts`` is ordered by node rank and may be empty: most platforms do not give it.
+    ``accelerators`` is how many of them the platform allocated on this node, None where it does not count.
     ``interface`` is the network interface the platform recommends, where it does.
     ``spares`` nodes are started beside the ``nnodes``: a node whose rank is ``nnodes`` or above is one.
     ``sources`` maps each field to the variable, flag or rule it came from.
@@ -53,6 +54,7 @@ class Topology:
     job_id: str | None = None
     restart_count: int | None = None
     interface: str | None = None
+    accelerators: int | None = None
     spares: int = 0
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

@@ -59,6 +59,7 @@ _LOCAL_WARNINGS = {
     "shm-small",
     "temporary-not-private",
     "torch-newer-than-driver",
+    "torch-other-vendor",
     "torch-without-cuda",
     "training-setting",
     "variable-dead",

@@ -34,7 +34,10 @@ def try_library(
         )
         return [error("probe-unanswered", what, library, _HANGS)]
     judged = of_jax if library == "jax" else of_torch
-    return list(judged(content, len(plan.hardware.gpus.devices)))
+    vendor = plan.hardware.accelerator.vendor
+    # Other devices answer under names of their own, which the probe does not ask.
+    gpus = len(plan.hardware.gpus.devices) if vendor is not None and vendor.reads_nccl else 0
+    return list(judged(content, gpus))
 
 
 def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:

@@ -60,7 +60,7 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
 
 def _devices(plan: LaunchPlan) -> DeviceReading | None:
     """Ask the GPUs how they are; None without any, and where the driver does not answer: said elsewhere."""
-    gpus = plan.hardware.gpus.devices
+    gpus = plan.hardware.gpus.under_nvml
     if plan.hardware.assumed or not gpus:
         return None
     from platform_launch.hardware import gpu_health
@@ -88,7 +88,9 @@ def output_folder(plan: LaunchPlan) -> Path | None:
 
 
 def _installation(env: Environment, plan: LaunchPlan) -> Installation:
-    modules = packages.find(plan.packages)
+    vendor = plan.hardware.accelerator.vendor
+    beside_torch = (vendor.torch_module,) if vendor is not None and vendor.torch_module else ()
+    modules = packages.find((*plan.packages, *beside_torch))
     # conda's base is active in every shell of those who let it, and means nothing.
     conda = env.get("CONDA_PREFIX") if env.get("CONDA_DEFAULT_ENV") != "base" else None
     active = env.get("VIRTUAL_ENV") or conda

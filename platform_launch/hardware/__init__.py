@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from platform_launch.environment import Environment
-from platform_launch.hardware import host, models, network, nvml, ports, rdma, visible
+from platform_launch.hardware import accelerators, host, models, network, nvml, ports, rdma, visible
+from platform_launch.hardware.accelerators import Accelerator, AcceleratorReport, conclude
 from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
 from platform_launch.hardware.host import Host
 from platform_launch.hardware.network import Interface
 from platform_launch.hardware.rdma import HcaPort
 from platform_launch.text import Phrase
 
-__all__ = ["Gpu", "GpuProcess", "Gpus", "Hardware", "HcaPort", "Host", "Interface", "detect"]
+__all__ = [
+    "Accelerator",
+    "AcceleratorReport",
+    "Gpu",
+    "GpuProcess",
+    "Gpus",
+    "Hardware",
+    "HcaPort",
+    "Host",
+    "Interface",
+    "detect",
+]
 
 
 @dataclass(frozen=True)
@@ -24,7 +36,8 @@ class Hardware:
     address where that is this machine), None when it is not known: single node, name not resolvable yet,
     loopback. ``free_port`` could be listened on when the machine was looked at. ``assumed`` is true when the
     GPUs were given by ``--assume-gpus`` instead of read from the machine. ``warnings`` come beside those of
-    the GPUs (``gpus.warnings``).
+    the GPUs (``gpus.warnings``). ``reports`` is what else reports accelerators, whether or not they were
+    found.
     """
 
     gpus: Gpus
@@ -35,6 +48,12 @@ class Hardware:
     free_port: int | None = None
     assumed: bool = False
     warnings: tuple[str, ...] = ()
+    reports: tuple[AcceleratorReport, ...] = field(default=())
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """What the devices and all other reports mean together."""
+        return conclude(self.gpus, self.reports)
 
 
 def detect(
@@ -53,8 +72,9 @@ def detect(
     let recorded trees stand in for it. Raises HardwareError for a driver that answers with an error,
     UsageError for an ``assume`` or CUDA_VISIBLE_DEVICES that cannot be read, InstallationError without /proc.
     """
+    reports: tuple[AcceleratorReport, ...] = ()
     if assume is None:
-        found = visible.narrow(nvml.read(sys_root=sys_root, proc_root=proc_root), environment)
+        found, reports = _find_devices(environment, sys_root, proc_root, dev_root)
     else:
         found = models.parse(assume)
     interfaces = network.find()
@@ -69,7 +89,25 @@ def detect(
         free_port=ports.free(),
         assumed=assume is not None,
         warnings=tuple(_without_verbs(hca_ports, dev_root)),
+        reports=reports,
     )
+
+
+def _find_devices(
+    environment: Environment, sys_root: Path, proc_root: Path, dev_root: Path
+) -> tuple[Gpus, tuple[AcceleratorReport, ...]]:
+    """Ask NVIDIA's driver, then the kernel about other vendors, then whoever else reports accelerators."""
+    found = nvml.read(sys_root=sys_root, proc_root=proc_root)
+    reports = accelerators.find_reports(environment, dev_root)
+    if not found.devices:
+        others = accelerators.count_devices(environment, sys_root=sys_root, dev_root=dev_root)
+        if others.devices:
+            found = others
+        elif found.driver is not None and not any(one.vendor == "nvidia" for one in reports):
+            granted_none = environment.get("NVIDIA_VISIBLE_DEVICES", "").strip() in ("none", "void")
+            claim = AcceleratorReport("nvidia", None, Phrase("NVIDIA driver {version}", version=found.driver))
+            reports = reports if granted_none else (*reports, claim)
+    return visible.narrow(found, environment), reports
 
 
 def _of_the_job(rehearsing: Host, environment: Environment) -> Host:

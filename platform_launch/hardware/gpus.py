@@ -29,6 +29,7 @@ class Gpu:
     ``used_gib`` counts every process, also those of containers that cannot be seen from here.
     ``aliases`` are further names CUDA takes for a MIG instance: its GPU's UUID, and the older
     ``MIG-<GPU UUID>/<GPU instance>/<compute instance>``.
+    ``pci`` is the address on the PCI bus, as sysfs writes it (``0000:3b:00.0``), empty if unknown.
     """
 
     index: int
@@ -40,17 +41,28 @@ class Gpu:
     processes: tuple[GpuProcess, ...] = ()
     used_gib: float = 0.0
     aliases: tuple[str, ...] = ()
+    pci: str = ""
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """What NVML said. No driver at all is ``Gpus()``: a CPU machine, not an error."""
+    """The devices of one vendor that this node's processes can use, and who counted them.
+
+    ``vendor`` is a key of :mod:`vendors`. ``driver`` and ``cuda`` are versions. No driver at all is
+    ``Gpus()``.
+    """
 
     devices: tuple[Gpu, ...] = ()
     driver: str | None = None
     cuda: str | None = None
-    source: str = "no NVIDIA driver"
+    source: str = "no accelerator found"
     warnings: tuple[str, ...] = ()
+    vendor: str = "nvidia"
+
+    @property
+    def under_nvml(self) -> tuple[Gpu, ...]:
+        """The devices that NVML can be asked about."""
+        return self.devices if self.vendor == "nvidia" else ()
 
 
 def usage_warnings(devices: tuple[Gpu, ...]) -> list[str]:

@@ -2,12 +2,15 @@
 
 Compute capabilities are from NVIDIA's pages "CUDA GPU Compute Capability" and "Legacy CUDA GPU Compute
 Capability" (developer.nvidia.com/cuda-gpus, developer.nvidia.com/cuda-legacy-gpus). On a machine with the
-GPU itself, NVML knows better.
+GPU itself, NVML knows better. Other vendors' memory is from their data sheets (amd.com/instinct,
+hiascend.com, ark.intel.com), per device as torch counts it: a die of an MI250X, a tile of a Max 1550. PCI ids
+are those of pci-ids.ucw.cz.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from platform_launch.errors import UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus
@@ -76,11 +79,40 @@ _KNOWN: dict[str, tuple[str, int]] = {
     "RTX 5090": ("NVIDIA GeForce RTX 5090", 32607),
 }
 _ALIASES = {"A100": "A100-80GB", "H100-80GB": "H100", "V100-32GB": "V100", "4090": "RTX 4090"}
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A device of a vendor other than NVIDIA. ``pci`` are vendor and device ids."""
+
+    vendor: str
+    name: str
+    memory_gib: float
+    pci: tuple[tuple[str, str], ...] = ()
+
+
+_OTHERS: dict[str, _Model] = {
+    "MI100": _Model("amd", "AMD Instinct MI100", 32, (("1002", "738c"),)),
+    "MI210": _Model("amd", "AMD Instinct MI210", 64, (("1002", "740f"),)),
+    "MI250X": _Model("amd", "AMD Instinct MI250X", 64, (("1002", "7408"), ("1002", "740c"))),
+    "MI300A": _Model("amd", "AMD Instinct MI300A", 128, (("1002", "74a0"),)),
+    "MI300X": _Model("amd", "AMD Instinct MI300X", 192, (("1002", "74a1"), ("1002", "74b5"))),
+    "MI325X": _Model("amd", "AMD Instinct MI325X", 256, (("1002", "74a5"), ("1002", "74b9"))),
+    "MI350X": _Model("amd", "AMD Instinct MI350X", 288, (("1002", "75a0"),)),
+    "MI355X": _Model("amd", "AMD Instinct MI355X", 288, (("1002", "75a3"),)),
+    "Ascend910": _Model("ascend", "Ascend 910", 32, (("19e5", "d801"),)),
+    "Ascend910B": _Model("ascend", "Ascend 910B", 64, (("19e5", "d802"),)),
+    "Ascend910C": _Model("ascend", "Ascend 910C", 64, (("19e5", "d803"),)),
+    "Max 1100": _Model("intel", "Intel Data Center GPU Max 1100", 48, (("8086", "0bda"),)),
+    "Max 1550": _Model("intel", "Intel Data Center GPU Max 1550", 64, (("8086", "0bd5"),)),
+    "Arc B580": _Model("intel", "Intel Arc B580", 12, (("8086", "e20b"),)),
+}
+_BY_PCI = {one: model.name for model in _OTHERS.values() for one in model.pci}
 _LIMIT = 64  # GPUs a node; a slip of the keyboard must not build a million
 
 
 def parse(text: str) -> Gpus:
-    """Read ``8xH100``, ``8xA100-80GB``, ``4`` (kind unknown), ``0`` or ``cpu``; case does not matter.
+    """Read ``8xH100``, ``8xMI300X``, ``4`` (kind unknown), ``0`` or ``cpu``; case does not matter.
 
     Raises UsageError for anything else.
     """
@@ -99,12 +131,26 @@ def parse(text: str) -> Gpus:
             ),
             "write for example 8xH100, 8xA100-80GB, 4 or cpu",
         )
+    count, other = int(match[1]), _other(match[2] or "")
+    if other is not None:
+        devices = tuple(Gpu(index, other.name, other.memory_gib, "") for index in range(count))
+        return Gpus(devices, source=source, vendor=other.vendor)
     name, memory_gib, capability = _known(match[2], text) if match[2] else ("assumed GPU", None, None)
     devices = tuple(
         Gpu(index, name, memory_gib, f"GPU-00000000-0000-0000-0000-{index:012d}", capability)
-        for index in range(int(match[1]))
+        for index in range(count)
     )
     return Gpus(devices, source=source)
+
+
+def _other(kind: str) -> _Model | None:
+    """Return the device of another vendor that is meant, None for none."""
+    return {plain(name): model for name, model in _OTHERS.items()}.get(plain(kind))
+
+
+def model_of_pci(vendor: str, device: str) -> str:
+    """Return the name of a device by its PCI ids (four hexadecimal digits each), empty if unknown."""
+    return _BY_PCI.get((vendor, device.lower()), "")
 
 
 def _known(kind: str, text: str) -> tuple[str, float | None, tuple[int, int] | None]:
@@ -117,7 +163,7 @@ def _known(kind: str, text: str) -> tuple[str, float | None, tuple[int, int] | N
                 "--assume-gpus {text!r}: no GPU called {kind!r} is known here; known are {known}",
                 text=text,
                 kind=kind,
-                known=", ".join(_KNOWN),
+                known=", ".join((*_KNOWN, *_OTHERS)),
             ),
             "leave the name out (for example --assume-gpus 8) to pretend GPUs of no particular kind",
         )

@@ -220,6 +220,7 @@ class _Machine:
             None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             "NVML",
             tuple(warnings) if devices else (*warnings, _NO_GPU_SHOWN),
+            "nvidia",
         )
 
     def _gpu(self, index: int, handle: Any) -> Gpu:
@@ -232,7 +233,15 @@ class _Machine:
             compute_capability=self._ask_if_known("nvmlDeviceGetCudaComputeCapability", handle),
             processes=self._processes(handle),
             used_gib=used_gib,
+            pci=self._pci(handle),
         )
+
+    def _pci(self, handle: Any) -> str:
+        """Return the address as sysfs writes it: NVML writes the domain with eight digits, in capitals."""
+        info = self._ask_if_known("nvmlDeviceGetPciInfo", handle)
+        written = "" if info is None else info.busId
+        address = (written.decode() if isinstance(written, bytes) else written).lower()
+        return address[4:] if len(address) == 16 else address
 
     def _memory_gib(self, index: int, handle: Any) -> tuple[float | None, float]:
         """Return total and used memory. A GPU that shares the machine's memory supports no such query."""
@@ -267,6 +276,7 @@ class _Machine:
                 processes=self._processes(part),
                 used_gib=used_gib,
                 aliases=(gpu.uuid, f"MIG-{gpu.uuid}/{gpu_instance}/{compute_instance}"),
+                pci=gpu.pci,
             )
 
     def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:

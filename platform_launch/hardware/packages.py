@@ -33,11 +33,12 @@ class Module:
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """What torch was built for. ``cuda`` and ``hip`` are versions, None without them."""
+    """What torch was built for. ``cuda``, ``hip`` and ``xpu`` are versions, None without them."""
 
     version: str
     cuda: str | None
     hip: str | None
+    xpu: str | None = None
 
 
 def find(names: Iterable[str]) -> dict[str, Module]:
@@ -92,7 +93,7 @@ def torch_build(torch: Module) -> TorchBuild | None:
     values = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*['\"]([^'\"]*)['\"]", text, flags=re.MULTILINE))
     if "__version__" not in values:
         return None
-    return TorchBuild(values["__version__"], values.get("cuda"), values.get("hip"))
+    return TorchBuild(values["__version__"], values.get("cuda"), values.get("hip"), values.get("xpu"))
 
 
 def user_site() -> Path | None:

@@ -1,4 +1,4 @@
-"""Which of a machine's GPUs a job may use: CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES.
+"""Which of a machine's GPUs a job may use: CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES, and other vendors'.
 
 The rules are those of the CUDA Programming Guide ("CUDA Environment Variables") and of NVIDIA's container
 toolkit. CUDA stops silently at the first entry it cannot use; here that is an error, since a job that trains
@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus, usage_warnings
-from platform_launch.text import Phrase, counted
+from platform_launch.hardware.vendors import vendor_of
+from platform_launch.text import Phrase, counted, joined
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 CONTAINER = "NVIDIA_VISIBLE_DEVICES"
 
-# Slurm's word for "no GPU in this allocation" (src/interfaces/gres.c).
-_SLURM_NO_DEVICES = "NoDevFiles"
+# Values that leave no device. Slurm writes NoDevFiles (src/interfaces/gres.c).
+HIDING = ("", "-1", "NoDevFiles")
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class _Shown:
 
 
 def narrow(machine: Gpus, environment: Environment) -> Gpus:
-    """Return the GPUs that a CUDA process of this job should see, in CUDA's order.
+    """Return the devices that a process of this job should see, in its order.
 
     CUDA's own variable wins where it is set, as CUDA reads no other. Raises HardwareError when it names a GPU
     that is not there, UsageError when one of its entries cannot be read.
     """
+    if machine.vendor != "nvidia":
+        return _in_stages(machine, environment)
     chosen = environment.text(CUDA)
     if chosen is not None:
         shown = _by_cuda(machine.devices, chosen.value)
@@ -54,20 +57,62 @@ def narrow(machine: Gpus, environment: Environment) -> Gpus:
     )
 
 
+def _in_stages(machine: Gpus, environment: Environment) -> Gpus:
+    """Apply another vendor's variables: what one stage leaves is numbered anew for the next.
+
+    Slurm without constrained devices sets ROCR_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES to the same indices
+    of the node, of which the second stage finds none (ROCm, GPU isolation).
+    """
+    devices, chosen_by = machine.devices, list[str]()
+    for stage in vendor_of(machine.vendor).visible:
+        name = next((one for one in stage if one in environment or environment.is_blank(one)), None)
+        if name is None:
+            continue
+        value = environment.get(name, "").strip()
+        if value.lower() == "all":
+            continue
+        chosen_by.append(Phrase("chosen by {variable}={value}", variable=name, value=value))
+        if value.split(",")[0].strip() in HIDING:
+            shown = _hidden(devices, value, name)
+            return replace(machine, devices=(), warnings=(*machine.warnings, *shown.warnings))
+        devices = _numbered(devices, name, value)
+    return replace(machine, devices=devices, source=joined([machine.source, *chosen_by]))
+
+
+def _numbered(devices: tuple[Gpu, ...], name: str, value: str) -> tuple[Gpu, ...]:
+    """Take what a list of positions or UUIDs names. Other entries, such as tiles, are only counted."""
+    entries = [entry.strip() for entry in value.split(",") if entry.strip()]
+    taken: list[Gpu] = []
+    for entry in entries:
+        if entry.isascii() and entry.isdigit():
+            named = devices[int(entry) : int(entry) + 1]
+        elif entry.startswith("GPU-"):
+            named = tuple(gpu for gpu in devices if gpu.uuid and gpu.uuid.lower() == entry.lower())
+        else:
+            return devices[: len(entries)]
+        if not named or named[0] in taken:
+            raise HardwareError(
+                Phrase(
+                    "{variable}={value!r} names {entry!r}, but {left} left for it to choose from, numbered "
+                    "from 0",
+                    variable=name,
+                    value=value,
+                    entry=entry,
+                    left=Phrase("{number} are", number=len(devices)),
+                ),
+                "unset all but one of the variables that choose devices, or write positions among those left",
+            )
+        taken += named
+    return tuple(taken)
+
+
 def _by_cuda(devices: Sequence[Gpu], value: str) -> _Shown:
     """Take the GPUs that CUDA_VISIBLE_DEVICES names, in its order; ``-1`` ends the list, as in CUDA."""
     entries = [entry.strip() for entry in value.rstrip(", ").split(",")]
-    if entries[0] in ("", "-1", _SLURM_NO_DEVICES):
+    if entries[0] in HIDING:
         return _hidden(devices, value)
     if not devices:
-        return _Shown(
-            (),
-            warnings=(
-                Phrase(
-                    "{variable}={value!r} names GPUs, but none is visible here", variable=CUDA, value=value
-                ),
-            ),
-        )
+        return _Shown(())  # accelerators reports the variable
     warnings: tuple[str, ...] = ()
     if "-1" in entries:
         warnings = (
@@ -91,15 +136,15 @@ def _by_cuda(devices: Sequence[Gpu], value: str) -> _Shown:
     return _Shown(tuple(chosen), Phrase("chosen by {variable}={value}", variable=CUDA, value=value), warnings)
 
 
-def _hidden(devices: Sequence[Gpu], value: str) -> _Shown:
+def _hidden(devices: Sequence[Gpu], value: str, name: str = CUDA) -> _Shown:
     warning = Phrase(
         "{variable}={value!r} hides every GPU of this machine ({count})",
-        variable=CUDA,
+        variable=name,
         value=value,
         count=len(devices),
     )
     return (
-        _Shown((), Phrase("hidden by {variable}={value!r}", variable=CUDA, value=value), (warning,))
+        _Shown((), Phrase("hidden by {variable}={value!r}", variable=name, value=value), (warning,))
         if devices
         else _Shown(())
     )

@@ -145,7 +145,7 @@ def launch(
             chosen = publishers(env, together, console, context.reporter, leads=topology.node_rank == 0)
         oom_kills = cgroup.OomKills()
         plan_at = _plans(plan, env, request)
-        gpus = () if plan.hardware.assumed else plan.hardware.gpus.devices
+        gpus = () if plan.hardware.assumed else plan.hardware.gpus.under_nvml
         with publishing(chosen), MemoryPeak(gpus) as memory:
             result = train(
                 plan_at,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.environment import Environment
-from platform_launch.hardware import Hardware, HcaPort
+from platform_launch.hardware import AcceleratorReport, Hardware, HcaPort
+from platform_launch.hardware.vendors import UNKNOWN
 from platform_launch.plan import found_variables, launchers, nccl, processes
 from platform_launch.plan.observation import observation_variables
 from platform_launch.plan.request import Request
@@ -55,7 +56,8 @@ class LaunchPlan:
 
     def ports_in_use(self, inherited: Mapping[str, str]) -> list[HcaPort]:
         """Return the RDMA ports that carry this training's traffic between nodes: NCCL's, so GPUs' alone."""
-        if self.topology.nnodes == 1 or not self.hardware.gpus.devices:
+        vendor = self.hardware.accelerator.vendor
+        if self.topology.nnodes == 1 or vendor is None or not vendor.reads_nccl:
             return []
         return nccl.ports_in_use(self.child_environment(inherited), self.hardware.hca_ports)
 
@@ -63,6 +65,7 @@ class LaunchPlan:
         """Return the JSON form of ``--print-env --format json`` and of the launch record."""
         return {
             "topology": self.topology.as_dict(),
+            "accelerator": self.hardware.accelerator.as_dict(),
             "hardware": _plain(dataclasses.asdict(self.hardware)),
             "launcher": self.launcher,
             "training": _plain(dataclasses.asdict(self.training)),
@@ -84,7 +87,8 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
     launchers.check(request)
     gpus = len(hardware.gpus.devices)
     topology = detect(env, request.overrides, gpu_count=gpus or None)
-    nproc, source = launchers.processes_per_node(request, topology, hardware)
+    hardware = _with_allocated(hardware, topology)
+    nproc, source = launchers.processes_per_node(request, env, topology, hardware)
     topology = dataclasses.replace(
         topology, nproc_per_node=nproc, sources={**topology.sources, "nproc_per_node": source}
     )
@@ -137,6 +141,15 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
             *_called("temporary-not-private", request.temporary, _shared_temporary(env, request)),
         ),
     )
+
+
+def _with_allocated(hardware: Hardware, topology: Topology) -> Hardware:
+    """Add what the platform counted to the reports of accelerators."""
+    if not topology.accelerators or hardware.assumed:
+        return hardware
+    source = f"{topology.sources['accelerators']}={topology.accelerators}"
+    report = AcceleratorReport(UNKNOWN.key, topology.accelerators, source)
+    return dataclasses.replace(hardware, reports=(*hardware.reports, report))
 
 
 def _with_free_port(topology: Topology, hardware: Hardware) -> Topology:

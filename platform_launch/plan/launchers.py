@@ -54,11 +54,20 @@ def check(request: Request) -> None:
         )
 
 
-def processes_per_node(request: Request, topology: Topology, hardware: Hardware) -> tuple[int, str]:
-    """Return how many processes of the training run on this node, and who says so."""
+def processes_per_node(
+    request: Request, env: Environment, topology: Topology, hardware: Hardware
+) -> tuple[int, str]:
+    """Return how many processes run on this node, and who says so.
+
+    Raises HardwareError or TopologyError where they could not use the devices.
+    """
+    by_flag = request.overrides.nproc_per_node is not None
+    processes.check_accelerator(env, hardware, uncounted=by_flag or _one_jax_process(request))
     if _one_jax_process(request):
         return 1, "--launcher jax: one process drives all GPUs of its node"
     given, source = topology.nproc_per_node, topology.sources.get("nproc_per_node", "")
+    if hardware.accelerator.vendor is None and source == topology.sources.get("accelerators"):
+        given = None  # it counts GPUs, and the user asked for the CPU
     return processes.processes_per_node(given, source, hardware)
 
 

@@ -1,4 +1,9 @@
-"""NCCL, gloo and torch's flight recorder: variables fit for production, each with its reason.
+"""Collective libraries and torch's flight recorder: variables fit for production, each with its reason.
+
+NCCL and RCCL read NCCL_*; HCCL and oneCCL have their own names for the interface of their sockets, and gloo
+serves every vendor beside them. Sources: NVIDIA, NCCL Environment Variables; AMD, RCCL environment variables;
+hiascend.com, HCCL_SOCKET_IFNAME and HCCL_CONNECT_TIMEOUT; oneCCL, src/atl/util/pm/pmi_resizable_rt (the
+interface of its key-value store) and libfabric, fi_tcp(7).
 
 Nothing here overwrites what the platform or the user set. PAI Lingjun, for one, presets service levels and
 GID indices, and a launcher that replaces them makes training slower.
@@ -29,9 +34,10 @@ def nccl_variables(
     ``flight_recorder_prefix`` is a path to which NCCL's watchdog appends the rank when it dumps.
     """
     wanted: list[EnvVar] = []
+    vendor = hardware.accelerator.vendor
     if topology.nnodes > 1:
         wanted += _interfaces(env, topology, hardware)
-    if hardware.gpus.devices:
+    if vendor is not None and vendor.reads_nccl:
         if topology.nnodes > 1:
             wanted += _infiniband(env, hardware)
         wanted += [
@@ -94,16 +100,9 @@ def _gb200_interfaces(env: Environment, topology: Topology, hardware: Hardware) 
 def _sockets(
     env: Environment, topology: Topology, hardware: Hardware, names: list[str], reason: str
 ) -> list[EnvVar]:
-    # NCCL takes "eth0" as a prefix (eth01 too) and "=eth0" exactly; gloo takes exact names only.
     name = names[0]
-    wanted = [
-        EnvVar(
-            "NCCL_SOCKET_IFNAME",
-            f"={','.join(names)}",
-            _ROOM,
-            Phrase("{reason}; {exactly}", reason=reason, exactly=EXACTLY),
-        )
-    ]
+    vendor = hardware.accelerator.vendor
+    wanted = _library_sockets(vendor.collectives if vendor is not None else "NCCL", names, reason)
     chosen = env.get("NCCL_SOCKET_IFNAME")
     if chosen is None:
         wanted.append(
@@ -120,9 +119,27 @@ def _sockets(
                 Phrase("follows NCCL_SOCKET_IFNAME={chosen}, set outside", chosen=chosen),
             )
         )
-    if ":" in topology.master_addr:
+    if ":" in topology.master_addr and (vendor is None or vendor.reads_nccl):
         wanted.append(EnvVar("NCCL_SOCKET_FAMILY", "AF_INET6", _ROOM, "the master's address is IPv6"))
     return wanted
+
+
+def _library_sockets(library: str, names: list[str], reason: str) -> list[EnvVar]:
+    """Name the interfaces in the variables that a collective library reads."""
+    # NCCL and HCCL take "eth0" as a prefix (eth01 too) and "=eth0" exactly; gloo takes exact names only.
+    exactly = f"={','.join(names)}"
+    if library in ("NCCL", "RCCL"):
+        why = Phrase("{reason}; {exactly}", reason=reason, exactly=EXACTLY)
+        return [EnvVar("NCCL_SOCKET_IFNAME", exactly, _ROOM, why)]
+    if library == "HCCL":
+        waits = "ranks may reach their first collective minutes apart; HCCL's default is 120 s"
+        return [
+            EnvVar("HCCL_SOCKET_IFNAME", exactly, _ROOM, Phrase("{reason}; exact names", reason=reason)),
+            EnvVar("HCCL_CONNECT_TIMEOUT", "600", _ROOM, waits),
+        ]
+    if library == "oneCCL":
+        return [EnvVar(variable, names[0], _ROOM, reason) for variable in ("CCL_KVS_IFACE", "FI_TCP_IFACE")]
+    return []
 
 
 def exact_interface(pattern: str, hardware: Hardware) -> str | None:

@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Collection, Iterable
 
 from platform_launch.environment import Environment
-from platform_launch.errors import TopologyError
-from platform_launch.hardware import Hardware
+from platform_launch.errors import HardwareError, TopologyError
+from platform_launch.hardware import Accelerator, Hardware
+from platform_launch.hardware.vendors import NVIDIA
 from platform_launch.plan.variables import EnvVar, Removal
 from platform_launch.text import Phrase, counted
 
@@ -18,18 +19,85 @@ from platform_launch.text import Phrase, counted
 NODE_LEVEL = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
+# Set inside such a container (apptainer.org, Environment and Metadata).
+_APPTAINER = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
+
+
+def check_accelerator(env: Environment, hardware: Hardware, *, uncounted: bool) -> None:
+    """Refuse a node whose accelerators are reported by somebody, but cannot be used by its processes.
+
+    Without this the job would train on the CPU, and report success. ``uncounted``: the number of processes
+    does not depend on the devices, since the user gave it or one process drives all of them. Devices that
+    this launcher does not count, or counts by documentation only, then start with what the user set. Raises
+    HardwareError.
+    """
+    accelerator = hardware.accelerator
+    vendor = accelerator.vendor
+    if vendor is None or accelerator.visible:
+        return
+    if vendor.key not in ("", NVIDIA.key) and uncounted:
+        return
+    reported = Phrase("{described} ({source})", described=accelerator.described, source=accelerator.source)
+    if vendor.key and not vendor.counted:
+        raise HardwareError(
+            Phrase(
+                "this node has an accelerator of {vendor} ({source}), which this launcher does not count",
+                vendor=vendor.title,
+                source=accelerator.source,
+            ),
+            Phrase("pass --nproc-per-node N, or hide it to use the CPU: {how}", how=_cpu(accelerator)),
+        )
+    raise HardwareError(
+        Phrase(
+            "no process can use this node's {reported}: {cause}",
+            reported=reported,
+            cause=_cause(env, hardware),
+        ),
+        Phrase(
+            "give the container its devices (docker run --gpus all, apptainer exec --nv, a limit such as "
+            "nvidia.com/gpu in Kubernetes); to use the CPU on purpose, {how}",
+            how=_cpu(accelerator),
+        ),
+    )
+
+
+def _cause(env: Environment, hardware: Hardware) -> str:
+    if any(name in env for name in _APPTAINER):
+        return "this Apptainer container was started without --nv (--rocm for AMD)"
+    if hardware.gpus.warnings:
+        return hardware.gpus.warnings[0]
+    return "there is neither a driver nor a device node"
+
+
+def _cpu(accelerator: Accelerator) -> str:
+    """Say how to use the CPU in spite of an accelerator."""
+    stages = accelerator.vendor.visible if accelerator.vendor else ()
+    name = stages[-1][0] if stages else "CUDA_VISIBLE_DEVICES"
+    return Phrase("set {name} to nothing ({name}=)", name=name)
+
+
 def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tuple[int, str]:
     """Return the number of processes on this node and where it came from: one a GPU, or one on a CPU machine.
 
     Raises TopologyError when more processes are asked for than GPUs are visible, because the surplus would
     fail late with ``invalid device ordinal``.
     """
-    gpus = len(hardware.gpus.devices)
+    gpus = hardware.accelerator.visible
     if given is None:
-        return (
-            (gpus, Phrase("GPUs counted ({source})", source=hardware.gpus.source))
-            if gpus
-            else (1, "one process: no GPU")
+        found = (gpus, Phrase("GPUs counted ({source})", source=hardware.gpus.source))
+        given, source = found if gpus else (1, "one process: no GPU")
+    instances = sum(gpu.mig for gpu in hardware.gpus.devices)
+    if instances and given > 1:
+        raise TopologyError(
+            Phrase(
+                "{given} processes per node ({source}) on {instances}: a process sees the first instance it "
+                "is given only, and NCCL does not connect instances of one GPU",
+                given=given,
+                source=source,
+                instances=counted(instances, "MIG instance"),
+            ),
+            "pass --nproc-per-node 1, and start a job of its own for each other instance, with that one in "
+            "CUDA_VISIBLE_DEVICES",
         )
     if gpus and given > gpus:
         raise TopologyError(
@@ -73,19 +141,26 @@ def process_variables(
     ``temporary`` is a folder on a local disk for this user alone, None where there is none; ``env`` is
     the environment the launcher was started in.
     """
-    gpus = hardware.gpus.devices
+    gpus, vendor = hardware.gpus.devices, hardware.accelerator.vendor
     chosen: list[EnvVar] = []
 
     def offer(name: str, value: str, reason: str) -> None:
         if name not in env:
             chosen.append(EnvVar(name, value, "processes", reason))
 
-    if gpus:
-        if "CUDA_VISIBLE_DEVICES" not in env:
-            visible = ",".join(g.uuid if g.mig else str(g.index) for g in gpus)
+    if vendor is not None:
+        if gpus and vendor.exported and not any(name in env for stage in vendor.visible for name in stage):
+            first = gpus[:1] if gpus[0].mig else gpus
+            visible = ",".join(g.uuid if g.mig else str(g.index) for g in first)
             offer(
-                "CUDA_VISIBLE_DEVICES", visible, Phrase("all {count} GPUs that NVML shows", count=len(gpus))
+                vendor.exported,
+                visible,
+                "a process sees one MIG instance only"
+                if gpus[0].mig
+                else Phrase("all {count} that {source} shows", count=len(gpus), source=hardware.gpus.source),
             )
+        if vendor.deepspeed:
+            offer("DS_ACCELERATOR", vendor.deepspeed, Phrase("{vendor}", vendor=vendor.title))
     else:
         offer("DS_ACCELERATOR", "cpu", "no GPU: DeepSpeed must not look for one")
         # Without it a plain Accelerator() names no backend, counts one process and fails on batch sizes.

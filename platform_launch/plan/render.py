@@ -165,7 +165,11 @@ def hardware_rows(hardware: Hardware) -> list[Row]:
         cuda = f"CUDA {gpus.cuda}" if gpus.cuda else ""
         rows: list[Row] = [("GPUs", shown, joined(filter(None, (gpus.source, driver, cuda))))]
     else:
-        rows = [("GPUs", Phrase("none: training on the CPU"), gpus.source)]
+        unseen = hardware.accelerator
+        if unseen.vendor is None:
+            rows = [("GPUs", Phrase("none: training on the CPU"), gpus.source)]
+        else:
+            rows = [("GPUs", Phrase("{described}, not counted", described=unseen.described), unseen.source)]
     limits = [Phrase("{cpus:g} CPUs", cpus=host.cpus)]
     for label, gib in (("memory", host.memory_gib), ("shared memory", host.shm_gib)):
         if gib is not None:

@@ -108,7 +108,7 @@ def jax(
         _variable("JAX_NUM_PROCESSES", topology.world_size, "processes in the job, for the same"),
         *_master(topology),
         *_job_of_processes(topology),
-        *_xla(env, bool(hardware.gpus.devices)),
+        *_xla(env, hardware),
     ]
     program = (request.python, *_program(training))
     if nproc == 1:
@@ -190,15 +190,15 @@ def _elastic(env: Environment) -> tuple[EnvVar, ...]:
     return tuple(variable for variable in wanted if variable.name not in env)
 
 
-def _xla(env: Environment, gpus: bool) -> list[EnvVar]:
+def _xla(env: Environment, hardware: Hardware) -> list[EnvVar]:
     """Return JAX's choices of devices and memory, leaving out those already made."""
     wanted = []
-    if "JAX_PLATFORM_NAME" not in env:  # the older name, which a user may have set
-        reason = (
-            "a broken CUDA plugin fails instead of training on the CPU" if gpus else "no GPU: look for none"
-        )
-        wanted.append(_variable("JAX_PLATFORMS", "cuda,cpu" if gpus else "cpu", reason))
-    if gpus:
+    vendor = hardware.accelerator.vendor
+    platforms = "cpu" if vendor is None else vendor.jax
+    if platforms and "JAX_PLATFORM_NAME" not in env:  # the older name, which a user may have set
+        reason = "a broken plugin fails instead of training on the CPU" if vendor else "no GPU: look for none"
+        wanted.append(_variable("JAX_PLATFORMS", platforms, reason))
+    if vendor is not None and vendor.reads_nccl:
         wanted += [
             _variable(
                 "XLA_PYTHON_CLIENT_PREALLOCATE", "false", "GPU memory is taken as needed, not at start"

@@ -163,6 +163,7 @@ SAGEMAKER = Dialect(
     also=_has_resource_file,
     also_words=f"TRAINING_JOB_NAME and the file {_RESOURCE_FILE}",
     nproc_per_node=("SM_NUM_GPUS", "SM_NUM_NEURONS"),
+    accelerators=("SM_NUM_GPUS",),
     job_id=("TRAINING_JOB_NAME",),
     interface=("SM_NETWORK_INTERFACE_NAME",),
     refine=_refine_sagemaker,

@@ -39,6 +39,7 @@ class Dialect:
     ``absent``: names that must not be set, because then something else is meant.
     ``also``: a test for marks that are no plain names, and ``also_words`` says it in words.
     ``same_nnodes``, ``same_node_rank``: names that must agree with the value taken, where they are set.
+    ``accelerators``: variables that count the accelerators which the platform allocated on this node.
     ``own_names``: variables that hold this node's own name or address.
     ``first_host_is_master``: node 0's address is the first entry of ``hosts``.
     ``hosts_count_nodes``: where no variable counts the nodes, the entries of ``hosts`` do.
@@ -59,6 +60,7 @@ class Dialect:
     master_addr: Names = ()
     master_port: Names = ()
     nproc_per_node: Names = ()
+    accelerators: Names = ()
     hosts: Names = ()
     job_id: Names = ()
     restart_count: Names = ()
@@ -155,6 +157,7 @@ class Dialect:
         reading.job_id = first_text(environment, self.job_id)
         reading.interface = first_text(environment, self.interface)
         reading.restart_count = lenient_count(environment, self.restart_count)
+        reading.accelerators = lenient_count(environment, self.accelerators)
         own = (environment.text(name) for name in self.own_names)
         reading.own_names = frozenset(text.value for text in own if text)
 

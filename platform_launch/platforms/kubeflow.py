@@ -49,7 +49,7 @@ def _refine_runai(reading: Reading, environment: Environment) -> None:
     gpus = environment.get("RUNAI_NUM_OF_GPUS", "").strip()
     whole, _, fraction = gpus.partition(".")
     if whole.isascii() and whole.isdigit() and len(whole) <= 4 and not fraction.strip("0") and int(whole):
-        reading.nproc_per_node = Sourced(int(whole), "RUNAI_NUM_OF_GPUS")
+        reading.nproc_per_node = reading.accelerators = Sourced(int(whole), "RUNAI_NUM_OF_GPUS")
 
 
 PYTORCHJOB = Dialect(

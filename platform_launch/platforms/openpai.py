@@ -24,7 +24,7 @@ def _refine(reading: Reading, environment: Environment) -> None:
         reading.missing["node_rank"] = "PAI_CURRENT_TASK_ROLE_NAME"
     else:
         place_by_role(reading, roles, own.value, index)
-        reading.nproc_per_node = _gpus(environment, own.value)
+        reading.nproc_per_node = reading.accelerators = _gpus(environment, own.value)
     training = training_roles(roles)
     if not training:
         return

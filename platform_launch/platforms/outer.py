@@ -9,7 +9,7 @@ from __future__ import annotations
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError
 from platform_launch.platforms import batch, slurm
-from platform_launch.platforms.base import first_count
+from platform_launch.platforms.base import first_count, lenient_count
 from platform_launch.platforms.ports import set_derived_port
 from platform_launch.platforms.reading import Reading, first_text
 from platform_launch.text import Phrase
@@ -50,6 +50,7 @@ def fill_from_allocation(reading: Reading, environment: Environment) -> None:
         hosts = None
     reading.job_id = reading.job_id or first_text(environment, _JOB_IDS)
     set_derived_port(reading, first_text(environment, _JOB_IDS))
+    reading.accelerators = reading.accelerators or lenient_count(environment, ("SLURM_GPUS_ON_NODE",))
     if reading.nproc_per_node is None:
         reading.nproc_per_node = reading.attempt(
             "nproc_per_node", lambda: first_count(environment, ("SLURM_GPUS_ON_NODE", "NPROC_PER_NODE")), ""

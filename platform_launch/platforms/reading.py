@@ -58,6 +58,7 @@ class Reading:
     job_id: Sourced[str] | None = None
     restart_count: Sourced[int] | None = None
     interface: Sourced[str] | None = None
+    accelerators: Sourced[int] | None = None
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None

@@ -184,7 +184,7 @@ def _topology(reading: Reading, spares: int) -> Topology:
     required = {"nnodes": nnodes, "node_rank": node_rank, "master_addr": master_addr, "master_port": port}
     optional = {
         name: sourced
-        for name in ("nproc_per_node", "hosts", "job_id", "restart_count", "interface")
+        for name in ("nproc_per_node", "accelerators", "hosts", "job_id", "restart_count", "interface")
         if (sourced := getattr(reading, name))
     }
     try:

@@ -117,6 +117,7 @@ SLURM = Dialect(
     master_addr=("MASTER_ADDR",),
     master_port=("MASTER_PORT",),
     nproc_per_node=("SLURM_GPUS_ON_NODE", "NPROC_PER_NODE"),
+    accelerators=("SLURM_GPUS_ON_NODE",),
     job_id=JOB_IDS,
     restart_count=("SLURM_RESTART_COUNT",),
     own_names=("SLURMD_NODENAME",),

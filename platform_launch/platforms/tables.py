@@ -26,6 +26,7 @@ KUBEBRAIN = Dialect(
     master_addr=("MASTER_ADDR",),
     master_port=("MASTER_PORT",),
     nproc_per_node=("PROC_PER_NODE", "GPU_COUNT"),
+    accelerators=("GPU_COUNT",),
     job_id=("JOB_ID", "KUBEBRAIN_RJOB_NAME"),
     same_nnodes=("NODE_COUNT",),
     same_node_rank=("NODE_RANK", "RJOB_TASK_INDEX"),
@@ -58,6 +59,7 @@ PAI_DLC = Dialect(
     master_addr=("MASTER_ADDR",),
     master_port=("MASTER_PORT",),
     nproc_per_node=("NPROC_PER_NODE", "KUBERNETES_CONTAINER_RESOURCE_GPU"),
+    accelerators=("KUBERNETES_CONTAINER_RESOURCE_GPU",),
     job_id=("DLC_JOB_ID",),
     same_node_rank=("NODE_RANK",),
     refine=mark_process_names,
@@ -74,6 +76,7 @@ SENSECORE = Dialect(
     master_addr=("MASTER_ADDR",),
     master_port=("MASTER_PORT",),
     nproc_per_node=("SENSECORE_ACCELERATE_DEVICE_COUNT",),
+    accelerators=("SENSECORE_ACCELERATE_DEVICE_COUNT",),
 )
 
 # tencentcloud.com/document/product/1141/69605. The number behind a host in NODE_LIST counts GPUs.
@@ -86,6 +89,7 @@ TI_ONE = Dialect(
     master_addr=("MASTER_ADDR",),
     master_port=("MASTER_PORT",),
     nproc_per_node=("GPU_NUM_PER_NODE",),
+    accelerators=("GPU_NUM_PER_NODE",),
     hosts=("NODE_LIST",),
     same_node_rank=("INDEX",),
     hosts_count_nodes=True,
@@ -102,6 +106,7 @@ TAIJI = Dialect(
     node_rank=("INDEX",),
     master_addr=("CHIEF_IP",),
     nproc_per_node=("HOST_GPU_NUM",),
+    accelerators=("HOST_GPU_NUM",),
     hosts=("NODE_IP_LIST",),
     own_names=("LOCAL_IP",),
 )
@@ -114,6 +119,7 @@ SKYPILOT = Dialect(
     nnodes=("SKYPILOT_NUM_NODES",),
     node_rank=("SKYPILOT_NODE_RANK",),
     nproc_per_node=("SKYPILOT_NUM_GPUS_PER_NODE",),
+    accelerators=("SKYPILOT_NUM_GPUS_PER_NODE",),
     hosts=("SKYPILOT_NODE_IPS",),
     job_id=("SKYPILOT_TASK_ID", "SKYPILOT_MANAGED_JOB_ID"),
     first_host_is_master=True,
@@ -128,6 +134,7 @@ DSTACK = Dialect(
     node_rank=("DSTACK_NODE_RANK",),
     master_addr=("DSTACK_MASTER_NODE_IP",),
     nproc_per_node=("DSTACK_GPUS_PER_NODE",),
+    accelerators=("DSTACK_GPUS_PER_NODE",),
     hosts=("DSTACK_NODES_IPS",),
     job_id=("DSTACK_RUN_NAME",),
 )
@@ -151,6 +158,7 @@ NGC = Dialect(
     node_rank=("NGC_ARRAY_INDEX", "NGC_MULTINODE_RANK"),
     master_addr=("NGC_MASTER_ADDR",),
     nproc_per_node=("NGC_GPUS_PER_NODE",),
+    accelerators=("NGC_GPUS_PER_NODE",),
     job_id=("NGC_JOB_ID",),
     refine=_warn_of_mpi_array,
 )

@@ -36,6 +36,7 @@ def _refine_mlp(reading: Reading, environment: Environment) -> None:
         lambda: first_count(environment, (f"MLP_{own_role}_GPU", "MLP_WORKER_GPU", "MLP_GPU")),
         "",
     )
+    reading.accelerators = reading.nproc_per_node
     if not training:
         return
     head = f"MLP_{training[0].name}_0"
@@ -122,6 +123,7 @@ ARNOLD = Dialect(
     node_rank=("ARNOLD_ID",),
     master_addr=("ARNOLD_WORKER_0_HOST",),
     nproc_per_node=("ARNOLD_WORKER_GPU",),
+    accelerators=("ARNOLD_WORKER_GPU",),
     job_id=("ARNOLD_JOB_ID", "ARNOLD_TASK_ID", "ARNOLD_TRIAL_ID"),
     refine=_refine_arnold,
 )

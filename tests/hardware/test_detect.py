@@ -48,15 +48,6 @@ def test_gpus_that_cannot_be_pretended_are_refused(tmp_path: Path) -> None:
 
 
 @fake.without_driver
-def test_warnings_about_gpus_are_those_of_the_gpus(tmp_path: Path) -> None:
-    roots = trees.bare_pod(tmp_path)
-    environment = Environment({"CUDA_VISIBLE_DEVICES": "0,1"}, hostname="node7")
-    hardware = detect(environment, sys_root=roots.sys, proc_root=roots.proc, dev_root=roots.dev)
-    assert hardware.warnings == ()
-    assert hardware.gpus.warnings == ("CUDA_VISIBLE_DEVICES='0,1' names GPUs, but none is visible here",)
-
-
-@fake.without_driver
 def test_a_cpu_machine_is_read_by_looking_at_few_files_and_without_the_drivers_package() -> None:
     looked = effects_of(
         "detect(Environment.of_this_process(), master_addr='127.0.0.1')",

@@ -102,6 +102,7 @@ def test_a_healthy_node_shows_all_its_gpus(fake_nvml: FakeNvml) -> None:
         "processes": [],
         "used_gib": 600 / 1024,
         "aliases": [],
+        "pci": "0000:13:00.0",
     }
     assert (answer["driver"], answer["cuda"]) == ("550.54.15", "12.4")
     assert answer["source"] == "NVML"
@@ -112,7 +113,7 @@ def test_a_healthy_node_shows_all_its_gpus(fake_nvml: FakeNvml) -> None:
 def test_a_machine_without_driver_is_a_cpu_machine() -> None:
     answer = read_gpus({})
     assert answer["devices"] == []
-    assert answer["source"] == "no NVIDIA driver"
+    assert answer["source"] == "no accelerator found"
     assert answer["warnings"] == []
 
 
@@ -132,7 +133,7 @@ def test_gpus_on_the_bus_without_the_drivers_library_are_a_warning(tmp_path: Pat
 def test_an_empty_library_left_in_an_image_counts_as_absent(tmp_path: Path) -> None:
     write(tmp_path / "libnvidia-ml.so.1", "")
     answer = read_gpus({"LD_LIBRARY_PATH": str(tmp_path)})
-    assert answer["source"] == "no NVIDIA driver"
+    assert answer["source"] == "no accelerator found"
 
 
 def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path: Path) -> None:

@@ -119,3 +119,64 @@ def bare_pod(root: Path) -> Roots:
         "sys/fs/cgroup/memory.max": f"{16 * 1024**3}\n",
     }
     return machine(root, cpus="0-127", memory_gib=1024, files=files)
+
+
+def link(path: Path, target: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+def mi300x(root: Path, *, count: int = 8, nodes: bool = True) -> Roots:
+    """Two EPYC sockets and MI300X, four on each; the CPUs are KFD nodes too, and have no SIMD units."""
+    files = {"dev/kfd": "", "sys/module/amdgpu/version": "6.10.5\n"} if nodes else {}
+    for cpu in range(2):
+        files[f"sys/class/kfd/kfd/topology/nodes/{cpu}/properties"] = "cpu_cores_count 96\nsimd_count 0\n"
+    for index in range(count):
+        bus = (0x0C, 0x22, 0x38, 0x5C, 0x9F, 0xAF, 0xBF, 0xDF)[index]
+        minor = 128 + index * 8
+        node = f"sys/class/kfd/kfd/topology/nodes/{index + 2}"
+        files[f"{node}/properties"] = (
+            "cpu_cores_count 0\nsimd_count 1216\ngfx_target_version 90402\nvendor_id 4098\n"
+            f"device_id {0x74A1}\nlocation_id {bus << 8}\ndomain 0\ndrm_render_minor {minor}\n"
+            f"unique_id {0xDEADBEEF0000 + index}\n"
+        )
+        files[f"{node}/mem_banks/0/properties"] = "heap_type 1\nsize_in_bytes 206141652992\n"
+        if nodes:
+            files[f"dev/dri/renderD{minor}"] = ""
+        address = f"0000:{bus:02x}:00.0"
+        files[f"sys/devices/pci/{address}/numa_node"] = f"{index // 4}\n"
+    roots = machine(root, cpus="0-191", files=files)
+    for index in range(count):
+        bus = (0x0C, 0x22, 0x38, 0x5C, 0x9F, 0xAF, 0xBF, 0xDF)[index]
+        device = roots.sys / f"devices/pci/0000:{bus:02x}:00.0"
+        link(roots.sys / f"class/drm/renderD{128 + index * 8}/device", device)
+        link(roots.sys / f"bus/pci/devices/0000:{bus:02x}:00.0", device)
+    return roots
+
+
+def ascend910b(root: Path, *, count: int = 8) -> Roots:
+    """An Atlas 800T A2: eight NPUs, processing accelerators of vendor 19e5 on the PCI bus."""
+    files = {"dev/davinci_manager": "", "dev/devmm_svm": "", "dev/hisi_hdc": ""}
+    for index in range(count):
+        files[f"dev/davinci{index}"] = ""
+    for index in range(8):
+        device = f"sys/bus/pci/devices/0000:{0x81 + index:02x}:00.0"
+        files |= {f"{device}/vendor": "0x19e5\n", f"{device}/device": "0xd802\n"}
+        files |= {f"{device}/class": "0x120000\n", f"{device}/numa_node": f"{index // 2}\n"}
+    return machine(root, cpus="0-191", files=files)
+
+
+def max1550(root: Path) -> Roots:
+    """Two Data Center GPU Max 1550 of two tiles each, beside the host's own display adapter."""
+    files: dict[str, str] = {}
+    devices = {"0000:00:02.0": ("0x4680", 0), "0000:29:00.0": ("0x0bd5", 2), "0000:9a:00.0": ("0x0bd5", 2)}
+    for address, (model, tiles) in devices.items():
+        device = f"sys/devices/pci/{address}"
+        files |= {f"{device}/vendor": "0x8086\n", f"{device}/device": f"{model}\n"}
+        files[f"{device}/class"] = "0x038000\n"
+        files |= {f"{device}/tile{tile}/gt0/id": "0\n" for tile in range(tiles)}
+    files |= {f"dev/dri/renderD{128 + index}": "" for index in range(3)}
+    roots = machine(root, files=files)
+    for index, address in enumerate(devices):
+        link(roots.sys / f"class/drm/renderD{128 + index}/device", roots.sys / f"devices/pci/{address}")
+    return roots

@@ -92,7 +92,7 @@ def test_a_python_script_that_starts_its_processes_itself_gets_the_nodes_place_o
 
 def test_one_jax_process_drives_all_gpus_of_its_node() -> None:
     request, topology = asked("jax"), job(node_rank=1, nproc_per_node=8)
-    assert launchers.processes_per_node(request, topology, machine(8))[0] == 1
+    assert launchers.processes_per_node(request, Environment({}), topology, machine(8))[0] == 1
     assert launchers.unused_gpus(request, 1, machine(8)) == []
     said = variables(start(request, machine(8), node_rank=1, nproc_per_node=1))
     assert (said["JAX_PROCESS_ID"], said["JAX_NUM_PROCESSES"]) == ("1", "2")

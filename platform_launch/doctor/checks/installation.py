@@ -8,6 +8,8 @@ from shlex import quote
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.extras import named
+from platform_launch.hardware.packages import Module, TorchBuild
+from platform_launch.hardware.vendors import Vendor
 from platform_launch.text import Phrase
 
 
@@ -103,9 +105,18 @@ def other_environment(facts: Facts) -> Iterator[Finding]:
 def torch_and_driver(facts: Facts) -> Iterator[Finding]:
     """A torch without CUDA trains on the CPU in silence; one built for a newer CUDA finds no GPU."""
     build, gpus = facts.installation.torch, facts.plan.hardware.gpus
-    if build is None or not gpus.devices or facts.plan.hardware.assumed:
+    vendor = facts.plan.hardware.accelerator.vendor
+    if build is None or vendor is None or facts.plan.hardware.assumed:
         return
     where = f"torch {build.version}"
+    if vendor.key != "nvidia":
+        yield from _torch_of_vendor(facts, build, vendor)
+        return
+    if not gpus.devices:
+        return
+    if build.hip is not None:
+        yield _for_another(facts, where, "ROCm", "CUDA")
+        return
     if build.cuda is None and build.hip is None:
         yield warning(
             "torch-without-cuda",
@@ -133,6 +144,42 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
                 "update the driver, or install a torch built for CUDA {version}", version=_major(gpus.cuda)
             ),
         )
+
+
+def _torch_of_vendor(facts: Facts, build: TorchBuild, vendor: Vendor) -> Iterator[Finding]:
+    """Torch supports each vendor by a build of its own, or by a module beside it."""
+    where, module = f"torch {build.version}", vendor.torch_module
+    built = {"CUDA": build.cuda, "ROCm": build.hip, "XPU": build.xpu}
+    has = next((name for name, version in built.items() if version is not None), "the CPU")
+    needs = {"amd": "ROCm", "intel": "XPU"}.get(vendor.key)
+    if needs is not None and built[needs] is None:
+        yield _for_another(facts, where, has, needs)
+    if module and facts.installation.modules.get(module, Module(module, None)).origin is None:
+        yield warning(
+            "torch-other-vendor",
+            Phrase(
+                "{python} has no {module}: torch would not use this node's {devices}",
+                python=facts.installation.python,
+                module=module,
+                devices=facts.plan.hardware.accelerator.described,
+            ),
+            where,
+            Phrase("install {module} in the version that fits {torch}", module=module, torch=where),
+        )
+
+
+def _for_another(facts: Facts, where: str, has: str, needs: str) -> Finding:
+    return warning(
+        "torch-other-vendor",
+        Phrase(
+            "{torch} was built for {has}: this node's {devices} would not be used",
+            torch=where,
+            has=has,
+            devices=facts.plan.hardware.accelerator.described,
+        ),
+        where,
+        Phrase("install a {needs} build of torch (pytorch.org, Get Started)", needs=needs),
+    )
 
 
 def _major(version: str) -> int:

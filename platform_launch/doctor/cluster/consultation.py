@@ -31,7 +31,9 @@ def meet(
 ) -> list[Finding]:
     """Meet the other nodes, and return what all of them found together."""
     topology, console = plan.topology, Console(node_prefix(plan.topology.node_rank))
-    backend = "jax" if with_jax else "nccl" if plan.hardware.gpus.devices else "gloo"
+    vendor = plan.hardware.accelerator.vendor
+    # The probe speaks CUDA, which ROCm's torch does too; on other devices it measures the network by gloo.
+    backend = "jax" if with_jax else "nccl" if vendor is not None and vendor.reads_nccl else "gloo"
     interface = own_interface(plan)
     task = DoctorTask(
         node_rank=topology.node_rank,
@@ -58,7 +60,7 @@ def meet(
         )
     )
     variables = plan.child_environment(env.inherited())
-    if task.backend == "jax" and not plan.hardware.gpus.devices:
+    if task.backend == "jax" and vendor is None:
         variables.setdefault("JAX_PLATFORMS", "cpu")
     limit_s = _START_LIMIT_S + longest_s(task)
     command = Command(helper.command("doctor-part", encode(task).decode()), variables)

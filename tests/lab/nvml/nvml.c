@@ -192,6 +192,19 @@ int nvmlDeviceGetUUID(Device *device, char *uuid, unsigned size) {
     return write_text(uuid, size, device->uuid);
 }
 
+typedef struct {
+    char legacy[16];
+    unsigned domain, bus, device, ids, subsystem;
+    char address[32];
+} PciInfo;
+
+int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *pci) {
+    ANSWER_OR_FAIL(device->gpu);
+    char address[32];
+    snprintf(address, sizeof address, "00000000:%02X:00.0", 0x10 + (unsigned)device->gpu);
+    return write_text(pci->address, sizeof pci->address, address);
+}
+
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
     ANSWER_OR_FAIL(device->gpu);
     memory->total = device->total_mib << 20;

@@ -1,0 +1,201 @@
+"""Makers of accelerators, one table each: variables, device nodes, and what torch and its friends call them.
+
+Adding a vendor is adding a table; only counting its devices may need code (``accelerators``). ``grade`` is
+how far the table can be trusted: ``measured`` was run against the driver or a library posing as it,
+``documented`` is the vendor's documentation or source, ``reported`` is what public users of it write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """One vendor.
+
+    ``visible`` lists the variables that choose devices in stages: what the first stage leaves is renumbered
+    for the next, and of one stage the first variable that is set counts. ``exported`` is the one to set when
+    none is. ``granted`` are set by container runtimes and device plugins, ``marks`` by platforms.
+    ``nodes`` are patterns of device nodes below /dev.
+    ``backend`` is torch.distributed's name, ``collectives`` the library behind it, ``torch_module`` what
+    torch needs beside itself. ``deepspeed`` is a value of DS_ACCELERATOR and ``jax`` of JAX_PLATFORMS, empty
+    where the library finds the devices by itself or does not know them.
+    ``counted``: this launcher counts the devices; the others start with ``--nproc-per-node`` only.
+    """
+
+    key: str
+    title: str
+    device: str
+    grade: str
+    source: str
+    visible: tuple[Names, ...] = ()
+    exported: str = ""
+    granted: Names = ()
+    marks: Names = ()
+    nodes: Names = ()
+    collectives: str = ""
+    backend: str = ""
+    torch_module: str = ""
+    deepspeed: str = ""
+    jax: str = ""
+    counted: bool = False
+
+    @property
+    def reads_nccl(self) -> bool:
+        """Whether its collective library is configured by NCCL_* variables."""
+        return self.collectives in ("NCCL", "RCCL")
+
+
+NVIDIA = Vendor(
+    key="nvidia",
+    title="NVIDIA",
+    device="GPU",
+    grade="measured",
+    source="NVML; CUDA Programming Guide, CUDA Environment Variables; NVIDIA Container Toolkit",
+    visible=(("CUDA_VISIBLE_DEVICES",),),
+    exported="CUDA_VISIBLE_DEVICES",
+    granted=("NVIDIA_VISIBLE_DEVICES",),
+    nodes=("nvidia[0-9]*",),
+    collectives="NCCL",
+    backend="nccl",
+    jax="cuda,cpu",
+    counted=True,
+)
+
+AMD = Vendor(
+    key="amd",
+    title="AMD",
+    device="GPU",
+    grade="documented",
+    source="rocm.docs.amd.com: GPU isolation, RCCL environment variables; Linux kfd_topology.c",
+    visible=(
+        ("ROCR_VISIBLE_DEVICES",),
+        ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+    ),
+    exported="HIP_VISIBLE_DEVICES",
+    granted=("AMD_VISIBLE_DEVICES",),
+    collectives="RCCL",
+    backend="nccl",
+    deepspeed="cuda",
+    jax="rocm,cpu",
+    counted=True,
+)
+
+ASCEND = Vendor(
+    key="ascend",
+    title="Ascend",
+    device="NPU",
+    grade="documented",
+    source="hiascend.com: CANN environment variables, Ascend Docker Runtime; DeepSpeed real_accelerator.py",
+    visible=(("ASCEND_RT_VISIBLE_DEVICES",),),
+    exported="ASCEND_RT_VISIBLE_DEVICES",
+    granted=("ASCEND_VISIBLE_DEVICES",),
+    nodes=("davinci[0-9]*",),
+    collectives="HCCL",
+    backend="hccl",
+    torch_module="torch_npu",
+    deepspeed="npu",
+    counted=True,
+)
+
+INTEL = Vendor(
+    key="intel",
+    title="Intel",
+    device="XPU",
+    grade="documented",
+    source="Level Zero specification, Environment Variables; oneCCL, Environment Variables; Linux i915, xe",
+    visible=(("ZE_AFFINITY_MASK",),),
+    collectives="oneCCL",
+    backend="xccl",
+    deepspeed="xpu",
+    counted=True,
+)
+
+OTHERS = (
+    Vendor(
+        key="gaudi",
+        title="Intel Gaudi",
+        device="HPU",
+        grade="documented",
+        source="docs.habana.ai; Ray, Accelerator Support",
+        visible=(("HABANA_VISIBLE_MODULES",),),
+        granted=("HABANA_VISIBLE_DEVICES",),
+        nodes=("hl[0-9]*",),
+        deepspeed="hpu",
+    ),
+    Vendor(
+        key="tpu",
+        title="Google TPU",
+        device="TPU",
+        grade="documented",
+        source="cloud.google.com: TPUs in GKE; Ray, Accelerator Support",
+        visible=(("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),),
+        marks=("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_ACCELERATOR_TYPE", "TPU_CHIPS_PER_HOST_BOUNDS"),
+        nodes=("accel[0-9]*",),
+        jax="tpu,cpu",
+    ),
+    Vendor(
+        key="neuron",
+        title="AWS Neuron",
+        device="NeuronCore",
+        grade="documented",
+        source="awsdocs-neuron: NeuronX Runtime Configuration",
+        visible=(("NEURON_RT_VISIBLE_CORES",),),
+        marks=("NEURON_RT_NUM_CORES",),
+        nodes=("neuron[0-9]*",),
+    ),
+    Vendor(
+        key="cambricon",
+        title="Cambricon",
+        device="MLU",
+        grade="reported",
+        source="cambricon-k8s-device-plugin; DeepSpeed real_accelerator.py",
+        visible=(("MLU_VISIBLE_DEVICES",),),
+        granted=("CAMBRICON_VISIBLE_DEVICES",),
+        nodes=("cambricon_dev[0-9]*",),
+        deepspeed="mlu",
+    ),
+    Vendor(
+        key="mthreads",
+        title="Moore Threads",
+        device="GPU",
+        grade="reported",
+        source="public images and manuals of MUSA",
+        visible=(("MUSA_VISIBLE_DEVICES",),),
+        granted=("MTHREADS_VISIBLE_DEVICES",),
+        nodes=("mtgpu.[0-9]*", "mtgpu[0-9]*"),
+    ),
+    Vendor(
+        key="metax",
+        title="MetaX",
+        device="GPU",
+        grade="reported",
+        source="public images and manuals of MACA",
+        nodes=("mxcd",),
+    ),
+    Vendor(
+        key="iluvatar",
+        title="Iluvatar",
+        device="GPU",
+        grade="reported",
+        source="public users of its container toolkit",
+        granted=("IX_VISIBLE_DEVICES",),
+        nodes=("iluvatar[0-9]*",),
+    ),
+)
+
+# In the order in which their drivers are asked: a desktop may have an integrated GPU beside its real one.
+VENDORS: tuple[Vendor, ...] = (NVIDIA, AMD, ASCEND, INTEL, *OTHERS)
+
+# What a platform counted without saying whose they are.
+UNKNOWN = Vendor(key="", title="", device="GPU", grade="reported", source="the platform's variables")
+
+_BY_KEY = {vendor.key: vendor for vendor in (*VENDORS, UNKNOWN)}
+
+
+def vendor_of(key: str) -> Vendor:
+    """Return the vendor of a key."""
+    return _BY_KEY[key]

@@ -15,7 +15,8 @@ from taehv_trainer.clips import Clip, ClipDataset, ClipStream, load_batches
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.sources import SAMPLE, Source, find_sources
-from taehv_trainer.video import UnreadableVideoError, read_frames
+from taehv_trainer.split import Split
+from taehv_trainer.video import UnreadableVideoError, read_frames, read_index
 from tests.taehv.conftest import MakeVideo
 
 
@@ -24,7 +25,7 @@ def small_config(**changes: object) -> TrainConfig:
         "height": 32,
         "width": 32,
         "num_frames": 4,
-        "holdout_fraction": 0.2,
+        "holdout_fraction": 0.4,
         "clips_per_video": 8,
         "validation_clips": 4,
     }
@@ -66,24 +67,24 @@ def test_going_on_after_some_clips_gives_what_would_have_come() -> None:
 
 
 def test_clips_of_a_video_lie_in_different_places_and_leave_out_its_end(make_video: MakeVideo) -> None:
-    config = small_config(clips_per_video=29)  # 32 frames to train on: 29 starts
+    config = small_config(clips_per_video=21)  # 24 frames to train on: 21 starts
     dataset = ClipDataset([Source(make_video("a.mp4", 40))], config)
     starts = [first_frame(dataset[0, index][0]) for index in range(len(dataset))]
-    assert starts == list(range(29))
+    assert starts == list(range(21))
 
 
 def test_validation_takes_only_frames_that_training_never_sees(make_video: MakeVideo) -> None:
     dataset = ClipDataset([Source(make_video("a.mp4", 40))], small_config())
     starts = [first_frame(dataset.validation_clip(number)) for number in range(4)]
-    assert min(starts) >= 32
+    assert min(starts) >= 24
     assert len(set(starts)) == 4
 
 
 def test_validation_takes_the_ends_of_all_videos_where_all_are_divided(make_video: MakeVideo) -> None:
-    sources = [Source(make_video(f"{n}.mp4", 30 + 10 * n), name=f"{n}.mp4") for n in range(4)]
+    sources = [Source(make_video(f"{n}.mp4", 40 + 4 * n), name=f"{n}.mp4") for n in range(4)]
     dataset = ClipDataset(sources, small_config())
     starts = [first_frame(dataset.validation_clip(number)) for number in range(4)]
-    assert starts == [24, 33, 43, 54]  # where frames are held out from, and a bit further in each
+    assert starts == [24, 28, 36, 43]  # where frames are held out from, and a bit further in each
 
 
 def test_a_clip_depends_on_seed_epoch_and_index_alone() -> None:
@@ -134,34 +135,70 @@ def test_a_broken_file_is_passed_over_and_named(make_video: MakeVideo, tmp_path:
     assert clip.skipped[str(short)] == "has 3 frames, a clip needs 4"
 
 
-def test_short_videos_are_trained_on_whole_but_for_some_that_are_held_out_whole(
-    make_video: MakeVideo,
-) -> None:
-    short = [Source(make_video(f"short{n}.mp4", 7), name=f"short{n}.mp4") for n in range(6)]
-    sources = [*short, Source(make_video("long.mp4", 60), name="long.mp4")]
-    dataset = ClipDataset(sources, small_config(clips_per_video=4, cache_mib=0))
-    cut: dict[bool, set[Path]] = {False: set(), True: set()}
-    held_out = False
+def test_short_videos_are_trained_on_or_held_out_by_their_content(make_video: MakeVideo) -> None:
+    """Whatever the seed, their names and what else is there."""
+    short = [make_video(f"short{n}.mp4", 7 + n) for n in range(9)]
+    long = make_video("long.mp4", 60)
 
-    def record(source: Source, *arguments: object, **settings: object) -> list[Clip]:
-        cut[held_out].add(source.video)
-        return original(source, *arguments, **settings)  # type: ignore[arg-type]
+    def used(videos: list[Path], seed: int) -> tuple[set[int], set[int]]:
+        """Return the lengths of the short videos that training and validation take clips from."""
+        config = small_config(seed=seed, clips_per_video=1, validation_clips=20)
+        dataset = ClipDataset([Source(video, name=video.name) for video in videos], config)
+        parts = [
+            {
+                len(read_index(video))
+                for number, video in enumerate(videos[:-1])
+                if dataset._part(number, held_out=held_out) is not None
+            }
+            for held_out in (False, True)
+        ]
+        return parts[0], parts[1]
 
-    original, dataset._cut_from = dataset._cut_from, record  # type: ignore[method-assign]
-    for index in range(len(dataset)):
-        dataset[0, index]
-    held_out = True
+    training, validation = used([*short, long], 0)
+    assert training
+    assert validation
+    assert not training & validation
+    renamed = [video.rename(video.with_name(f"renamed{video.name}")) for video in reversed(short)]
+    assert used([*renamed, long], 1) == (training, validation)
+    fewer = used([*renamed[::2], long], 2)
+    assert fewer[0] <= training
+    assert fewer[1] <= validation
+
+
+def test_no_seed_changes_what_validation_shows(make_video: MakeVideo) -> None:
+    sources = [Source(make_video(f"{n}.mp4", 40 + n)) for n in range(3)]
+    one, other = (ClipDataset(sources, small_config(seed=seed)) for seed in (0, 1))
     for number in range(4):
-        dataset.validation_clip(number)
-    shared = cut[False] & cut[True]
-    assert shared <= {sources[-1].video}  # the long one's beginning and end
-    assert len(cut[False]) >= 5
-    assert cut[True]
+        assert torch.equal(one.validation_clip(number).frames, other.validation_clip(number).frames)
+    assert not all(torch.equal(one[0, n][0].frames, other[0, n][0].frames) for n in range(4))
+
+
+def test_longer_clips_are_never_cut_from_what_shorter_ones_are_validated_on(tmp_path: Path) -> None:
+    videos = [tmp_path / str(n) for n in range(300)]
+    for video in videos:
+        video.write_text(video.name)
+    split = Split(videos, 0.1)
+    for n_frames in (13, 40, 100, 165, 400):
+        for number in range(50):
+            held_out = split.validation_frames(number, n_frames, 8, 4) or range(0)
+            for span in (8, 12, 16):
+                training = split.training_frames(number, n_frames, span, 4) or range(0)
+                assert not set(held_out) & set(training), (n_frames, span)
+    whole = sum(split.training_frames(n, 13, 8, 4) is None for n in range(300))
+    assert 0.05 < whole / 300 < 0.16
+
+
+def test_a_stride_takes_every_nth_frame(make_video: MakeVideo) -> None:
+    dataset = ClipDataset([Source(make_video("a.mp4", 40))], small_config(frame_stride=3, clips_per_video=5))
+    for index in range(len(dataset)):
+        clip = dataset[0, index][0]
+        assert [round((level(clip, t) - 8) / 4) - first_frame(clip) for t in range(4)] == [0, 3, 6, 9]
+        assert first_frame(clip) + 9 < 24
 
 
 def test_of_two_short_videos_one_is_trained_on_and_one_held_out(make_video: MakeVideo) -> None:
     dataset = ClipDataset(
-        [Source(make_video(f"{n}.mp4", 8), name=f"{n}.mp4") for n in range(2)], small_config()
+        [Source(make_video(f"{n}.mp4", 8 + n), name=f"{n}.mp4") for n in range(2)], small_config()
     )
     assert dataset[0, 0][0].frames.shape == dataset.validation_clip(0).frames.shape
 
@@ -215,6 +252,30 @@ def test_a_folder_is_searched_for_videos(make_video: MakeVideo, tmp_path: Path) 
     assert [source.video.name for source in found] == ["c.MKV", "b.mp4"]
 
 
+def test_links_are_followed_and_a_loop_of_them_ends(tmp_path: Path) -> None:
+    (tmp_path / "root" / "a").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b.ts").touch()
+    (tmp_path / "root" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "root" / "again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "root" / "a" / "loop").symlink_to(tmp_path / "root")
+    (tmp_path / "root" / "c.mp4").symlink_to(tmp_path / "elsewhere" / "b.ts")
+    found = find_sources(small_config(data_root=str(tmp_path / "root")))
+    assert [source.name for source in found] == ["again/b.ts", "c.mp4"]
+
+
+def test_latents_that_are_not_finite_are_no_target(make_video: MakeVideo, tmp_path: Path) -> None:
+    make_video("a.mp4", 40)
+    latents = torch.zeros(10, 16, 4, 4)
+    latents[3] = torch.nan
+    save_file({"latents": latents}, tmp_path / "a.mp4.safetensors")
+    config = small_config(
+        data_root=str(tmp_path), teacher_latents=str(tmp_path), horizontal_flip=False, num_frames=24
+    )
+    with pytest.raises(TrainingError, match="holds values that are not finite in latents 0 to 5"):
+        ClipDataset(find_sources(config), config)[0, 0]
+
+
 @pytest.mark.parametrize("entries", [["a.mp4", "b/c.mp4"], [{"video": "a.mp4"}, {"path": "b/c.mp4", "n": 1}]])
 def test_annotations_name_videos_below_the_root(tmp_path: Path, entries: object) -> None:
     file = tmp_path / "list.json"
@@ -245,7 +306,7 @@ def test_teacher_latents_belong_to_the_frames_of_the_clip(make_video: MakeVideo,
         teacher_latents=str(tmp_path),
         horizontal_flip=False,
         clips_per_video=20,
-        holdout_fraction=0.21,  # 8.4 frames: the part to train on ends between two latents
+        holdout_fraction=0.41,  # 16.4 frames: the part to train on ends between two latents
     )
     dataset = ClipDataset(find_sources(config), config)
     assert dataset[0, 0][0].latents is not None
@@ -258,7 +319,7 @@ def test_teacher_latents_belong_to_the_frames_of_the_clip(make_video: MakeVideo,
     for number in range(4):
         clip = dataset.validation_clip(number)
         assert clip.latents is not None
-        assert first_frame(clip) == 4 * int(clip.latents[0, 0, 0, 0]) >= 28
+        assert first_frame(clip) == 4 * int(clip.latents[0, 0, 0, 0]) >= 20
 
 
 def test_videos_of_one_name_in_two_folders_have_latents_of_their_own(

@@ -112,3 +112,17 @@ def test_a_missing_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("time.sleep", lambda _: pytest.fail("waited"))
     with pytest.raises(UnreadableVideoError, match="cannot be decoded"):
         read_index(tmp_path / "nowhere.mp4")
+
+
+def test_pixels_that_are_not_square_are_shown_as_they_are_meant(tmp_path: Path) -> None:
+    file = tmp_path / "anamorphic.mp4"
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.sample_aspect_ratio = Fraction(3, 2)
+        image = np.zeros((48, 64, 3), dtype=np.uint8)
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+    index = read_index(file)
+    assert (index.height, index.width) == (48, 96)
+    assert index.covering(24, 24) == (24, 48)

@@ -1,13 +1,12 @@
 """Clips for training and validation. Which clip comes when is a pure function of seed, process and position.
 
-Nothing has to be remembered to go on exactly where a checkpoint was written but the number of reads seen.
+To go on exactly where a checkpoint was written, the number of clips seen is enough, however many processes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +19,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.sources import Source
+from taehv_trainer.split import Split
 from taehv_trainer.video import Frames, UnreadableVideoError, VideoIndex, read_frames, read_index
 
-_VALIDATION_SEED = 20_000  # apart from every epoch's number
 _INDICES = 4096  # of videos that a process remembers
 
 
@@ -71,17 +70,16 @@ class ClipStream(Sampler[list[tuple[int, int]]]):
 class ClipDataset(Dataset[list[Clip]]):
     """Cuts clips out of videos: a random place, crop and mirroring drawn from seed, epoch and index.
 
-    The end of each video is held out for validation. Videos too short to be divided are trained on whole,
-    except for some that are held out whole, drawn by their names. Short videos stay decoded in memory up to
-    ``cache_mib``; from others only the clip is decoded. A clip that cannot be read is replaced by one of the
-    next video; nothing is remembered of it, so that later clips, or those after a resume, are the same.
+    `Split` holds out frames for validation. Short videos stay decoded in memory up to ``cache_mib``; from
+    others only the clip is decoded. A clip that cannot be read is replaced by one of the next video; nothing
+    is remembered of it, so that later clips, or those after a resume, are the same.
     """
 
     def __init__(self, sources: list[Source], config: TrainConfig) -> None:
         self._sources = sources
         self._config = config
         self._reads_per_video = max(1, config.clips_per_video // config.clips_per_read)
-        self._held_out_if_short = _drawn(sources, config)
+        self._split = Split([source.video for source in sources], config.holdout_fraction)
         self._indices: dict[Path, VideoIndex] = {}
         self._decoded: dict[Path, Frames] = {}
         self._free_bytes = config.cache_mib * 2**20
@@ -95,33 +93,25 @@ class ClipDataset(Dataset[list[Clip]]):
         epoch, index = key
         rng = default_rng((self._config.seed, epoch, index))
         slot, number = divmod(index, len(self._sources))
-        order = ((number + offset) % len(self._sources) for offset in range(len(self._sources)))
         places = (slot / self._reads_per_video, 1 / self._reads_per_video)
-        return self._cut(order, rng, *places, self._config.clips_per_read, held_out=False)
+        return self._cut(number, rng, *places, self._config.clips_per_read, held_out=False)
 
     def validation_clip(self, number: int) -> Clip:
-        """Return one of ``validation_clips`` clips, spread over what is held out.
-
-        Where the video whose turn it is serves training alone, one that is surely held out takes its place.
-        """
-        n_clips, n_videos = self._config.validation_clips, len(self._sources)
-        rng = default_rng((self._config.seed, _VALIDATION_SEED, number))
-        drawn = sorted(self._held_out_if_short)
-        first = number * len(drawn) // n_clips
-        order = dict.fromkeys(
-            (number * n_videos // n_clips, *drawn[first:], *drawn[:first], *range(n_videos))
-        )
-        return self._cut(order, rng, number / n_clips, 0.0, 1, held_out=True)[0]
+        """Return one of ``validation_clips`` clips, spread over what is held out; no seed changes it."""
+        n_clips = self._config.validation_clips
+        first = number * len(self._sources) // n_clips
+        return self._cut(first, default_rng(number), number / n_clips, 0.0, 1, held_out=True)[0]
 
     def _cut(
-        self, order: Iterable[int], rng: Generator, place: float, spread: float, count: int, *, held_out: bool
+        self, first: int, rng: Generator, place: float, spread: float, count: int, *, held_out: bool
     ) -> list[Clip]:
-        """Cut clips from the first usable video in ``order``.
+        """Cut clips from the first usable video from number ``first`` on.
 
         They start between ``place`` and ``place + spread`` of where they can start.
         """
         skipped: dict[str, str] = {}
-        for number in order:
+        for offset in range(len(self._sources)):
+            number = (first + offset) % len(self._sources)
             source = self._sources[number]
             try:
                 part = self._part(number, held_out=held_out)
@@ -137,44 +127,41 @@ class ClipDataset(Dataset[list[Clip]]):
         raise self._nothing_usable(skipped, "validation" if held_out else "training")
 
     def _nothing_usable(self, skipped: dict[str, str], purpose: str) -> TrainingError:
-        short = len(self._sources) - len(skipped)
+        other = len(self._sources) - len(skipped)
         reasons = [f"{path} {reason}" for path, reason in skipped.items()][:1]
-        if short:
-            reasons.append(f"{short} too short to be divided, and held out for the other purpose")
+        if other:
+            reasons.append(f"{other} too short to hold out a part of them")
         return TrainingError(
             f"none of {len(self._sources)} videos can be used for {purpose}: {'; '.join(reasons)}",
             "check the files, num_frames and holdout_fraction",
         )
 
     def _part(self, number: int, *, held_out: bool) -> range | None:
-        """Return the frames of a video for one purpose; None where it serves the other one alone."""
-        n_needed = self._config.num_frames
-        n_frames = len(self._index(self._sources[number].video))
-        boundary = int(n_frames * (1 - self._config.holdout_fraction))
-        boundary = _down_to(boundary, self._config.architecture.time_factor)
-        if min(boundary, n_frames - boundary) >= n_needed:
-            return range(boundary, n_frames) if held_out else range(boundary)
-        if n_frames < n_needed:
+        """Return the frames of a video that serve a purpose; None if there are none."""
+        n_frames, span = len(self._index(self._sources[number].video)), self._config.clip_span
+        if n_frames < span:
             raise UnreadableVideoError(
-                self._sources[number].video, f"has {n_frames} frames, a clip needs {n_needed}"
+                self._sources[number].video, f"has {n_frames} frames, a clip needs {span}"
             )
-        return range(n_frames) if (number in self._held_out_if_short) == held_out else None
+        frames_of = self._split.validation_frames if held_out else self._split.training_frames
+        return frames_of(number, n_frames, span, self._config.architecture.time_factor)
 
     def _cut_from(
         self, source: Source, part: range, rng: Generator, place: float, count: int, *, mirror: bool
     ) -> list[Clip]:
         config = self._config
         step = config.architecture.time_factor if source.latents is not None else 1
-        window = min(len(part), count * config.num_frames)
+        span = config.clip_span
+        window = min(len(part), count * span)
         first = _down_to(part.start + int(place * (len(part) - window + 1)), step)
-        room = window - config.num_frames
+        room = window - span
         starts = [_down_to(number * room // max(1, count - 1), step) for number in range(count)]
         index = self._index(source.video)
-        frames = self._frames(source.video, index, first, starts[-1] + config.num_frames)
+        frames = self._frames(source.video, index, first, starts[-1] + span)
         clips = []
         for start in starts:
             cropped = self._crop(
-                frames[start : start + config.num_frames],
+                frames[start : start + span : config.frame_stride],
                 rng,
                 centered=source.latents is not None,
                 mirror=mirror,
@@ -225,15 +212,6 @@ def _down_to(number: int, step: int) -> int:
     return number - number % step
 
 
-def _drawn(sources: list[Source], config: TrainConfig) -> frozenset[int]:
-    """Draw by their names the videos that are held out whole if they are short; one at least, of several."""
-    if len(sources) == 1:
-        return frozenset()
-    marks = [hashlib.sha256(f"{config.seed} {source.name}".encode()).digest() for source in sources]
-    order = sorted(range(len(sources)), key=marks.__getitem__)
-    return frozenset(order[: math.ceil(len(sources) * config.holdout_fraction)])
-
-
 def read_latents(file: Path, start: int, n_frames: int, config: TrainConfig) -> Tensor:
     """Read the latents of a clip: tensor ``latents`` of the whole video, (frames / time_factor, C, h, w).
 
@@ -256,6 +234,10 @@ def read_latents(file: Path, start: int, n_frames: int, config: TrainConfig) -> 
     if n_latents not in (n_frames // factor, -(-n_frames // factor)):
         raise UnreadableVideoError(
             file, f"holds {n_latents} latents, but {n_frames} frames have {-(-n_frames // factor)}"
+        )
+    if not torch.isfinite(latents).all():
+        raise UnreadableVideoError(
+            file, f"holds values that are not finite in latents {first} to {first + count - 1}"
         )
     if tuple(found) != expected or len(latents) != count:
         raise UnreadableVideoError(

@@ -29,8 +29,17 @@ _AT_LEAST_ONE = (
     "validation_clips",
     "checkpoint_every",
     "checkpoints_total_limit",
+    "frame_stride",
+    "picture_every",
 )
-_NOT_NEGATIVE = ("cache_mib", "num_workers", "min_learning_rate", "weight_decay", "seed")
+_NOT_NEGATIVE = (
+    "cache_mib",
+    "num_workers",
+    "min_learning_rate",
+    "weight_decay",
+    "seed",
+    "max_nonfinite_steps",
+)
 
 
 def _key(default: Any, meaning: str) -> Any:
@@ -59,6 +68,7 @@ class TrainConfig:
     height: int = _key(480, "of a clip, in pixels, a multiple of 8 (16 or 32 with patches of 2 or 4)")
     width: int = _key(720, "of a clip, in pixels, as height")
     num_frames: int = _key(12, "of a clip, a multiple of 4 (8 with taeltx)")
+    frame_stride: int = _key(1, "take every n-th frame of a video: clips that span more time")
     resize_short_side: int | None = _key(
         None, "of videos, before cropping; without it, they just cover a clip"
     )
@@ -85,24 +95,40 @@ class TrainConfig:
     warmup_steps: int = _key(0, "steps over which the learning rate rises from 0")
     min_learning_rate: float = _key(0.0, "where the cosine ends")
     weight_decay: float = _key(0.0, "of AdamW")
-    gradient_clipping: float = _key(1.0, "largest norm of a gradient")
+    adam_beta1: float = _key(0.9, "decay of AdamW's mean of gradients")
+    adam_beta2: float = _key(0.95, "decay of AdamW's mean of squared gradients")
+    gradient_clipping: float = _key(1.0, "largest norm of a gradient; grows with the weights of the losses")
+    max_nonfinite_steps: int = _key(
+        0, "steps in a row that are skipped for a NaN or infinite gradient before the run stops"
+    )
     ema_decay: float = _key(0.999, "of the averaged weights that are validated and exported")
-    mixed_precision: Literal["no", "bf16"] = _key("no", "number format of forward and backward pass")
+    mixed_precision: Literal["no", "bf16", "fp16"] = _key(
+        "no", "number format of forward and backward pass; fp16 for GPUs without bf16"
+    )
     activation_checkpointing: bool = _key(False, "recompute activations in the backward pass to save memory")
     compile: bool = _key(False, "torch.compile the model: fuses what lies between convolutions")
     channels_last: bool = _key(False, "lay frames out with channels last, as cuDNN's bf16 kernels want them")
-    seed: int = _key(0, "of the initial weights and of the order and place of clips")
+    seed: int = _key(
+        0, "of the initial weights and of the clips to train on; validation does not depend on it"
+    )
 
     output_dir: str = _key("runs/taehv", "checkpoints, metrics and pictures; all nodes must reach it")
     log_every: int = _key(10, "steps between log lines")
     validate_every: int = _key(1000, "steps between validations; one more comes at the end")
     validation_clips: int = _key(8, "clips in a validation, over all processes")
+    picture_every: int = _key(5, "validations between pictures; one more comes at the end")
     checkpoint_every: int = _key(1000, "steps between checkpoints; one more comes at the end")
     checkpoints_total_limit: int = _key(3, "checkpoints kept; older ones are deleted")
     resume_from_checkpoint: str = _key("latest", "'latest', 'none' or the path of a checkpoint")
     tracker: Literal["tensorboard", "wandb", "none"] = _key(
-        "tensorboard", "where metrics go besides metrics.jsonl"
+        "tensorboard", "where metrics and pictures go besides output_dir"
     )
+    profile: bool = _key(False, "write a trace of three early steps to output_dir/profile")
+
+    @property
+    def clip_span(self) -> int:
+        """Frames of a video from a clip's first to its last."""
+        return (self.num_frames - 1) * self.frame_stride + 1
 
     @property
     def architecture(self) -> Architecture:
@@ -142,6 +168,10 @@ def _rules(c: TrainConfig) -> Mapping[str, tuple[bool, str]]:
             c.clips_per_read >= 1 and c.batch_size % c.clips_per_read == 0,
             f"expected a divisor of batch_size={c.batch_size}",
         ),
+        "frame_stride": (
+            c.frame_stride == 1 or (c.frame_stride > 1 and not c.teacher_latents),
+            "expected 1 with teacher_latents, which were made from all frames",
+        ),
         "decoder_input": (
             c.decoder_input == "teacher" or bool(teachers),
             "it has no effect without teacher_checkpoint or teacher_latents",
@@ -151,7 +181,10 @@ def _rules(c: TrainConfig) -> Mapping[str, tuple[bool, str]]:
             "expected no less than the smaller of height and width",
         ),
         "holdout_fraction": (0 < c.holdout_fraction < 1, "expected a number between 0 and 1"),
-        "ema_decay": (0 <= c.ema_decay < 1, "expected a number from 0 to below 1"),
+        **{
+            name: (0 <= getattr(c, name) < 1, "expected a number from 0 to below 1")
+            for name in ("ema_decay", "adam_beta1", "adam_beta2")
+        },
         "gradient_clipping": (c.gradient_clipping > 0, "expected a number above 0"),
         "reconstruction_loss_weight": (c.reconstruction_loss_weight > 0, "expected a number above 0"),
         "learning_rate": (

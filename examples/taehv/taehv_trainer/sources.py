@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +12,12 @@ from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "city.mp4"
-VIDEO_SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"})
+# What FFmpeg reads as video, by the usual endings. A file of another name can be listed in annotation_file.
+VIDEO_SUFFIXES = frozenset(
+    {".3g2", ".3gp", ".asf", ".avi", ".dv", ".f4v", ".flv", ".gif", ".m2t", ".m2ts", ".m2v", ".m4v", ".mj2"}
+    | {".mkv", ".mov", ".mp4", ".mpe", ".mpeg", ".mpg", ".mts", ".mxf", ".nut", ".ogm", ".ogv", ".rm"}
+    | {".rmvb", ".ts", ".vob", ".webm", ".wmv", ".y4m"}
+)
 _PATH_KEYS = ("video", "video_path", "path", "file_path")
 
 
@@ -59,16 +66,29 @@ def _find_videos(config: TrainConfig) -> list[Path]:
 
 
 def videos_below(root: Path) -> list[Path]:
-    """Return all videos in a folder and the folders in it. Raises TrainingError when there is none."""
+    """Return all videos below a folder, links followed. Raises TrainingError if there is none."""
     if not root.is_dir():
         raise TrainingError(f"data_root={str(root)!r} is not a folder", "check --data-root")
-    videos = sorted(path for path in root.rglob("*") if path.suffix.lower() in VIDEO_SUFFIXES)
+    videos = sorted(path for path in _files_below(root) if path.suffix.lower() in VIDEO_SUFFIXES)
     if not videos:
         raise TrainingError(
             f"data_root={str(root)!r} holds no video",
             f"expected files ending in {', '.join(sorted(VIDEO_SUFFIXES))}",
         )
     return videos
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    """Return all files below a folder. A folder that links reach twice, as in a loop, is entered once."""
+    entered: set[tuple[int, int]] = set()
+    for folder, subfolders, files in os.walk(root, followlinks=True):
+        status = Path(folder).stat()
+        if (status.st_dev, status.st_ino) in entered:
+            subfolders.clear()
+            continue
+        entered.add((status.st_dev, status.st_ino))
+        subfolders.sort()  # which of two ways to one folder is taken must not differ between nodes
+        yield from (Path(folder) / name for name in files)
 
 
 def _read_annotations(file: Path, root: Path) -> list[Path]:

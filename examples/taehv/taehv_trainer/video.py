@@ -95,7 +95,8 @@ def _read_index(path: Path) -> VideoIndex:
                 f"is HDR, {_HDR[first.color_trc]}, which is not mapped: convert it to SDR (BT.709) first",
             )
         turns = round(first.rotation / 90) % 4
-        height, width = (first.width, first.height) if turns % 2 else (first.height, first.width)
+        height, width = first.height, round(first.width * _pixel_aspect(first, stream))
+        height, width = (width, height) if turns % 2 else (height, width)
         times = _evenly_spaced_times(container, stream, first.pts)
         can_seek = container.format.name not in _COUNTED_ONLY
     for find in (_times_of_packets, _times_of_frames):
@@ -104,6 +105,11 @@ def _read_index(path: Path) -> VideoIndex:
                 times = find(container, stream)
     assert times is not None
     return VideoIndex(times, height, width, turns, seekable=can_seek and bool((np.diff(times) > 0).all()))
+
+
+def _pixel_aspect(frame: Any, stream: Any) -> float:
+    """Return how many times as wide as high a pixel is shown. FFmpeg's 0 stands for unknown."""
+    return float(getattr(frame, "sample_aspect_ratio", None) or stream.sample_aspect_ratio or 1)
 
 
 def _evenly_spaced_times(container: Any, stream: Any, first: int | None) -> NDArray[np.int64] | None:

@@ -51,6 +51,12 @@ class Program:
         )
         self._process.start()
 
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def poll(self) -> int | None:
         """Return its exit code, or None while it runs."""
         return self._process.exitcode
@@ -68,8 +74,7 @@ class Program:
 
     def send_signal(self, number: int) -> None:
         """Send it a signal."""
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
 
 
 @contextmanager

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from safetensors.torch import load_file
@@ -31,7 +33,7 @@ SHORT = (
     "--max-train-steps=30",
     "--warmup-steps=2",
     "--log-every=1",
-    "--checkpoint-every=100",
+    "--checkpoint-every=20",
     "--validate-every=100",
 )
 
@@ -143,8 +145,8 @@ def test_training_lowers_the_loss(uninterrupted: Path) -> None:
 def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
-    """And nodes that share no storage, each with its part of a checkpoint, with those of nodes that do."""
-    with training(tmp_path, *SHORT, own_disks=True, agents=True) as nodes:
+    """And nodes that share no storage end with those of nodes that do."""
+    with training(tmp_path, *SHORT, "--num-workers=4", own_disks=True, agents=True) as nodes:
         nodes.wait_for("Step 3/30")
         nodes.launchers[1].send_signal(signal.SIGTERM)  # one node of two is told
         assert 0 not in nodes.wait()
@@ -154,20 +156,19 @@ def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
             assert json.loads((tmp_path / f"exit{node_rank}.json").read_text())["exit_code"] == 143
         assert "nodes do not share output_dir" in nodes.said()
     runs = [tmp_path / f"disk{node_rank}" / "run" for node_rank in (0, 1)]
-    stopped_at = int((runs[0] / "checkpoints" / "latest").read_text().strip()[-8:])
+    stopped_at = int((runs[0] / "checkpoints" / "latest").resolve().name[-8:])
     assert 3 <= stopped_at < 30
 
     with training(tmp_path, *SHORT, own_disks=True) as nodes:
         assert nodes.wait() == [0, 0], nodes.said()
     resumed = runs[0]
     assert f"step {stopped_at}" in (tmp_path / "node0.log").read_text()
-    for node_rank, run in enumerate(runs):
-        shards = [file.name for file in (run / "checkpoints" / "checkpoint-00000030").rglob("zero_pp_rank_*")]
-        assert shards == [f"zero_pp_rank_{node_rank}_mp_rank_00_optim_states.pt"]
     assert losses(resumed) == losses(uninterrupted)
-    name = "checkpoints/checkpoint-00000030/ema.safetensors"
-    mine, other = load_file(resumed / name), load_file(uninterrupted / name)
-    assert all(mine[key].equal(other[key]) for key in other)
+    for run in runs:  # each node has a whole checkpoint
+        for name in ("ema.safetensors", "training.safetensors"):
+            name = f"checkpoints/checkpoint-00000030/{name}"
+            mine, other = load_file(run / name), load_file(uninterrupted / name)
+            assert all(mine[key].equal(other[key]) for key in other)
 
 
 @pytest.mark.nightly
@@ -262,12 +263,72 @@ def test_a_second_training_into_the_same_folder_is_refused_and_changes_nothing(t
         before = metrics.read_text()
         with alone(tmp_path, *SHORT, name="second") as second:
             assert second.wait() == 66
-        assert "is the output of a training that is running" in second.said()
+        assert "is the output folder of a running job" in second.said()
         assert "--output-dir" in second.said()
         assert metrics.read_text().startswith(before)
         first.send_signal(signal.SIGTERM)
         assert first.wait() == 128 + signal.SIGTERM
-    assert not (tmp_path / "run" / ".lock").exists()
+    assert (tmp_path / "run" / ".lock").read_text() == ""
+
+
+def resumable(run: Path, step: int, folder: Path) -> None:
+    """Copy a run as it was after ``step``."""
+    name = f"checkpoint-{step:08d}"
+    shutil.copytree(run / "checkpoints" / name, folder / "run" / "checkpoints" / name)
+    shutil.copy(run / "metrics.jsonl", folder / "run")
+
+
+@takes_long
+def test_a_run_goes_on_with_another_number_of_processes_and_another_stage_of_zero(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    """Two processes under ZeRO-2, then one without ZeRO, then two again: always the same clips per step."""
+    expected = losses(uninterrupted)
+    one, two = tmp_path / "one", tmp_path / "two"
+    resumable(uninterrupted, 20, one)
+    with alone(one, *SHORT, "--gradient-accumulation-steps=2", "--checkpoint-every=25") as program:
+        assert program.wait() == 0, program.said()
+    assert "step 20, 80 clips seen" in program.said()
+    assert "-> 4 clips per step" not in program.said()  # 2 x 1 x 2 before, 1 x 2 x 2 now
+    assert losses(one / "run") == pytest.approx(expected, rel=2e-3)
+
+    resumable(one / "run", 25, two)
+    settings = ("--use_deepspeed", "--deepspeed_multinode_launcher", "standard", "--mixed_precision", "no")
+    command = (str(TRAIN), "--config", str(SMALL), "--output-dir", str(two / "run"), *SHORT)
+    with two_nodes(two, (*settings, "--zero_stage", "1"), command, command) as nodes:
+        assert nodes.wait() == [0, 0], nodes.said()
+    assert "step 25, 100 clips seen" in nodes.said()
+    assert losses(two / "run") == pytest.approx(expected, rel=2e-3)
+
+
+@takes_long
+def test_a_signal_to_all_processes_leaves_a_checkpoint_although_four_workers_get_it_too(
+    tmp_path: Path,
+) -> None:
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    with alone(tmp_path, *SHORT, "--max-train-steps=100000", "--num-workers=4") as run:
+        until(lambda: metrics.exists() and '"step": 3' in metrics.read_text(), run.said)
+        children = psutil.Process(run.pid).children()
+        assert len(children) == 4
+        for process in [*children, psutil.Process(run.pid)]:
+            process.send_signal(signal.SIGTERM)
+        assert run.wait() == 128 + signal.SIGTERM, run.said()
+    assert "Checkpoint written" in run.said()
+    assert "Traceback" not in run.said()
+
+
+@takes_long
+def test_a_gradient_that_is_not_finite_stops_the_run_and_says_where_it_began(tmp_path: Path) -> None:
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    with alone(tmp_path, *SHORT, "--learning-rate=1e15", "--max-nonfinite-steps=2") as run:
+        assert run.wait() == 66
+    said = run.said()
+    assert "step 2 skipped: its gradient is not finite (1 skipped so far)" in said
+    assert "error: the gradient of step 4 is not finite, and those of 2 steps before" in said
+    assert "it began with the output of model.encoder." in said
+    assert "Traceback" not in said
+    for line in metrics.read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)  # NaN is not JSON
 
 
 def test_accelerate_reads_the_shipped_yaml() -> None:

@@ -1,12 +1,16 @@
-"""The lock of the output folder: a living training keeps it, a dead one does not."""
+"""The lock of the output folder: a run that is alive keeps it, a dead one does not."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +20,12 @@ import pytest
 from taehv_trainer.ending import leave_word
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.lock import OutputLock
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = (
     "import sys, time; from pathlib import Path; from taehv_trainer.lock import OutputLock;"
-    "OutputLock(Path(sys.argv[1]), 'other', heartbeat_s=0.05).acquire(); print('held', flush=True);"
+    "lock = OutputLock(Path(sys.argv[1]), 'other'); lock.acquire(); print('held', flush=True);"
     "time.sleep(600)"
 )
 
@@ -36,79 +41,68 @@ def held_by_another(folder: Path) -> Iterator[subprocess.Popen[str]]:
         holder.kill()
 
 
-def as_if_elsewhere(folder: Path) -> None:
-    """Make the lock look like that of another machine, whose process cannot be looked at."""
-    lock = folder / ".lock"
-    text = json.dumps(json.loads(lock.read_text()) | {"host": "elsewhere", "machine": "another"})
-    with lock.open("r+") as file:  # the same file: its holder goes on touching it
-        file.write(text)
-        file.truncate()
+def take_and_release(folder: Path) -> str:
+    lock = OutputLock(folder, "ours", lease_s=LIMIT_S)
+    warning = lock.acquire()
+    lock.release()
+    return warning
 
 
-def our_lock(folder: Path) -> OutputLock:
-    return OutputLock(folder, "ours", heartbeat_s=0.05, silence_s=1.0)
-
-
-def test_a_second_training_is_refused_and_told_who_writes_there(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_and_told_who_writes_there(tmp_path: Path) -> None:
     with held_by_another(tmp_path) as holder:
         with pytest.raises(TrainingError, match=f"job other, host .*, pid {holder.pid}") as refusal:
-            our_lock(tmp_path).acquire()
+            OutputLock(tmp_path, "ours").acquire()
         assert "--output-dir" in refusal.value.hint
 
 
-def test_what_a_killed_training_left_is_taken_over(tmp_path: Path) -> None:
+def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
     with held_by_another(tmp_path) as holder:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-    lock = our_lock(tmp_path)
-    assert f"pid {holder.pid}" in lock.acquire()
+    lock = OutputLock(tmp_path, "ours")
+    assert lock.acquire() == ""
+    assert f"job ours, host {socket.gethostname()}, pid {os.getpid()}" in (tmp_path / ".lock").read_text()
     lock.release()
-    assert list(tmp_path.iterdir()) == []
+    assert (tmp_path / ".lock").read_text() == ""
 
 
-def test_a_number_that_another_process_has_now_does_not_keep_it(tmp_path: Path) -> None:
+def test_a_forked_worker_does_not_hold_the_lock_of_a_run_that_is_gone(tmp_path: Path) -> None:
+    forking = HOLD.replace("time.sleep(600)", "import os; os.fork() or (time.sleep(600), os._exit(0))")
+    environment = {"PYTHONPATH": str(ROOT / "examples" / "taehv")}
+    command = [sys.executable, "-c", forking, str(tmp_path)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as run:
+        assert run.wait(timeout=LIMIT_S) == 0  # the run itself; its worker goes on
+        try:
+            assert take_and_release(tmp_path) == ""
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+
+
+def test_the_lock_of_a_host_that_crashed_is_waited_for_as_long_as_a_server_keeps_it(tmp_path: Path) -> None:
     with held_by_another(tmp_path) as holder:
-        holder.kill()
-        holder.wait()
-    lock = tmp_path / ".lock"
-    lock.write_text(json.dumps(json.loads(lock.read_text()) | {"pid": os.getppid()}))
-    assert our_lock(tmp_path).acquire()
+        (tmp_path / ".lock").write_text("job other, host elsewhere, pid 7\n")
+        with pytest.raises(TrainingError, match="host elsewhere"):
+            OutputLock(tmp_path, "ours", lease_s=0.1).acquire()
+        released = threading.Timer(0.1, holder.kill)
+        released.start()
+        assert take_and_release(tmp_path) == ""
+        released.join()
 
 
-def test_a_training_elsewhere_is_known_to_live_by_its_heartbeat(tmp_path: Path) -> None:
-    lock = our_lock(tmp_path)
-    lock.acquire()
-    own = lock._own
-    # The holder's heart beats by its own file; another machine sees only that the file is touched.
-    lock._own = type(own)(own.job, "elsewhere", own.pid, "another", own.started)
-    as_if_elsewhere(tmp_path)
-    with pytest.raises(TrainingError, match="host elsewhere"):
-        our_lock(tmp_path).acquire()
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    lock = OutputLock(tmp_path, "ours")
+    assert "is on a file system without locks" in lock.acquire()
     lock.release()
-
-
-def test_a_training_elsewhere_whose_heart_stopped_is_taken_over(tmp_path: Path) -> None:
-    with held_by_another(tmp_path) as holder:
-        holder.kill()
-        holder.wait()
-    as_if_elsewhere(tmp_path)
-    lock = our_lock(tmp_path)
-    assert "host elsewhere" in lock.acquire()
-    lock.release()
-
-
-def test_a_lock_that_says_nothing_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / ".lock").write_text("{")
-    assert our_lock(tmp_path).acquire()
 
 
 def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path) -> None:
-    with held_by_another(tmp_path) as holder:
-        holder.kill()
-        holder.wait()
     environment = {"PYTHONPATH": str(ROOT / "examples" / "taehv")}
     command = [sys.executable, "-c", HOLD.replace("time.sleep(600)", "sys.stdin.read()"), str(tmp_path)]
-    comers = [
+    runs = [
         subprocess.Popen(
             command,
             env=environment,
@@ -119,9 +113,9 @@ def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path) -> None:
         )
         for _ in range(6)
     ]
-    said = [comer.stdout.readline() if comer.stdout else "" for comer in comers]
-    for comer in comers:
-        comer.communicate()
+    said = [run.stdout.readline() if run.stdout else "" for run in runs]
+    for run in runs:
+        run.communicate()
     assert sorted(said) == [""] * 5 + ["held\n"]
 
 

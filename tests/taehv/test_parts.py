@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
-from PIL import Image
 
 from taehv_trainer import picture, session
 from taehv_trainer.architecture import ARCHITECTURES
+from taehv_trainer.clips import Clip
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.metrics import compare, psnr_db
 from taehv_trainer.model import TAEHV
+from taehv_trainer.nonfinite import skip_nonfinite_steps, where_it_began
 from taehv_trainer.objective import Objective, latent_distance
 from taehv_trainer.schedule import learning_rate_at
 from taehv_trainer.tally import Tally
@@ -158,11 +160,55 @@ def test_quality_is_measured_against_the_frames_that_the_model_reconstructs() ->
     assert -1 <= values["ssim"] <= 1
 
 
-def test_the_picture_shows_every_clip_twice_above_the_curve(tmp_path: Path) -> None:
+def test_the_picture_shows_every_clip_twice_above_the_curve() -> None:
     white, black = torch.ones(5, 3, 16, 16), torch.zeros(5, 3, 16, 16)
-    file = tmp_path / "picture.png"
-    picture.draw(file, [(white, black), (black, white)], [(0, 10.0), (100, 21.3)], mean_colour_psnr=13.0)
-    with Image.open(file) as image:
-        pixels = image.convert("L")
-        left, right = image.width // 4, image.width * 3 // 4
-        assert [pixels.getpixel((x, y)) for y in (100, 230) for x in (left, right)] == [255, 0, 0, 255]
+    image = picture.draw([(white, black), (black, white)], [(0, 10.0), (100, 21.3)], mean_colour_psnr=13.0)
+    pixels = image.convert("L")
+    left, right = image.width // 4, image.width * 3 // 4
+    assert [pixels.getpixel((x, y)) for y in (100, 230) for x in (left, right)] == [255, 0, 0, 255]
+
+
+def test_what_is_not_finite_stays_out_of_the_means() -> None:
+    tally = Tally(torch.device("cpu"))
+    for number in (1.0, float("nan"), 3.0):
+        tally.forward_pass({"loss": torch.tensor(number), "mse": torch.tensor(number / 10)})
+        tally.step(torch.tensor(number), limit=2.0)
+    means = tally.read()
+    assert (means["loss"], means["gradient_norm"], means["clipped_share"]) == (2.0, 2.0, 0.5)
+    assert math.isnan(tally.read()["gradient_norm"])
+
+
+def test_a_gradient_that_is_not_finite_changes_neither_weights_nor_moments() -> None:
+    model = TAEHV(ARCHITECTURES["small"])
+    adamw = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1, fused=True)
+    skip_nonfinite_steps(adamw)
+    for scale in (1.0, float("inf"), 1.0):
+        before = copy.deepcopy((model.state_dict(), adamw.state_dict()["state"]))
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        next(model.decoder.parameters()).grad[0] *= scale  # type: ignore[index]
+        adamw.step()
+        after = (model.state_dict(), adamw.state_dict()["state"])
+        changed = any(not torch.equal(before[0][name], after[0][name]) for name in after[0])
+        assert changed == math.isfinite(scale)
+    assert {float(state["step"]) for state in adamw.state.values()} == {2.0}
+
+
+def test_where_the_numbers_ceased_to_be_finite_is_found() -> None:
+    objective = Objective(TAEHV(ARCHITECTURES["small"]), TrainConfig())
+    frames = torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8)
+    batch = Clip(frames, None, None, {})
+    assert where_it_began(objective, batch, None) == ""
+    with torch.no_grad():
+        cast(torch.nn.Conv2d, objective.model.decoder[1]).weight.fill_(3e38)
+    assert where_it_began(objective, batch, None).startswith("the output of model.decoder.1")
+    targets = torch.full((1, 2, 16, 2, 2), float("nan"))
+    assert where_it_began(objective, batch, targets) == "the teacher's latents"
+
+
+def test_an_encoder_that_will_learn_a_teachers_latents_starts_at_zero() -> None:
+    model = TAEHV(ARCHITECTURES["small"])
+    frames = torch.rand(1, 8, 3, 16, 16)
+    assert model.encode(frames).std() > 0.1
+    model.start_latents_at_zero()
+    assert not model.encode(frames).any()

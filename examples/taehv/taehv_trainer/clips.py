@@ -20,6 +20,7 @@ from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.sources import Source
 from taehv_trainer.split import Split
+from taehv_trainer.stopping import ignore_signals
 from taehv_trainer.video import Frames, UnreadableVideoError, VideoIndex, read_frames, read_index
 
 _INDICES = 4096  # of videos that a process remembers
@@ -267,5 +268,8 @@ def load_batches(dataset: ClipDataset, stream: ClipStream, config: TrainConfig) 
         collate_fn=join,
         num_workers=config.num_workers,
         pin_memory=torch.cuda.is_available(),
+        # Python 3.14 would start workers anew, each importing torch.
+        multiprocessing_context="fork" if config.num_workers else None,
+        worker_init_fn=ignore_signals,
     )
     return iter(loader)

@@ -107,6 +107,18 @@ class TAEHV(nn.Module):
                     weight /= module.stride
         nn.init.constant_(cast(Tensor, cast(nn.Conv2d, self.decoder[-1]).bias), 0.5)
 
+    @torch.no_grad()
+    def start_latents_at_zero(self) -> None:
+        """Start an encoder that is to learn a teacher's latents, whose scale is not known.
+
+        Latents many times as large as the teacher's would be made smaller by the quickest way there is: the
+        first steps drive the features before them below zero, and ReLUs that are off everywhere stay off. An
+        autoencoder without a teacher must not start so: its decoder would learn to do without latents.
+        """
+        last = cast(nn.Conv2d, self.encoder[-1])
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(cast(Tensor, last.bias))
+
 
 def _encoder_layers(architecture: Architecture) -> list[nn.Module]:
     width = architecture.encoder_width

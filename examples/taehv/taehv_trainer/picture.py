@@ -1,8 +1,6 @@
-"""One picture of a training: videos beside their reconstructions, and the PSNR on unseen frames over time."""
+"""The picture of a run: videos beside their reconstructions, and the PSNR on unseen frames over time."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -16,9 +14,12 @@ _INK, _PALE, _BLUE = (32, 32, 32), (214, 214, 214), (31, 98, 178)
 
 
 def draw(
-    file: Path, pairs: list[tuple[Tensor, Tensor]], curve: list[tuple[int, float]], mean_colour_psnr: float
-) -> None:
-    """Write a PNG. ``pairs``: (video, reconstruction), each (T, 3, H, W) in [0, 1]; ``curve``: (step, dB)."""
+    pairs: list[tuple[Tensor, Tensor]], curve: list[tuple[int, float]], mean_colour_psnr: float
+) -> Image.Image:
+    """Return a picture.
+
+    ``pairs``: (video, reconstruction), each (T, 3, H, W) in [0, 1]; ``curve``: (step, dB).
+    """
     rows = [[_tiles(side) for side in pair] for pair in pairs]
     width = sum(side.width for side in rows[0]) + 3 * _MARGIN
     top = _MARGIN + 20
@@ -35,8 +36,9 @@ def draw(
         canvas.paste(right, (half, y))
     box = (_MARGIN + 34, height - _CURVE_HEIGHT - _MARGIN, width - _MARGIN, height - _MARGIN - 18)
     pen.text((_MARGIN, box[1] - 24), "PSNR on unseen frames, dB, over steps", _INK, font)
-    _draw_curve(pen, box, curve, mean_colour_psnr, font)
-    canvas.save(file)
+    if curve:
+        _draw_curve(pen, box, curve, mean_colour_psnr, font)
+    return canvas
 
 
 def _tiles(frames: Tensor) -> Image.Image:

@@ -1,16 +1,20 @@
-"""What a training tells: lines and a progress bar to people, ``metrics.jsonl`` and a tracker to programs."""
+"""What a run reports: lines and a progress bar for people, ``metrics.jsonl`` and a tracker for programs."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
+from PIL import Image
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from taehv_trainer.metrics import psnr_db
@@ -23,24 +27,27 @@ def say(level: str, text: str) -> None:
 
 
 class Report:
-    """The main process' words about a training; on other processes every call does nothing."""
+    """What the main process reports; on other processes every call does nothing."""
 
-    def __init__(self, accelerator: Accelerator, folder: Path, step: int, max_steps: int) -> None:
+    def __init__(
+        self, accelerator: Accelerator, folder: Path, step: int, max_steps: int, clips_per_step: int
+    ) -> None:
         self._accelerator = accelerator
-        self._speaks = accelerator.is_main_process
+        self._writes = accelerator.is_main_process
         self._max_steps = max_steps
+        self._clips_per_step = clips_per_step
         self.metrics_file = folder / "metrics.jsonl"
         self.curve: list[tuple[int, float]] = []
-        if self._speaks:
+        if self._writes:
             self._forget_after(step)
         self._bar = tqdm(
-            total=max_steps, initial=step, unit="step", disable=not (self._speaks and sys.stderr.isatty())
+            total=max_steps, initial=step, unit="step", disable=not (self._writes and sys.stderr.isatty())
         )
         self._since = (step, time.monotonic())
 
     def info(self, text: str, level: str = "INFO") -> None:
         """Write one line."""
-        if self._speaks:
+        if self._writes:
             say(level, text)
 
     def advance(self) -> None:
@@ -62,19 +69,24 @@ class Report:
         ]
         if "encoder" in values:
             parts.append(f"Latents: {values['encoder']:.3g} ({values['latent_error']:.2f} of their variance)")
-        if values["clipped_share"]:
-            parts.append(f"clipped: {values['clipped_share']:.0%}")
         if self._accelerator.device.type == "cuda":
             parts.append(f"GPU: {torch.cuda.max_memory_allocated() / 1e9:.0f}GB")
         parts.append(f"{speed:.1f} steps/sec")
-        if self._speaks:
+        parts.append(f"{speed * self._clips_per_step:.1f} clips/sec")
+        parts.append(f"Gradient: {values['gradient_norm']:.3g}")
+        if values["clipped_share"]:
+            parts.append(f"clipped: {values['clipped_share']:.0%}")
+        left = timedelta(seconds=round((self._max_steps - step) / speed))
+        parts.append(f"ETA: {left}")
+        if self._writes:
             tqdm.write(" | ".join(parts), file=sys.stdout)
             sys.stdout.flush()
         self._record(step, **values, learning_rate=learning_rate, steps_per_second=speed)
 
     def validation(self, step: int, values: dict[str, float]) -> None:
         """Report the quality on unseen frames after ``step`` steps."""
-        self.curve.append((step, values["psnr"]))
+        if math.isfinite(values["psnr"]):
+            self.curve.append((step, values["psnr"]))
         said = f"PSNR {values['psnr']:.2f} dB, SSIM {values['ssim']:.3f}"
         if "latent_error" in values:
             said += (
@@ -85,33 +97,41 @@ class Report:
         self._record(step, **{f"validation_{name}": value for name, value in values.items()})
         self._since = (step, time.monotonic())
 
+    def picture(self, step: int, image: Image.Image) -> None:
+        """Show a picture in the tracker."""
+        for tracker in self._accelerator.trackers:
+            options = {"dataformats": "NHWC"} if tracker.name == "tensorboard" else {}
+            tracker.log_images({"reconstruction": np.asarray(image)[None]}, step=step, **options)
+
     def close(self) -> None:
         """Take the progress bar away."""
         self._bar.close()
 
     def _record(self, step: int, **values: float) -> None:
-        if not self._speaks:
+        if not self._writes:
             return
+        # JSON has no NaN: what is not finite is null.
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
         with self.metrics_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
-        self._accelerator.log(values, step=step)
+            file.write(json.dumps({"step": step, **finite}, allow_nan=False) + "\n")
+        self._accelerator.log({name: value for name, value in finite.items() if value is not None}, step=step)
 
     def _forget_after(self, step: int) -> None:
-        """Keep the records up to the step that is resumed from: the others will be made again."""
+        """Keep the records up to the step that is resumed from: later ones will be written again."""
         if not self.metrics_file.exists():
             return
         records = [line for line in self.metrics_file.read_text(encoding="utf-8").splitlines() if line]
         kept = [record for record in map(_parse, records) if record.get("step", step + 1) <= step]
         if step == 0:
             kept = []
-        self.curve = [(r["step"], r["validation_psnr"]) for r in kept if "validation_psnr" in r]
+        self.curve = [(r["step"], r["validation_psnr"]) for r in kept if r.get("validation_psnr")]
         unfinished = self.metrics_file.with_suffix(".tmp")
         unfinished.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         unfinished.replace(self.metrics_file)
 
 
 def _parse(line: str) -> dict[str, Any]:
-    """Read one record; a line that a killed process left half-written holds nothing."""
+    """Read one record; {} for a line that a killed process left half-written."""
     try:
         record = json.loads(line)
     except ValueError:

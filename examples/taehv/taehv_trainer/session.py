@@ -34,8 +34,10 @@ def start_session(config: TrainConfig) -> Accelerator:
     if config.mixed_precision == "bf16" and with_gpu and not torch.cuda.is_bf16_supported():
         raise TrainingError(
             f"mixed_precision='bf16', but {torch.cuda.get_device_name()} has no bfloat16",
-            "pass --mixed-precision no",
+            "pass --mixed-precision fp16",
         )
+    if config.mixed_precision == "fp16" and not with_gpu:
+        raise TrainingError("mixed_precision='fp16' needs a GPU", "pass --mixed-precision no or bf16")
     deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
     if deepspeed:
         # Lets scripts that pass no backend train on CPUs, by leaving DeepSpeed out; this one passes gloo.
@@ -73,15 +75,20 @@ def tracker_of(config: TrainConfig) -> str | None:
     return config.tracker
 
 
-def start_tracker(accelerator: Accelerator, config: TrainConfig) -> None:
-    """Open the tracker; for this, output_dir must be ours."""
+def start_tracker(accelerator: Accelerator, config: TrainConfig, run_id: str, step: int) -> None:
+    """Open the tracker for a run that goes on after ``step``: points after it will be logged again.
+
+    TensorBoard drops them by ``purge_step``; wandb continues the run of this id and ignores repeated steps.
+    """
     if config.tracker == "none":
         return
     # For tensorboard the name becomes a folder in output_dir, for wandb it is the project.
     name = "taehv" if config.tracker == "wandb" else config.tracker
-    own = {"dir": config.output_dir, "name": Path(config.output_dir).name}
+    wandb = {"dir": config.output_dir, "name": Path(config.output_dir).name, "id": run_id, "resume": "allow"}
     accelerator.init_trackers(
-        name, config=asdict(config) if config.tracker == "wandb" else None, init_kwargs={"wandb": own}
+        name,
+        config=asdict(config) if config.tracker == "wandb" else None,
+        init_kwargs={"wandb": wandb, "tensorboard": {"purge_step": step + 1 if step else None}},
     )
 
 
@@ -131,35 +138,36 @@ def every_node_sees(folder: Path, accelerator: Accelerator) -> bool:
     return bool(seen.item())
 
 
-def same_everywhere(value: int, accelerator: Accelerator) -> bool:
-    """Say whether all processes passed the same number."""
-    bounds = torch.tensor([value, -value], device=accelerator.device)
-    if dist.is_initialized():
-        dist.all_reduce(bounds, op=dist.ReduceOp.MAX)
-    return bool(bounds[0] == -bounds[1])
+def raise_together(error: TrainingError | None) -> None:
+    """Raise the first error that any process passes, on every process; all processes must call this."""
+    errors = gather_object([None if error is None else (error.message, error.hint)])
+    first = next((found for found in errors if found is not None), None)
+    if first is not None:
+        raise TrainingError(*first, on_all_processes=True) from error
 
 
 def lock_output(folder: Path, *, acquires: bool) -> OutputLock | None:
     """Make ``folder`` this job's own; the processes for which ``acquires`` is true hold the lock.
 
-    Raises TrainingError, on every process, when another training writes there.
+    Raises TrainingError, on every process, if another run writes there.
     """
     job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     lock = OutputLock(folder, "" if job == "none" else job) if acquires else None
     refusal: TrainingError | None = None
     if lock is not None:
         try:
-            left_behind = lock.acquire()
-            if left_behind:
-                say("INFO", f"took over {folder} from a training that is dead: {left_behind}")
+            warning = lock.acquire()
         except TrainingError as error:
             refusal, lock = error, None
-    refusals = gather_object([None if refusal is None else (refusal.message, refusal.hint)])
-    for refused in refusals:
-        if refused is not None:
-            if lock is not None:
-                lock.release()
-            raise TrainingError(*refused, on_all_processes=True)
+        else:
+            if warning:
+                say("WARN", warning)
+    try:
+        raise_together(refusal)
+    except TrainingError:
+        if lock is not None:
+            lock.release()
+        raise
     return lock
 
 

@@ -1,32 +1,44 @@
-"""The training itself: from a checked config to a checkpoint, metrics and a picture."""
+"""The training loop: from a checked config to checkpoints, metrics and a picture."""
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
+from safetensors.torch import load_file
 from torch import Tensor
 
+from taehv_trainer import training_state
 from taehv_trainer.checkpoints import Checkpoints, Progress, read_progress
 from taehv_trainer.clips import Clip, ClipDataset, ClipStream, load_batches
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.model import TAEHV
+from taehv_trainer.nonfinite import skip_nonfinite_steps, where_it_began
 from taehv_trainer.objective import Objective, scaled
 from taehv_trainer.prefetch import on_device
 from taehv_trainer.report import Report, say
+from taehv_trainer.resuming import changes, choose_checkpoint
 from taehv_trainer.schedule import learning_rate_at
-from taehv_trainer.session import every_node_sees, lock_output, same_everywhere, start_session, start_tracker
+from taehv_trainer.session import every_node_sees, lock_output, raise_together, start_session, start_tracker
 from taehv_trainer.sources import SAMPLE, find_sources
-from taehv_trainer.stopping import StopRequest
+from taehv_trainer.stopping import StepOutcome
 from taehv_trainer.tally import Tally
 from taehv_trainer.validation import Validation
 from taehv_trainer.weights import AveragedWeights, load_model, load_weights
+
+_WEIGHTS, _STATE = "ema.safetensors", "training.safetensors"
+_PROFILED_STEPS = 3
+_FP16_SEARCH_STEPS = 20  # a loss scale that starts at 2**16 is below 1 after so many overflows
 
 
 class Training:
@@ -43,10 +55,12 @@ class Training:
             activation_checkpointing=config.activation_checkpointing,
             channels_last=config.channels_last,
         )
-        self._stop = StopRequest(self.accelerator.device)
+        self._outcome = StepOutcome(self.accelerator.device)
+        self._teacher = _load_teacher(config, self.accelerator)
         if config.init_from is not None:
             load_weights(model, Path(config.init_from))
-        self._teacher = _load_teacher(config, self.accelerator)
+        elif config.encoder_loss_weight and config.decoder_input == "teacher":
+            model.start_latents_at_zero()
         self._skipped: dict[str, str] = {}
         self._dataset = ClipDataset(sources, config)
         self._validation = Validation(
@@ -58,34 +72,39 @@ class Training:
         )
         for clip in self._validation.clips:
             self._note_skipped(clip)
-        self._checkpoints = self._open_checkpoints()
-        self._lock = lock_output(self.folder, acquires=self._finishes)
-        start_tracker(self.accelerator, config)
+        self._writes = self._one_per_disk()
+        self._lock = lock_output(self.folder, acquires=self._writes)
+        self._checkpoints = Checkpoints(self.folder / "checkpoints", config.checkpoints_total_limit)
+        checkpoint = choose_checkpoint(self._checkpoints, config.resume_from_checkpoint, self.accelerator)
+        progress = self._new_run() if checkpoint is None else read_progress(checkpoint)
+        self.step, self._samples_seen, self._run_id = progress.step, progress.samples_seen, progress.run_id
         self._prepare(model)
-        self.step = 0
-        self._reads_seen = 0
-        checkpoint = self._checkpoints.find(config.resume_from_checkpoint)
-        if checkpoint is not None:
-            self.step = read_progress(checkpoint, self.accelerator.num_processes).step
-        if not same_everywhere(self.step, self.accelerator):
-            raise TrainingError(
-                f"this process would go on after step {self.step}, another one elsewhere",
-                "put output_dir on storage that all nodes share, or pass --resume-from-checkpoint none",
-            )
         if checkpoint is not None:
             self._resume(checkpoint)
-        self.report = Report(self.accelerator, self.folder, self.step, config.max_train_steps)
-        self._greet(sources[0].video == SAMPLE, checkpoint)
+        if self._writes:
+            text = json.dumps(asdict(config), indent=1)
+            (self.folder / "config.json").write_text(text + "\n", encoding="utf-8")
+        start_tracker(self.accelerator, config, self._run_id, self.step)
+        self._clips_per_step = (
+            config.batch_size * config.gradient_accumulation_steps * self.accelerator.num_processes
+        )
+        self.report = Report(
+            self.accelerator, self.folder, self.step, config.max_train_steps, self._clips_per_step
+        )
+        self._skipped_steps = self._skipped_in_a_row = 0
+        self._batches: list[list[Clip]] = [[], []]  # of the step before and of this one
+        self._greet(sources[0].video == SAMPLE, checkpoint, progress)
 
     def run(self) -> int:
         """Train to the end, or until a signal. Returns 0, or the signal's number."""
         try:
-            return self._run()
+            with self._profiler() as profiler:
+                return self._run(profiler)
         finally:
             if self._lock is not None:
                 self._lock.release()
 
-    def _run(self) -> int:
+    def _run(self, profiler: Any) -> int:
         config = self.config
         batches = on_device(load_batches(self._dataset, self._stream(), config), self.accelerator.device)
         if self.step == 0:
@@ -94,14 +113,20 @@ class Training:
         tally = Tally(self.accelerator.device)
         while self.step < config.max_train_steps and not signal_number:
             rate = learning_rate_at(self.step, config)
-            self._train_step(batches, rate, tally)
+            norm = self._train_step(batches, rate, tally)
             self.averaged.update(self._model, self.step)
             self.step += 1
             self.report.advance()
+            if profiler is not None:
+                profiler.step()
             if self.step == 1 or self.step % config.log_every == 0:
                 self.report.step(self.step, tally.read(), rate)
-            signal_number = self._stop.agreed()
             last = self.step == config.max_train_steps
+            agreed = self._outcome.after_step(norm)
+            self._note_gradient(self.step - 1, agreed.not_finite)
+            if last:
+                self._note_gradient(self.step, self._outcome.last_step().not_finite)
+            signal_number = agreed.signal
             with tally.pausing():
                 if not last and not signal_number and self.step % config.validate_every == 0:
                     self._validate()
@@ -113,15 +138,19 @@ class Training:
         self.accelerator.end_training()
         return signal_number
 
-    def _train_step(self, batches: Iterator[Clip], learning_rate: float, tally: Tally) -> None:
-        """Take one optimizer step. Nothing in here waits for the GPU."""
+    def _train_step(
+        self, batches: Iterator[Clip], learning_rate: float, tally: Tally
+    ) -> Tensor | float | None:
+        """Take one optimizer step; return its gradient's norm. Nothing in here waits for the GPU."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         limit, norm = self.config.gradient_clipping, None
+        self._batches = [self._batches[1], []]
         for _ in range(self.config.gradient_accumulation_steps):
             with tally.waiting():
                 batch = next(batches)
             self._note_skipped(batch)
+            self._batches[1].append(batch)
             with self.accelerator.accumulate(self._objective):
                 losses = self._objective(batch.frames, self._target_latents(batch), batch.lacks_past)
                 self.accelerator.backward(losses["loss"])
@@ -131,9 +160,49 @@ class Training:
                 self._optimizer.zero_grad()
             tally.forward_pass(losses)
         tally.step(norm, limit)
-        self._reads_seen += (
-            self.config.batch_size // self.config.clips_per_read * self.config.gradient_accumulation_steps
-        ) * self.accelerator.num_processes
+        self._samples_seen += self._clips_per_step
+        return norm
+
+    def _note_gradient(self, step: int, not_finite: bool) -> None:
+        """Count a step that was skipped for its gradient; stop if that happened too often in a row."""
+        if not not_finite:
+            self._skipped_in_a_row = 0
+            return
+        self._skipped_steps += 1
+        self._skipped_in_a_row += 1
+        allowed = self.config.max_nonfinite_steps
+        if self.config.mixed_precision == "fp16":
+            allowed = max(allowed, _FP16_SEARCH_STEPS)
+        if self._skipped_in_a_row <= allowed:
+            self.report.info(
+                f"step {step} skipped: its gradient is not finite ({self._skipped_steps} skipped so far)",
+                "WARN",
+            )
+            return
+        in_a_row = f", and those of {allowed} steps before" if allowed else ""
+        raise TrainingError(
+            f"the gradient of step {step} is not finite{in_a_row}{self._origin()}; the learning rate was "
+            f"{learning_rate_at(step - 1, self.config):.3g}",
+            f"no such step was applied, and {self._last_checkpoint()}: lower the learning rate, look at the "
+            "data, or pass --max-nonfinite-steps to skip some",
+            on_all_processes=True,
+        )
+
+    def _origin(self) -> str:
+        """Return on which ranks the forward pass is not finite, and where it began on the first of them."""
+        mine = ""
+        for batch in [*self._batches[0], *self._batches[1]]:
+            mine = mine or where_it_began(self._objective, batch, self._target_latents(batch))
+        origins: list[str] = gather_object([mine])
+        ranks = [rank for rank, origin in enumerate(origins) if origin]
+        if not ranks:
+            return "; a second forward pass is: it began in the backward pass"
+        named = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
+        return f"; it began with {origins[ranks[0]]} (rank {named})"
+
+    def _last_checkpoint(self) -> str:
+        names = self._checkpoints.names()
+        return f"the last checkpoint is {names[0]}" if names else "there is no checkpoint yet"
 
     def _target_latents(self, batch: Clip) -> Tensor | None:
         device = self.accelerator.device
@@ -145,6 +214,12 @@ class Training:
     def _validate(self) -> dict[str, float]:
         values = self._validation.measure(self.averaged.model)
         self.report.validation(self.step, values)
+        number = self.step // self.config.validate_every
+        last = self.step == self.config.max_train_steps
+        if self.accelerator.is_main_process and (last or number % self.config.picture_every == 0):
+            image = self._validation.draw(self.averaged.model, self.report.curve, values["mean_colour_psnr"])
+            image.save(self.folder / "reconstruction.png")
+            self.report.picture(self.step, image)
         return values
 
     def _finish(self, data_wait_share: float) -> None:
@@ -154,70 +229,71 @@ class Training:
             return
         if skipped:
             self.report.info(f"{len(skipped)} videos could not be used: see the warnings above", "WARN")
-        file = self.folder / "reconstruction.png"
-        self._validation.draw(file, self.averaged.model, self.report.curve, values["mean_colour_psnr"])
+        if self._skipped_steps:
+            self.report.info(f"{self._skipped_steps} steps were skipped: see the warnings above", "WARN")
         self.report.info(f"Waited for data: {data_wait_share:.0%} of the training's time")
         self.report.info(f"PSNR on unseen frames: {values['psnr']:.2f} dB", "SUCCESS")
-        self.report.info(f"Checkpoint: {self._checkpoints.find('latest')}")
+        self.report.info(f"Checkpoint: {self._checkpoints.folder / self._checkpoints.names()[0]}")
         self.report.info(f"Metrics: {self.report.metrics_file}")
-        self.report.info(f"Picture: {file}")
+        self.report.info(f"Picture: {self.folder / 'reconstruction.png'}")
 
     def _save(self) -> None:
-        progress = Progress(self.step, self._reads_seen, self.accelerator.num_processes)
-        path = self._checkpoints.save(progress, self._write_state)
+        state = training_state.collect(self._model, self._adamw, keep=self._writes)
+        failure, path = None, self.folder
+        if self._writes:
+            progress = Progress(
+                step=self.step,
+                samples_seen=self._samples_seen,
+                n_processes=self.accelerator.num_processes,
+                run_id=self._run_id,
+                config=asdict(self.config),
+            )
+            try:
+                path = self._checkpoints.write(
+                    progress, {_STATE: state, _WEIGHTS: self.averaged.model.state_dict()}
+                )
+            except TrainingError as error:
+                failure = error
+        raise_together(failure)
         self.report.info(f"Checkpoint written: {path}")
 
-    def _write_state(self, folder: Path) -> None:
-        from safetensors.torch import save_file
-
-        self.accelerator.save_state(str(folder))
-        if self._finishes:
-            save_file(self.averaged.model.state_dict(), folder / "ema.safetensors")
-
     def _resume(self, checkpoint: Path) -> None:
-        progress = read_progress(checkpoint, self.accelerator.num_processes)
-        self.accelerator.load_state(str(checkpoint))
-        load_weights(self.averaged.model, checkpoint / "ema.safetensors")
-        self._reads_seen = progress.reads_seen
+        # DeepSpeed's optimizer is around ours; accelerate's is around that.
+        zero = getattr(self._optimizer, "optimizer", None)
+        training_state.restore(self._model, self._adamw, zero, load_file(checkpoint / _STATE))
+        load_weights(self.averaged.model, checkpoint / _WEIGHTS)
+
+    def _new_run(self) -> Progress:
+        (run_id,) = broadcast_object_list([uuid.uuid4().hex[:8]])
+        return Progress(step=0, samples_seen=0, n_processes=self.accelerator.num_processes, run_id=run_id)
 
     def _prepare(self, model: TAEHV) -> None:
         config = self.config
         self.averaged = AveragedWeights(model, config.ema_decay)
         self.averaged.model.to(self.accelerator.device)
-        optimizer = torch.optim.AdamW(
+        self._adamw = torch.optim.AdamW(
             model.parameters(),
             lr=config.learning_rate,
-            betas=(0.9, 0.95),
+            betas=(config.adam_beta1, config.adam_beta2),
             weight_decay=config.weight_decay,
-            fused=self.accelerator.device.type == "cuda",
+            fused=True,
         )
+        skip_nonfinite_steps(self._adamw)
         objective = Objective(model, config)
         if config.compile:
             objective.compile()  # in place: names in checkpoints stay as they are
-        self._objective, self._optimizer = self.accelerator.prepare(objective, optimizer)
+        self._objective, self._optimizer = self.accelerator.prepare(objective, self._adamw)
         unwrapped: Any = self.accelerator.unwrap_model(self._objective)
         self._model: TAEHV = unwrapped.model
 
-    def _open_checkpoints(self) -> Checkpoints:
+    def _one_per_disk(self) -> bool:
+        """Return whether this process writes checkpoints: one does, or one per node if they share no disk."""
         shared = every_node_sees(self.folder, self.accelerator)
-        self._finishes = (
-            self.accelerator.is_main_process if shared else self.accelerator.is_local_main_process
-        )
-        plugin = self.accelerator.state.deepspeed_plugin
-        if not shared and plugin is not None:
-            plugin.deepspeed_config["checkpoint"] = {"use_node_local_storage": True}
         if not shared and self.accelerator.is_main_process:
             say(
-                "WARN",
-                f"nodes do not share output_dir {self.folder}: each keeps its own part of a checkpoint, "
-                "and only the same nodes can resume from it",
+                "WARN", f"nodes do not share output_dir {self.folder}: each writes the checkpoints to its own"
             )
-        return Checkpoints(
-            self.folder / "checkpoints",
-            self.config.checkpoints_total_limit,
-            finishes=self._finishes,
-            wait=self.accelerator.wait_for_everyone,
-        )
+        return bool(self.accelerator.is_main_process if shared else self.accelerator.is_local_main_process)
 
     def _stream(self) -> ClipStream:
         return ClipStream(
@@ -226,18 +302,36 @@ class Training:
             self.config.seed,
             process=self.accelerator.process_index,
             n_processes=self.accelerator.num_processes,
-            reads_seen=self._reads_seen,
+            reads_seen=self._samples_seen // self.config.clips_per_read,
+        )
+
+    def _profiler(self) -> AbstractContextManager[Any]:
+        """Trace three steps of the main process, when the first ones are over."""
+        if not (self.config.profile and self.accelerator.is_main_process):
+            return nullcontext()
+        file = self.folder / "profile" / "trace.json.gz"
+        file.parent.mkdir(exist_ok=True)
+
+        def write(profiler: torch.profiler.profile) -> None:
+            profiler.export_chrome_trace(str(file))
+            self.report.info(f"Profile: {file} (open it in https://ui.perfetto.dev)")
+
+        return torch.profiler.profile(
+            schedule=torch.profiler.schedule(
+                skip_first=3, wait=1, warmup=1, active=_PROFILED_STEPS, repeat=1
+            ),
+            on_trace_ready=write,
         )
 
     def _note_skipped(self, clip: Clip) -> None:
-        """Say it once for each video, whichever process met it."""
+        """Report each unreadable video once per rank."""
         for path, reason in clip.skipped.items():
             if path not in self._skipped:
                 self._skipped[path] = reason
                 rank = self.accelerator.process_index
                 say("WARN", f"rank {rank} skipped video {len(self._skipped)}: {path} {reason}")
 
-    def _greet(self, on_sample: bool, checkpoint: Path | None) -> None:
+    def _greet(self, on_sample: bool, checkpoint: Path | None, progress: Progress) -> None:
         n_parameters = sum(p.numel() for p in self.averaged.model.parameters())
         n_processes = dist.get_world_size() if dist.is_initialized() else 1
         self.report.info(f"Initialized process group with {n_processes} processes")
@@ -248,13 +342,15 @@ class Training:
         if self.config.encoder_loss_weight:
             self.report.info(f"distilling: the decoder learns from the {self.config.decoder_input}'s latents")
         if checkpoint is not None:
-            self.report.info(f"Resumed from {checkpoint}: step {self.step}")
+            self.report.info(f"Resumed from {checkpoint}: step {self.step}, {self._samples_seen} clips seen")
+            for line in changes(progress, self.config, n_processes):
+                self.report.info(line, "WARN")
         if self.step >= self.config.max_train_steps:
-            self.report.info("all steps are taken already: raise max_train_steps to go on", "WARN")
+            self.report.info("all steps are already done: raise max_train_steps to go on", "WARN")
 
 
 def _load_teacher(config: TrainConfig, accelerator: Accelerator) -> TAEHV | None:
-    """Return the frozen model whose latents are the target, or None where the config names none."""
+    """Return the frozen model whose latents are the target, or None if the config names none."""
     if config.teacher_checkpoint is None:
         return None
     teacher = load_model(Path(config.teacher_checkpoint))
@@ -266,5 +362,5 @@ def _load_teacher(config: TrainConfig, accelerator: Accelerator) -> TAEHV | None
                 f"the model to train {getattr(ours, name)}: their latents are not alike",
                 "check model and latent_channels",
             )
-    dtype = torch.bfloat16 if config.mixed_precision == "bf16" else torch.float32
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.mixed_precision, torch.float32)
     return teacher.to(accelerator.device, dtype).eval().requires_grad_(False)

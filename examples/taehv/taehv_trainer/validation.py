@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from PIL import Image
 from torch import Tensor
 
 from taehv_trainer import picture
@@ -48,10 +48,10 @@ class Validation:
         n_clips, *totals = average(sums).tolist()
         return {name: total / n_clips for name, total in zip(self._names, totals, strict=True)}
 
-    def draw(self, file: Path, model: TAEHV, curve: list[tuple[int, float]], mean_colour_psnr: float) -> None:
-        """Write the picture of some clips beside their reconstructions."""
+    def draw(self, model: TAEHV, curve: list[tuple[int, float]], mean_colour_psnr: float) -> Image.Image:
+        """Return a picture of some clips beside their reconstructions."""
         pairs = []
         for clip in self.clips[:_PICTURED_CLIPS]:
             reconstruction, _ = compare(model, clip.frames[None].to(self._device))
             pairs.append((scaled(clip.frames[: reconstruction.shape[1]]), reconstruction[0]))
-        picture.draw(file, pairs, curve, mean_colour_psnr)
+        return picture.draw(pairs, curve, mean_colour_psnr)

@@ -1,4 +1,4 @@
-"""Weights outside of training: published files, the running average, parameters that ZeRO-3 has divided."""
+"""Weights outside of training: published files, the running average, parameters that ZeRO-3 divides."""
 
 from __future__ import annotations
 
@@ -31,21 +31,26 @@ class AveragedWeights:
         """Take in the weights after step ``step`` (from 0). Early steps average over fewer steps."""
         decay = min(self._decay, (1 + step) / (10 + step))
         averaged: list[Tensor] = list(self.model.parameters())
-        with whole(source.parameters()):
+        with gathered(source.parameters()):
             # One kernel for all of them instead of one each.
             current = [parameter.detach().float() for parameter in source.parameters()]
             torch._foreach_lerp_(averaged, current, 1 - decay)
 
 
-def whole(parameters: Iterable[nn.Parameter]) -> AbstractContextManager[object]:
-    """Make parameters readable that ZeRO-3 keeps divided among the processes; all processes must enter."""
+def gathered(parameters: Iterable[nn.Parameter], *, modified: bool = False) -> AbstractContextManager[object]:
+    """Make parameters complete that ZeRO-3 divides among the processes; all processes must enter.
+
+    With ``modified``, changes that rank 0 makes inside are kept.
+    """
     parameters = list(parameters)
     if not any(hasattr(parameter, "ds_id") for parameter in parameters):
         return nullcontext()
     from deepspeed.runtime.zero import GatheredParameters
 
-    gathered: AbstractContextManager[object] = GatheredParameters(parameters)
-    return gathered
+    context: AbstractContextManager[object] = GatheredParameters(
+        parameters, modifier_rank=0 if modified else None
+    )
+    return context
 
 
 def load_weights(model: TAEHV, file: Path) -> None:

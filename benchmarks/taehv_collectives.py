@@ -72,17 +72,17 @@ def work(output: Path, accumulation: int, model: str) -> None:
     counted: Counter[str] = Counter()
     original = training._train_step
 
-    def counting(*arguments: object) -> None:
+    def counting(*arguments: object) -> object:
         if training.step != STEP:
-            original(*arguments)  # type: ignore[arg-type]
-            return
+            return original(*arguments)  # type: ignore[arg-type]
         with torch.profiler.profile(record_shapes=True) as profile:
-            original(*arguments)  # type: ignore[arg-type]
+            norm = original(*arguments)  # type: ignore[arg-type]
             training.averaged.update(training._model, training.step)
-            training._stop.agreed()
+            training._outcome.after_step(norm)
         for event in profile.events():
             if event.name.startswith("c10d::"):
                 counted[event.name.removeprefix("c10d::").rstrip("_")] += 1
+        return norm
 
     training._train_step = counting  # type: ignore[method-assign, assignment]
     training._save = lambda: None  # type: ignore[method-assign]

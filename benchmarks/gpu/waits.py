@@ -40,23 +40,23 @@ with tempfile.TemporaryDirectory() as folder:
         "none",
     ]
     training = Training(parse_arguments([*flags, *sys.argv[1:]]))
-    original, answer = training._train_step, training._stop.agreed
+    original, answer = training._train_step, training._outcome.after_step
 
-    def watched(*arguments: object) -> None:
+    def watched(*arguments: object) -> object:
         """Take a step; from the third on, whatever synchronizes warns."""
         if with_gpu and training.step >= 3:
             torch.cuda.set_sync_debug_mode("warn")
-        original(*arguments)  # type: ignore[arg-type]
+        return original(*arguments)  # type: ignore[arg-type]
 
-    def agreed() -> int:
-        """End the watch with the stop request, after the average of the weights."""
-        number = answer()
+    def agreed(norm: object) -> object:
+        """End the watch with the step's outcome, after the average of the weights."""
+        outcome = answer(norm)  # type: ignore[arg-type]
         if with_gpu:
             torch.cuda.set_sync_debug_mode("default")
-        return number
+        return outcome
 
     training._train_step = watched  # type: ignore[method-assign, assignment]
-    training._stop.agreed = agreed  # type: ignore[method-assign]
+    training._outcome.after_step = agreed  # type: ignore[method-assign, assignment]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         training.run()

@@ -83,6 +83,27 @@ CATALOGUE: dict[str, Kind] = {
         "training was stopped after {duration} ({reason}); exit code {exit_code}",
         ("exit_code",),
     ),
+    "checkpoint-saved": Kind(
+        "SUCCESS", "a checkpoint was written after {signal}, {age} before the end: {path}", ("signal", "step")
+    ),
+    "checkpoint-unfinished": Kind(
+        "WARN",
+        "the grace period ended while {path} was being written: it may be incomplete. Pass a longer "
+        "--grace-period",
+        ("signal", "step"),
+    ),
+    "checkpoint-not-saved": Kind(
+        "WARN",
+        "no new checkpoint was found after {signal}; the last one is {age} old: {path}",
+        ("signal", "step"),
+    ),
+    "checkpoint-missing": Kind("WARN", "no checkpoint was found after {signal}", ("signal",)),
+    "save-exceeds-grace": Kind(
+        "WARN",
+        "the last checkpoint took {took}, and the grace period is {grace}: a save after a request to stop "
+        "would be cut off. Pass --grace-period {wanted}, and let the scheduler wait longer than that",
+        ("took_s", "grace_s"),
+    ),
     "training-followed": Kind(
         "WARN", "training was stopped after {duration}, because node {node} failed", ("node", "exit_code")
     ),

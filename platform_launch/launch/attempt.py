@@ -23,6 +23,7 @@ from platform_launch.launch.lasting_link import LastingLink
 from platform_launch.launch.link import HelperSilent
 from platform_launch.launch.node_ending import of_hang, of_node, of_training
 from platform_launch.launch.outcome import SpareNotNeededError, was_failure
+from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
@@ -146,6 +147,11 @@ class Attempt:
     def hung(self) -> bool:
         """Whether this node found that the training hangs, and ended it."""
         return self._watched.hang is not None
+
+    @property
+    def saves(self) -> Saves:
+        """What is known of the checkpoints of this start."""
+        return self._watched.saves.known
 
     def close(self) -> None:
         """Leave the rendezvous."""

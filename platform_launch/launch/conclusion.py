@@ -79,6 +79,7 @@ def _close(
         "unwell_nodes": [dataclasses.asdict(node) for node in result.run.unwell] if result.run else [],
         "memory_peak": memory.held.as_dict(),
         "cost": result.cost.as_dict() if result.cost else None,
+        **result.saves.as_dict(),
     }
     writing = Thread(target=lambda: written.append(write_record(plan, started, values)), daemon=True)
     with suppress(RuntimeError):  # no thread is left: what this node says at its end matters more
@@ -92,6 +93,9 @@ def _close(
     peak = memory.as_event()
     if peak is not None:
         console.tell(peak)
+    saved = result.saves.as_event(leads=plan.topology.node_rank == 0)
+    if saved is not None:
+        console.tell(saved)
     console.tell(ended)
     if result.cost is not None:
         console.tell(event("run-cost", text=result.cost.in_words(), **result.cost.as_dict()))

@@ -115,6 +115,7 @@ def _train_alone(
         first_failed=place.node_rank if failed else None,
         cost=context.reporter.clock.so_far(),
         health=worth,
+        saves=watched.saves.known,
     )
 
 

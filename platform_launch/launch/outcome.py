@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
 from platform_launch.events import Event, event, line
+from platform_launch.launch.saves import Saves
 from platform_launch.supervise import Outcome
 from platform_launch.text import Phrase
 
@@ -26,7 +27,7 @@ class Result:
     ``run`` is what it means for the job, None where this node trained alone and without devices to ask;
     ``restarts`` counts starts after the first. ``first_failed`` is the rank of the node whose failure the
     others followed, ``place`` the one that this node had at the end, ``cost`` where its time went;
-    ``health`` is what this node's devices said after a failure.
+    ``health`` is what this node's devices said after a failure, ``saves`` what is known of its checkpoints.
     """
 
     exit_code: int
@@ -37,6 +38,7 @@ class Result:
     first_failed: int | None = None
     cost: RunCost | None = None
     health: NodeHealth | None = None
+    saves: Saves = field(default_factory=Saves)
 
 
 class SpareNotNeededError(Exception):

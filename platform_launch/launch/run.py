@@ -92,6 +92,7 @@ def run_together(
                 settled.first_failed,
                 context.reporter.clock.so_far(),
                 attempt.health,
+                attempt.saves,
             )
         job.restart(settled)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from platform_launch.console import Console
 from platform_launch.events import event
 from platform_launch.launch.run_report import RunReporter
+from platform_launch.launch.saves import SaveWatch
 from platform_launch.launch.training_command import TrainingCommand
 from platform_launch.supervise import Outcome, Supervisor
 from platform_launch.supervise.signals import SignalInbox
@@ -60,6 +61,7 @@ class WatchedTraining:
         self._hangs: HangWatch | None = None
         self._has_folder = self._exited = self._failed = False
         self.hang: HangReport | None = None
+        self.saves = SaveWatch(training, lambda told: self.supervisor.tell(told))
         self.supervisor = Supervisor(
             training.command,
             log_path=training.log_path if context.console.has_log else None,
@@ -70,6 +72,7 @@ class WatchedTraining:
             on_start=self._on_start,
             on_ending=self._on_ending,
             on_exit=self._on_exit,
+            on_asked=self.saves.request,
             inbox=context.inbox,
             temporary=training.temporary,
             is_agent=training.is_agent,
@@ -86,6 +89,7 @@ class WatchedTraining:
         self._has_folder = training.hangs is not None and training.hangs.open_folder(self.supervisor.tell)
         try:
             outcome = self.supervisor.run()
+            self.saves.end(outcome, self.supervisor.stop_signal)
             if outcome.log_path is None:
                 self._context.console.give_up_log()
             return training.exit_file.corrected(outcome, self._context.console.tell)
@@ -160,7 +164,8 @@ class WatchedTraining:
         if self._health is not None:
             self._health.stop()
 
-    def _on_start(self, _pid: int) -> None:
+    def _on_start(self, pid: int) -> None:
+        self._try(lambda: self.saves.start(pid))
         self._try(self._start_watches)
 
     def _try(self, step: Callable[[], None]) -> None:

@@ -62,7 +62,8 @@ class Supervisor:
 
     ``on_event(event)`` hears each event; ``on_start(pid)`` the command's process id,
     ``on_ending(reason)`` at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)`` that the
-    command has exited, while what it left behind is still being ended. ``inbox`` see :class:`Watch`.
+    command has exited, while what it left behind is still being ended. ``on_asked`` and ``inbox``: see
+    :class:`Watch`.
     ``temporary`` folders of the caller are removed should this process be killed. ``is_agent``: the command
     starts the ranks of this node, and is held while they save (see :mod:`holding`).
     """
@@ -79,6 +80,7 @@ class Supervisor:
         on_start: Callable[[int], None] = lambda _pid: None,
         on_ending: Callable[[str], None] = lambda _reason: None,
         on_exit: Callable[[int], None] = lambda _code: None,
+        on_asked: Callable[[], None] = lambda: None,
         inbox: SignalInbox | None = None,
         temporary: Sequence[Path] = (),
         is_agent: bool = False,
@@ -103,6 +105,7 @@ class Supervisor:
             ending=on_ending,
             inbox=inbox,
             hold=self._hold,
+            asked=on_asked,
         )
 
     @property
@@ -114,6 +117,11 @@ class Supervisor:
     def stop_sentence(self) -> Sentence | None:
         """What whoever asked for the end gave :meth:`stop` as the reason, as in :class:`Outcome`."""
         return self._watch.stop_sentence
+
+    @property
+    def stop_signal(self) -> str:
+        """The name of the signal that asked for the end, here or on another node; empty if none did."""
+        return self._watch.stop_signal
 
     def stop(
         self,

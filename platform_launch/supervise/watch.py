@@ -51,7 +51,8 @@ class Watch:
     ``stop_sentence`` is what :meth:`stop` was given by whoever asked first;
     ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything. ``inbox`` is
     the caller's, opened already, where it has one: a signal that came before is then not lost. ``hold`` is on
-    the agent that is started, if it can be held while its ranks save.
+    the agent that is started, if it can be held while its ranks save. ``asked()`` hears that the commands are
+    about to get a signal that asks them to stop, or warns them.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Watch:
         ending: Callable[[str], None] = lambda _reason: None,
         inbox: SignalInbox | None = None,
         hold: AgentHold | None = None,
+        asked: Callable[[], None] = lambda: None,
     ) -> None:
         self.stopped_by: str | None = None
         self.stop_signal = ""
@@ -80,6 +82,7 @@ class Watch:
         self._inbox = inbox or SignalInbox()
         self._opens_inbox = inbox is None
         self._hold = hold
+        self._asked = asked
         self._traffic = Traffic()
         self._running: set[int] = set()
         self._requests: deque[tuple[str, float, str, Sentence | None]] = deque()
@@ -201,6 +204,8 @@ class Watch:
 
     def _forward(self, number: signal.Signals) -> None:
         """Signal the commands; the ranks of one that can be held get it once it is."""
+        if number is not signal.SIGWINCH:
+            self._asked()
         for leader in self._running:
             processes.signal_group(leader, number)
         if self._hold is not None and number is not signal.SIGWINCH:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +56,13 @@ def launchers_of(root: int) -> list[int]:
 
 @contextmanager
 def job(
-    folder: Path, *options: str, command: str = "run", ranks: int = 2, **script: object
+    folder: Path,
+    *options: str,
+    command: str = "run",
+    ranks: int = 2,
+    script_path: Path = SCRIPT,
+    words: tuple[str, ...] = (),
+    **script: object,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a job and wait until each of its ranks can be asked to stop."""
     arguments = [
@@ -66,13 +74,15 @@ def job(
             [
                 *launch,
                 "--script",
-                str(SCRIPT),
+                str(script_path),
                 "--log-dir",
                 str(folder / "logs"),
                 "--",
                 str(folder),
                 *arguments,
+                *words,
             ],
+            cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -118,6 +128,8 @@ def check(
     output = (folder / "output").read_text()
     assert saved(folder) == ranks, output
     assert "Traceback" not in output
+    if returned:
+        assert "[checkpoint-saved signal=" in output
     assert returned in (code, 128 + number), output
 
 
@@ -158,3 +170,58 @@ def test_all_nodes_save_when_some_are_asked_to_stop(tmp_path: Path, asked: tuple
             os.kill(nodes[rank], signal.SIGTERM)
         process.wait(LIMIT_S)
     assert saved(tmp_path) == 2, (tmp_path / "output").read_text()
+
+
+SLOW = """
+import signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+def save(path, seconds):
+    with open(path, "wb") as file:
+        file.write(b"part")
+        file.flush()
+        time.sleep(seconds)
+folder = sys.argv[1] + "/"
+if "slow" in sys.argv:
+    save(folder + "step-1.pt", 3)
+open(folder + "ready-0", "w").close()
+while not asked: time.sleep(0.01)
+if "cut" in sys.argv:
+    save(folder + "step-2.pt", 600)
+sys.exit(143)
+"""
+
+
+def stopped(tmp_path: Path, *words: str, grace_s: float) -> tuple[str, dict[str, Any]]:
+    """Ask a script of one process to stop; return the launcher's output, and the outcome in its record."""
+    script = tmp_path / "train.py"
+    script.write_text(SLOW)
+    options = ("--launcher", "python", "--grace-period", str(grace_s))
+    with job(tmp_path, *options, ranks=1, script_path=script, words=words) as process:
+        if "slow" in words:
+            until(lambda: "[save-exceeds-grace" in (tmp_path / "output").read_text())
+        process.terminate()
+        process.wait(LIMIT_S)
+    (record,) = (tmp_path / "logs").glob("train_*.json")
+    return (tmp_path / "output").read_text(), json.loads(record.read_text())["outcome"]
+
+
+def test_a_save_that_takes_longer_than_the_grace_period_is_warned_of(tmp_path: Path) -> None:
+    output, outcome = stopped(tmp_path, "slow", grace_s=1)
+    assert output.count("[save-exceeds-grace") == 1
+    assert outcome["last_save_s"] > 1
+    assert "[checkpoint-not-saved signal=SIGTERM step=1]" in output
+    assert outcome["checkpoint_after_stop"]["saved"] is False
+
+
+def test_a_save_that_the_grace_period_cut_off_is_reported_as_such(tmp_path: Path) -> None:
+    output, outcome = stopped(tmp_path, "cut", grace_s=2)
+    assert "[checkpoint-unfinished signal=SIGTERM step=2]" in output
+    assert outcome["checkpoint_after_stop"]["unfinished"] is True
+
+
+def test_a_job_that_saves_nothing_is_reported_as_such(tmp_path: Path) -> None:
+    output, outcome = stopped(tmp_path, grace_s=20)
+    assert "[checkpoint-missing signal=SIGTERM]" in output
+    assert "[save-exceeds-grace" not in output
+    assert outcome["checkpoint_after_stop"]["path"] is None

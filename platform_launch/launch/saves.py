@@ -1,0 +1,111 @@
+"""The checkpoints of one start: a warning if a save exceeds the grace period, a report after a stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from platform_launch.events import Event, event
+from platform_launch.launch.training_command import TrainingCommand
+from platform_launch.observe import processes
+from platform_launch.observe.checkpoints import CheckpointWatch, StopReport, folders_named
+from platform_launch.observe.workers import find_hooked
+from platform_launch.supervise import Outcome
+from platform_launch.text import seconds
+
+# A file system that hangs keeps no launch from ending.
+_REPORT_S = 5.0
+# Between the end of a save and SIGKILL there must be time for the rest of a step, and to leave.
+_MARGIN = 1.5
+
+
+@dataclass(frozen=True)
+class Saves:
+    """What is known: how long the last save took, and what became of the request ``signal``, if one came."""
+
+    last_s: float | None = None
+    signal: str = ""
+    report: StopReport | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return it as it stands in the launch record."""
+        return {
+            "last_save_s": self.last_s,
+            "checkpoint_after_stop": asdict(self.report) if self.report is not None else None,
+        }
+
+    def as_event(self, *, leads: bool) -> Event | None:
+        """Return what became of the request. A node that does not lead may have nothing to save."""
+        report = self.report
+        if report is None or not self.signal or not (leads or report.path):
+            return None
+        if report.path is None:
+            return event("checkpoint-missing", signal=self.signal)
+        if report.unfinished:
+            name = "checkpoint-unfinished"
+        else:
+            name = "checkpoint-saved" if report.saved else "checkpoint-not-saved"
+        age = seconds(report.age_s or 0.0)
+        return event(
+            name, signal=self.signal, path=report.path, step=report.step, age_s=report.age_s, age=age
+        )
+
+
+class SaveWatch:
+    """Watches the checkpoints of one start; ``known`` is what it has found."""
+
+    def __init__(self, training: TrainingCommand, tell: Callable[[Event], None]) -> None:
+        self.known = Saves()
+        self._training = training
+        self._tell = tell
+        self._warned = False
+        self._watch: CheckpointWatch | None = None
+
+    def start(self, pid: int) -> None:
+        """Begin: the command has this process id. Raises RuntimeError if no thread can be started."""
+        command, hangs = self._training.command, self._training.hangs
+        folder = hangs.folder if hangs is not None else None
+
+        def ranks() -> list[int]:
+            hooked = find_hooked(folder) if folder is not None else []
+            return [one.pid for one in hooked if one.rank is not None] or [pid, *processes.children(pid)]
+
+        def folders() -> list[Path]:
+            return folders_named(command.argv, (command.cwd or Path()).resolve())
+
+        watch = CheckpointWatch(ranks, folders, self._took)
+        watch.start()
+        self._watch = watch
+
+    def request(self) -> None:
+        """Take note that the job is about to be asked to stop, or warned."""
+        if self._watch is not None:
+            self._watch.request()
+
+    def end(self, outcome: Outcome, signal: str) -> None:
+        """Find out what became of the request, if ``signal`` was one."""
+        if self._watch is None:
+            return
+        if outcome.stopped_by is None or not signal:
+            self._watch.stop()
+            return
+        report = self._watch.report(killed=bool(outcome.killed), limit_s=_REPORT_S)
+        self.known = replace(self.known, signal=signal, report=report)
+
+    def _took(self, took_s: float) -> None:
+        self.known = replace(self.known, last_s=round(took_s, 1))
+        grace_s = self._training.grace_s
+        if took_s > grace_s and not self._warned:
+            self._warned = True
+            self._tell(
+                event(
+                    "save-exceeds-grace",
+                    took_s=round(took_s),
+                    grace_s=round(grace_s),
+                    took=seconds(took_s),
+                    grace=seconds(grace_s),
+                    wanted=10 * math.ceil(_MARGIN * took_s / 10),
+                )
+            )

@@ -1,0 +1,273 @@
+"""Checkpoints that a job writes: which, how long a save takes, and whether one came after a request to stop.
+
+No script is asked, and no library is known. A checkpoint is a file with the suffix of one, or in a folder
+whose name counts steps. Files that a rank has open for writing show in /proc how long a save takes and
+where checkpoints are kept. What came after a request is the difference between two listings of those folders,
+of the working directory, and of folders among the script's arguments, so no clock of a file server counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import NamedTuple
+
+_LOOK_S = 2.0
+# After a request, when every second of a save counts.
+_LOOK_CLOSELY_S = 0.25
+# A scheduler warns, asks, and kills within so long.
+_SAME_REQUEST_S = 600.0
+# Between the files of one save.
+_SAME_SAVE_S = 5.0
+_MOST_FOLDERS = 16
+_MOST_ENTRIES = 5000
+_MOST_DEPTH = 4
+_LISTING_S = 3.0
+
+_SUFFIXES = frozenset(
+    (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".npz", ".msgpack", ".pdparams", ".tar")
+)
+_STEP = re.compile(r"(?:step|iter(?:ation)?|checkpoint|ckpt)s?[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE)
+_EPOCH = re.compile(r"epoch[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE)
+_KEEPS = re.compile(r"checkpoint|ckpt", re.IGNORECASE)
+_PASSED_OVER = frozenset(("site-packages", "node_modules", "__pycache__", "wandb", "proc", "sys", "dev"))
+_SYSTEM = ("/dev/", "/proc/", "/sys/", "/memfd:")
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint: a file, or the folder that holds its files. ``step`` is the one in its name, if any."""
+
+    path: Path
+    step: int | None
+
+
+@dataclass(frozen=True)
+class StopReport:
+    """What became of a request to stop.
+
+    ``path`` is the last checkpoint, written after the request if ``saved``; None if none was found. ``age_s``
+    is its age at the end. ``unfinished``: it was still being written when its rank was killed.
+    """
+
+    saved: bool
+    path: str | None = None
+    step: int | None = None
+    age_s: float | None = None
+    unfinished: bool = False
+
+
+def checkpoint_of(file: Path) -> Checkpoint | None:
+    """Return the checkpoint that a file belongs to, None if it is none's."""
+    own = _STEP.search(file.name) if file.suffix in _SUFFIXES else None
+    if own is not None:
+        return Checkpoint(file, int(own[1]))
+    for folder in list(file.parents)[:3]:
+        counted = _STEP.search(folder.name) or _EPOCH.search(folder.name)
+        if counted is not None:
+            return Checkpoint(folder, int(counted[1]))
+        if folder.name.isdecimal() and _KEEPS.search(folder.parent.name):
+            return Checkpoint(folder, int(folder.name))
+    if file.suffix not in _SUFFIXES:
+        return None
+    counted = _EPOCH.search(file.name)
+    return Checkpoint(file, int(counted[1]) if counted is not None else None)
+
+
+def written_by(pid: int) -> set[Path] | None:
+    """Return the files of checkpoints that a process has open for writing, None once it has ended."""
+    found: set[Path] = set()
+    folder = f"/proc/{pid}/fd"
+    try:
+        numbers = os.listdir(folder)  # noqa: PTH208 - names alone are wanted
+    except OSError:
+        return None
+    for number in numbers:
+        with suppress(OSError):
+            target = os.readlink(f"{folder}/{number}")  # noqa: PTH115 - hundreds, every two seconds
+            if not target.startswith("/") or target.startswith(_SYSTEM) or target.endswith(" (deleted)"):
+                continue
+            path = Path(target)
+            if checkpoint_of(path) is not None and _writes(pid, number):
+                found.add(path)
+    return found
+
+
+def _writes(pid: int, number: str) -> bool:
+    for line in Path(f"/proc/{pid}/fdinfo/{number}").read_text().splitlines():
+        if line.startswith("flags:"):
+            return bool(int(line.split()[1], 8) & (os.O_WRONLY | os.O_RDWR))
+    return False
+
+
+def listing(folders: Iterable[Path]) -> dict[Path, int]:
+    """Return the files of checkpoints below some folders, and when each was changed (ns, the file system's).
+
+    Stops early in folders that are large or slow.
+    """
+    deadline = time.monotonic() + _LISTING_S
+    found: dict[Path, int] = {}
+    for folder in folders:
+        waiting, left = deque([(str(folder), 0)]), _MOST_ENTRIES
+        while waiting and left > 0 and time.monotonic() < deadline:
+            place, depth = waiting.popleft()
+            with suppress(OSError), os.scandir(place) as entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0:
+                        break
+                    with suppress(OSError):
+                        if entry.is_dir(follow_symlinks=False):
+                            hidden = entry.name.startswith(".") or entry.name in _PASSED_OVER
+                            if depth < _MOST_DEPTH and not hidden:
+                                waiting.append((entry.path, depth + 1))
+                        elif checkpoint_of(Path(entry.path)) is not None:
+                            found[Path(entry.path)] = entry.stat().st_mtime_ns
+    return found
+
+
+def folders_named(arguments: Sequence[str], working_directory: Path) -> list[Path]:
+    """Return the working directory, and the folders that a script's arguments name."""
+    found = []
+    for argument in arguments:
+        value = argument.partition("=")[2] or argument
+        with suppress(OSError, ValueError):
+            path = (working_directory / value).resolve()
+            if path.is_dir():
+                found.append(path)
+    return list(dict.fromkeys((*found, working_directory)))[:_MOST_FOLDERS]
+
+
+class CheckpointWatch:
+    """Watches the checkpoints of one node, in a thread of its own, from :meth:`start` to :meth:`report`.
+
+    ``pids()`` are the ranks; ``folders()`` is where checkpoints may be kept; ``took(seconds)`` is called
+    after each save that took long enough to be seen.
+    """
+
+    def __init__(
+        self,
+        pids: Callable[[], list[int]],
+        folders: Callable[[], list[Path]],
+        took: Callable[[float], None],
+    ) -> None:
+        self._pids = pids
+        self._folders = folders
+        self._took = took
+        self._learned: dict[Path, None] = {}
+        self._began_at = self._seen_at = 0.0
+        self._writing: set[Path] = set()
+        self._last: set[Path] = set()
+        self._before: dict[Path, int] | None = None
+        self._asked_at = float("-inf")
+        self._is_asked, self._ended, self._woken = False, Event(), Event()
+        self._lock = Lock()
+
+    def start(self) -> None:
+        """Begin. Raises RuntimeError if no thread can be started."""
+        Thread(target=self._work, name="checkpoints", daemon=True).start()
+
+    def request(self) -> None:
+        """Take note of a request to stop; one soon after another is the same. Returns at once."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._asked_at > _SAME_REQUEST_S:
+                self._before = None
+            self._asked_at, self._is_asked = now, True
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._woken.set()
+
+    def report(self, *, killed: bool, limit_s: float) -> StopReport | None:
+        """Return what became of a request; None without one, or if that cannot be told in time.
+
+        ``killed``: the ranks did not end by themselves.
+        """
+        self.stop()
+        if not self._is_asked:
+            return None
+        found: list[StopReport] = []
+
+        def look() -> None:
+            found.append(self._report(killed=killed))
+
+        thread = Thread(target=look, name="checkpoint-report", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return None
+        thread.join(limit_s)
+        return found[0] if found else None
+
+    def _report(self, *, killed: bool) -> StopReport:
+        with self._lock:
+            before, last = self._before, self._last
+        now_ns = time.time_ns()
+        after = listing(self._everywhere())
+        if before is None:  # it ended before the first look
+            before = {path: changed for path, changed in after.items() if changed < now_ns - 10**9}
+        new = [path for path, changed in after.items() if before.get(path) != changed]
+        newest = max(new or after, key=lambda path: after[path], default=None)
+        if newest is None:
+            return StopReport(saved=False)
+        checkpoint = checkpoint_of(newest) or Checkpoint(newest, None)
+        return StopReport(
+            saved=bool(new),
+            path=str(checkpoint.path),
+            step=checkpoint.step,
+            age_s=round(max(0.0, (time.time_ns() - after[newest]) / 1e9), 1),
+            unfinished=killed and bool(new) and bool(last.intersection(new)),
+        )
+
+    def _everywhere(self) -> list[Path]:
+        return list(dict.fromkeys((*self._learned, *self._folders())))
+
+    def _work(self) -> None:
+        while not self._ended.is_set():
+            asked_s = time.monotonic() - self._asked_at
+            self._woken.wait(_LOOK_CLOSELY_S if asked_s < _SAME_REQUEST_S else _LOOK_S)
+            self._woken.clear()
+            if self._ended.is_set():
+                break
+            if self._is_asked and self._before is None:
+                before = listing(self._everywhere())
+                with self._lock:
+                    self._before = before
+            self._look()
+        self._conclude_save()
+
+    def _look(self) -> None:
+        seen = [paths for pid in self._pids() if (paths := written_by(pid)) is not None]
+        writing, now = set().union(*seen), time.monotonic()
+        if seen:
+            with self._lock:
+                self._last = writing
+        if writing:
+            for path in writing - self._writing:
+                self._learn(path)
+            if not self._began_at:
+                self._began_at = now
+            self._seen_at = now
+        elif self._began_at and now - self._seen_at > _SAME_SAVE_S:
+            self._conclude_save()
+        self._writing = writing
+
+    def _conclude_save(self) -> None:
+        """Report how long a save took, which began and ended somewhere between two looks."""
+        if self._began_at:
+            took_s, self._began_at = self._seen_at - self._began_at + _LOOK_S, 0.0
+            self._took(took_s)
+
+    def _learn(self, path: Path) -> None:
+        checkpoint = checkpoint_of(path)
+        if checkpoint is not None and len(self._learned) < _MOST_FOLDERS:
+            self._learned.setdefault(checkpoint.path.parent)

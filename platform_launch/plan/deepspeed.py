@@ -1,14 +1,17 @@
-"""Accelerate's yaml files: read them, and refuse what would fail or silently train alone."""
+"""Accelerate's yaml files, read as accelerate does; what fails or starts something else is refused."""
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import InputError
 from platform_launch.files import not_yaml, yaml_values
+from platform_launch.hardware import packages
 from platform_launch.text import Phrase
 
 # accelerate refuses these beside deepspeed_config_file (accelerate 1.15, DeepSpeedPlugin).
@@ -23,8 +26,10 @@ BELONGS_IN_JSON = (
     "zero3_save_16bit_model",
 )
 
-# accelerate launch starts these without torchrun (accelerate 1.15, launch_command), so nodes never meet.
-_ONE_NODE_TYPES = frozenset({"NO", "MULTI_CPU"})
+# accelerate launch starts these as one process, whatever number it is told (accelerate 1.15, launch_command).
+_ONE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
+# Older names that accelerate converts (accelerate 1.15, BaseConfig.process_config).
+_CONVERTED_KEYS = frozenset({"fp16", "dynamo_backend"})
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,13 @@ class AccelerateYaml:
     warnings: tuple[str, ...] = ()
 
 
-def read_yaml(path: Path, *, nnodes: int, world_size: int) -> AccelerateYaml:
-    """Read and check one yaml for a job of ``nnodes`` nodes and ``world_size`` processes.
+def read_yaml(path: Path, *, nnodes: int, world_size: int, gpus: int = 0) -> AccelerateYaml:
+    """Read and check one yaml for a job of ``nnodes`` nodes and ``world_size`` processes on ``gpus`` GPUs.
 
-    Raises InputError when the file is missing, is not an accelerate config, would start DeepSpeed's pdsh
-    launcher on several nodes, or holds batch sizes that DeepSpeed rejects.
+    Raises InputError when the file is missing, is not an accelerate config, holds what the accelerate that is
+    installed refuses, would start something else than the plan shows (one process, the CPU, some of the
+    GPUs), would start DeepSpeed's pdsh launcher on several nodes, or holds batch sizes that DeepSpeed
+    rejects.
     """
     settings = _mapping(path)
     if "distributed_type" not in settings:
@@ -59,8 +66,11 @@ def read_yaml(path: Path, *, nnodes: int, world_size: int) -> AccelerateYaml:
             ),
             "a DeepSpeed JSON goes inside it, as deepspeed_config: {deepspeed_config_file: …}",
         )
-    kind = str(settings["distributed_type"]).upper()
-    if nnodes > 1 and kind in _ONE_NODE_TYPES:
+    # Without quotes NO is YAML's false, which accelerate takes for it.
+    kind = "NO" if settings["distributed_type"] is False else str(settings["distributed_type"])
+    _check_keys(path, settings, kind)
+    kind = kind.upper()
+    if nnodes > 1 and kind in _ONE_PROCESS_TYPES:
         raise InputError(
             Phrase(
                 "{path}: distributed_type {kind}: on {nnodes} nodes accelerate would train on each node "
@@ -71,8 +81,20 @@ def read_yaml(path: Path, *, nnodes: int, world_size: int) -> AccelerateYaml:
             ),
             "write DEEPSPEED, MULTI_GPU or FSDP; MULTI_GPU trains on CPU nodes too",
         )
+    if world_size > 1 and kind in _ONE_PROCESS_TYPES:
+        raise InputError(
+            Phrase(
+                "{path}: distributed_type {kind} starts one process, whatever num_processes says, but "
+                "{world_size} are planned",
+                path=path,
+                kind=kind,
+                world_size=world_size,
+            ),
+            "write MULTI_GPU (it trains on CPU nodes too), DEEPSPEED or FSDP, or pass --nproc-per-node 1",
+        )
+    _check_devices(path, settings, gpus, world_size // nnodes)
     if kind != "DEEPSPEED":
-        return AccelerateYaml(path, uses_deepspeed=False, uses_torchrun=kind not in _ONE_NODE_TYPES)
+        return AccelerateYaml(path, uses_deepspeed=False, uses_torchrun=kind not in _ONE_PROCESS_TYPES)
     inner = settings.get("deepspeed_config") or {}
     if not isinstance(inner, Mapping):
         raise InputError(
@@ -91,6 +113,90 @@ def read_yaml(path: Path, *, nnodes: int, world_size: int) -> AccelerateYaml:
         gradient_accumulation_steps=accumulation,
         warnings=tuple(warnings),
     )
+
+
+def _check_keys(path: Path, settings: Mapping[str, object], kind: str) -> None:
+    """Refuse what the accelerate that is installed refuses: it would do so after all nodes have met."""
+    if settings.get("compute_environment") == "AMAZON_SAGEMAKER":
+        raise InputError(
+            Phrase(
+                "{path}: compute_environment AMAZON_SAGEMAKER submits a job instead of training", path=path
+            ),
+            "write LOCAL_MACHINE: the job runs on SageMaker already if this launcher was started there",
+        )
+    keys, kinds = _accelerate_knows()
+    unknown = sorted(key for key in settings if keys and key not in keys | _CONVERTED_KEYS)
+    if unknown:
+        raise InputError(
+            Phrase(
+                "{path} has keys that the installed accelerate does not know, and refuses: {keys}",
+                path=path,
+                keys=", ".join(unknown),
+            ),
+            "correct or remove them; what belongs to DeepSpeed or FSDP goes under deepspeed_config or "
+            "fsdp_config",
+        )
+    if kinds and kind not in kinds:
+        raise InputError(
+            Phrase(
+                "{path}: distributed_type {kind!r}: the installed accelerate knows {known}",
+                path=path,
+                kind=kind,
+                known=", ".join(sorted(kinds)),
+            ),
+            "write one of these, in capitals",
+        )
+
+
+def _accelerate_knows() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the keys and distributed types of the accelerate that is installed; empty if it is not.
+
+    They are read from its source: importing it would import torch.
+    """
+    origin = packages.find(("accelerate",))["accelerate"].origin
+    if origin is None:
+        return frozenset(), frozenset()
+    keys = _names_in(origin.parent / "commands/config/config_args.py", ("BaseConfig", "ClusterConfig"))
+    return keys, _names_in(origin.parent / "utils/dataclasses.py", ("DistributedType",))
+
+
+def _names_in(source: Path, classes: tuple[str, ...]) -> frozenset[str]:
+    """Return the names that classes define; empty where one of them is not found any more."""
+    found: dict[str, set[str]] = {}
+    with suppress(OSError, SyntaxError, ValueError):
+        for node in ast.parse(source.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name in classes:
+                names = found.setdefault(node.name, set())
+                for line in node.body:
+                    targets = [line.target] if isinstance(line, ast.AnnAssign) else []
+                    targets = line.targets if isinstance(line, ast.Assign) else targets
+                    names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return frozenset().union(*found.values()) if len(found) == len(classes) else frozenset()
+
+
+def _check_devices(path: Path, settings: Mapping[str, object], gpus: int, nproc_per_node: int) -> None:
+    """Refuse a yaml that would use other devices than the plan shows."""
+    if settings.get("use_cpu") is True and gpus:
+        raise InputError(
+            Phrase("{path}: use_cpu asks for the CPU, but the plan uses GPUs", path=path),
+            "remove use_cpu, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to train on the CPU",
+        )
+    chosen = str(settings.get("gpu_ids") or "all")
+    named = [entry for entry in chosen.split(",") if entry.strip()]
+    if chosen != "all" and gpus and len(named) != nproc_per_node:
+        raise InputError(
+            Phrase(
+                "{path}: gpu_ids {chosen} shows {named} of a node's GPUs to its {processes} processes",
+                path=path,
+                chosen=chosen,
+                named=len(named),
+                processes=nproc_per_node,
+            ),
+            Phrase(
+                "pass --nproc-per-node {named}, or remove gpu_ids and choose with CUDA_VISIBLE_DEVICES",
+                named=len(named),
+            ),
+        )
 
 
 def _mapping(path: Path) -> Mapping[str, object]:

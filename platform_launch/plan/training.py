@@ -73,7 +73,7 @@ def choose_training(request: Request, *, gpus: int, nnodes: int, world_size: int
             learning_rate=scaling.learning_rate,
         )
     yaml_path = _named(request.deepspeed_config, "--deepspeed-config") or _of_recipe(recipe.deepspeed)
-    yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size)
+    yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size, gpus=gpus)
     return Training(
         script=_of_recipe(table.script),
         script_args=_script_args(config, scaling, request),
@@ -101,7 +101,7 @@ def _script_of_ones_own(
     elif yaml_path is None:
         yaml_path = _existing(request.root / PLAIN, "the default for a script of one's own", "reinstall")
         rule = "--script given: as plain accelerate launch, without DeepSpeed (--recipe auto asks for it)"
-    yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size)
+    yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size, gpus=gpus)
     config = _named(request.config, "--config")
     return Training(
         script=_named(request.script, "--script") or table.script,

@@ -83,6 +83,9 @@ def _sagemaker_hosts(
     text = environment.text("SM_HOSTS")
     source = text.source if text else config.source
     hosts = parse_json(text) if text else config.value.get("hosts")
+    group = _own_group(environment, config)
+    if group is not None:
+        hosts, source = group.value, group.source
     if hosts is None:
         return None
     if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) for host in hosts):
@@ -95,6 +98,26 @@ def _sagemaker_hosts(
         )
     refuse_repeats(hosts, source)
     return Sourced(tuple(parse_host(host, source) for host in hosts), source)
+
+
+def _own_group(environment: Environment, config: Sourced[Mapping[str, object]]) -> Sourced[object] | None:
+    """Return the hosts of this node's group in a heterogeneous cluster; None where there is one group.
+
+    Groups have instance types of their own, such as CPU hosts that prepare data beside those that train
+    (SageMaker, "Train Using a Heterogeneous Cluster").
+    """
+    groups = config.value.get("instance_groups")
+    several = isinstance(groups, list) and len(groups) > 1
+    own = environment.text("SM_CURRENT_INSTANCE_GROUP_HOSTS")
+    if own is not None and (several or groups is None):
+        return Sourced(parse_json(own), own.source)
+    name = config.value.get("current_group_name")
+    for group in groups if isinstance(groups, list) and several else ():
+        if isinstance(group, dict) and group.get("instance_group_name") == name:
+            return Sourced(
+                group.get("hosts"), Phrase("group {name} of {source}", name=name, source=config.source)
+            )
+    return None
 
 
 def _read_job_name(reading: Reading, environment: Environment) -> None:

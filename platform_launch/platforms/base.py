@@ -15,6 +15,7 @@ from platform_launch.errors import TopologyError
 from platform_launch.hostlist import split_hosts
 from platform_launch.platforms.reading import (
     DEFAULT_PORT,
+    USER_NNODES,
     Reading,
     disagreement,
     first_host,
@@ -152,6 +153,7 @@ class Dialect:
             reading.nnodes = Sourced(
                 len(reading.hosts.value), Phrase("hosts of {source}", source=reading.hosts.source)
             )
+        _read_processes(reading, environment)
         require_equal(reading, "nnodes", environment, self.same_nnodes)
         require_equal(reading, "node_rank", environment, self.same_node_rank)
         reading.job_id = first_text(environment, self.job_id)
@@ -160,6 +162,48 @@ class Dialect:
         reading.accelerators = lenient_count(environment, self.accelerators)
         own = (environment.text(name) for name in self.own_names)
         reading.own_names = frozenset(text.value for text in own if text)
+
+
+def _read_processes(reading: Reading, environment: Environment) -> None:
+    """Take WORLD_SIZE for processes if the number of nodes and of processes per node multiply to it.
+
+    Users write all three, as torchrun's names suggest, on platforms whose own WORLD_SIZE counts nodes. RANK
+    then is the node's rank, or that of its first process.
+    """
+    world = reading.nnodes
+    if world is None or world.source != "WORLD_SIZE":
+        return
+    try:
+        nodes = first_integer(environment, USER_NNODES, 1)
+        each = environment.integer("NPROC_PER_NODE") if "NPROC_PER_NODE" in environment else None
+    except TopologyError:  # a number that is none is refused where it is read
+        return
+    if nodes is None or each is None or each.value < 2 or nodes.value * each.value != world.value:
+        return
+    source = Phrase(
+        "{nodes_source}: WORLD_SIZE={world} counts processes, {nodes} × {each_source}={each}",
+        nodes_source=nodes.source,
+        world=world.value,
+        nodes=nodes.value,
+        each_source=each.source,
+        each=each.value,
+    )
+    reading.nnodes, reading.nproc_per_node = Sourced(nodes.value, source), each
+    rank = reading.node_rank
+    if rank is not None and rank.source == "RANK" and rank.value >= nodes.value:
+        if rank.value % each.value:
+            reading.refuse(
+                "node_rank",
+                Phrase(
+                    "RANK={rank} is neither one of {nodes} nodes nor the first of {each} processes of one",
+                    rank=rank.value,
+                    nodes=nodes.value,
+                    each=each.value,
+                ),
+            )
+            reading.node_rank = None
+        else:
+            reading.node_rank = Sourced(rank.value // each.value, "RANK ÷ NPROC_PER_NODE")
 
 
 def is_set(environment: Environment, pattern: str) -> bool:

@@ -119,3 +119,49 @@ def test_a_json_that_is_missing_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, f"{GOOD}  deepspeed_config_file: nowhere.json\n")
     with pytest.raises(InputError, match=r"'nowhere\.json', which does not exist"):
         read_yaml(path, nnodes=1, world_size=1)
+
+
+def test_no_is_one_process_quoted_or_not(tmp_path: Path) -> None:
+    """An accelerate config written for one GPU, on a node with eight."""
+    for text in ("distributed_type: 'NO'\nnum_processes: 1\n", "distributed_type: NO\n"):
+        path = write(tmp_path, text)
+        with pytest.raises(InputError, match=r"distributed_type NO starts one process, .* but 8 are planned"):
+            read_yaml(path, nnodes=1, world_size=8)
+        assert not read_yaml(path, nnodes=1, world_size=1).uses_torchrun
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("distributed_type: MULTI_GPU\nlr_scheduler: cosine\n", "does not know, and refuses: lr_scheduler"),
+        ("distributed_type: FSDP\nfsdp_sharding_strategy: 1\n", "refuses: fsdp_sharding_strategy"),
+        ("distributed_type: DEEPSPEED\nzero_stage: 2\nzero3: 1\n", "refuses: zero3, zero_stage"),
+        ("distributed_type: multi_gpu\n", "distributed_type 'multi_gpu': the installed accelerate knows"),
+        ("distributed_type: DDP\n", "distributed_type 'DDP'"),
+        ("distributed_type: 'NO'\ncompute_environment: AMAZON_SAGEMAKER\n", "submits a job"),
+        ("distributed_type: MULTI_GPU\nuse_cpu: true\n", "use_cpu asks for the CPU"),
+        ("distributed_type: MULTI_GPU\ngpu_ids: 0,1\n", "gpu_ids 0,1 shows 2 of a node's GPUs to its 8"),
+        ("distributed_type: MULTI_GPU\ngpu_ids: '3'\n", "gpu_ids 3 shows 1"),
+    ],
+)
+def test_what_accelerate_would_refuse_or_start_otherwise_is_refused(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read_yaml(write(tmp_path, text), nnodes=1, world_size=8, gpus=8)
+
+
+def test_what_accelerate_config_writes_is_taken(tmp_path: Path) -> None:
+    written = (
+        "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: MULTI_GPU\n"
+        "downcast_bf16: 'no'\nenable_cpu_affinity: false\ngpu_ids: all\nmachine_rank: 0\n"
+        "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n"
+        "rdzv_backend: static\nsame_network: true\ntpu_env: []\ntpu_use_cluster: false\n"
+        "tpu_use_sudo: false\nuse_cpu: false\nfp16: true\ndynamo_backend: 'NO'\n"
+    )
+    path = write(tmp_path, written)
+    assert read_yaml(path, nnodes=1, world_size=8, gpus=8).uses_torchrun
+    chosen = write(tmp_path, "distributed_type: MULTI_GPU\ngpu_ids: 0,1,2,3,4,5,6,7\n")
+    assert read_yaml(chosen, nnodes=1, world_size=8, gpus=8).uses_torchrun
+    on_cpu = write(tmp_path, "distributed_type: MULTI_GPU\nuse_cpu: true\n")
+    assert read_yaml(on_cpu, nnodes=1, world_size=2).uses_torchrun

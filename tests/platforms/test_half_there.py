@@ -26,8 +26,15 @@ OF_SEVERAL_NODES = [
     and "error" not in vector["expect"]
     and "level" not in vector["expect"]
 ]
-# What remains is whole in itself: Vertex has one variable, and AIHC's WORLD_SIZE counts nodes.
-WHOLE_WITHOUT = {("vertex", "CLUSTER_SPEC"), ("aihc", "PET_NNODES")}
+# What remains is whole in itself: Vertex has one variable, AIHC's and PAI's WORLD_SIZE count nodes unless
+# NNODES and NPROC_PER_NODE show otherwise, and SageMaker's hosts are one group unless a group is named.
+WHOLE_WITHOUT = {
+    ("vertex", "CLUSTER_SPEC"),
+    ("aihc", "PET_NNODES"),
+    ("pai_dlc", "NNODES"),
+    ("pai_dlc", "NPROC_PER_NODE"),
+    ("sagemaker", "SM_RESOURCE_CONFIG"),
+}
 
 
 @pytest.mark.parametrize("vector", OF_SEVERAL_NODES, ids=lambda v: f"{v['dialect']}: {v['name']}")

@@ -40,7 +40,8 @@ class Facts:
     needs neither.
     ``storage`` maps what a folder is for (``logs``, ``output``, ``temporary``, ``shm``) to its file system;
     ``named_folders`` holds those purposes for which the user named the folder. ``master_port`` is known on
-    node 0 alone. ``interfaces`` are the names of all, usable for training or not.
+    node 0 alone. ``interfaces`` are the names of all, usable for training
+    or not.
     ``exempt_from_memlock``: may lock memory beyond the limit. ``devices`` is what GPUs say of their health.
     """
 

@@ -79,7 +79,13 @@ def detect(
         found = models.parse(assume)
     interfaces = network.find()
     hca_ports = rdma.find(sys_root)
-    this_host = host.find(environment.hostname, sys_root=sys_root, proc_root=proc_root, dev_root=dev_root)
+    this_host = host.find(
+        environment.hostname,
+        environment.get("HOME"),
+        sys_root=sys_root,
+        proc_root=proc_root,
+        dev_root=dev_root,
+    )
     return Hardware(
         gpus=found,
         interfaces=interfaces,

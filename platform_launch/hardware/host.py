@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.hardware import cgroup
+from platform_launch.hardware import cgroup, storage
 from platform_launch.hardware.kernel_files import fields, memory_bytes, text
+from platform_launch.text import Phrase
 
 _GIB = 1024**3
 
@@ -18,7 +20,8 @@ class Host:
 
     ``cpus`` is the number of processors this process may use: the smaller of its affinity mask and the
     cgroup's quota (which may be a fraction). ``memory_gib`` is the cgroup's limit or the machine's memory.
-    ``locked_memory_gib`` is RLIMIT_MEMLOCK; None means unlimited.
+    ``locked_memory_gib`` is RLIMIT_MEMLOCK; None means unlimited. ``home_problem`` says why nothing can be
+    written in the user's home, empty if something can.
     """
 
     hostname: str
@@ -27,10 +30,11 @@ class Host:
     shm_gib: float | None
     locked_memory_gib: float | None
     imex_channel: bool = False
+    home_problem: str = ""
 
 
-def find(hostname: str, *, sys_root: Path, proc_root: Path, dev_root: Path) -> Host:
-    """Return what this process may use of the machine called ``hostname``."""
+def find(hostname: str, home: str | None = None, *, sys_root: Path, proc_root: Path, dev_root: Path) -> Host:
+    """Return what this process may use of the machine called ``hostname``; ``home`` is HOME's value."""
     quota, limit_bytes = cgroup.limits(sys_root, proc_root)
     cpus = float(_allowed_cpus(proc_root))
     known_bytes = [size for size in (memory_bytes(proc_root, "MemTotal"), limit_bytes) if size]
@@ -41,7 +45,19 @@ def find(hostname: str, *, sys_root: Path, proc_root: Path, dev_root: Path) -> H
         shm_gib=_size_gib(dev_root / "shm"),
         locked_memory_gib=_locked_memory_gib(),
         imex_channel=any(dev_root.glob("nvidia-caps-imex-channels/channel*")),
+        home_problem=_home_problem(home),
     )
+
+
+def _home_problem(home: str | None) -> str:
+    """Tell why the home cannot be written: where platforms choose the user's id, HOME is / (OpenShift)."""
+    if home is None:
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            return Phrase("HOME is not set, and user {uid} has no home", uid=os.getuid())
+    problem = storage.read(Path(home)).problem
+    return Phrase("HOME={home}: {problem}", home=home, problem=problem) if problem else ""
 
 
 def _allowed_cpus(proc_root: Path) -> int:

@@ -120,6 +120,12 @@ def route_towards(master_addr: str, interfaces: Iterable[Interface]) -> str | No
     return None
 
 
+def is_own(address: str) -> bool:
+    """Tell whether an address is one of this machine's: the kernel would use itself to reach it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return names.is_loopback(address) or _source_address(family, address) == address
+
+
 def address_towards(master_addr: str, interfaces: Iterable[Interface]) -> str | None:
     """Return this machine's address on its route to the master, else its first routed one, else None."""
     interfaces = tuple(interfaces)

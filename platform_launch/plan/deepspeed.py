@@ -168,9 +168,10 @@ def _names_in(source: Path, classes: tuple[str, ...]) -> frozenset[str]:
             if isinstance(node, ast.ClassDef) and node.name in classes:
                 names = found.setdefault(node.name, set())
                 for line in node.body:
-                    targets = [line.target] if isinstance(line, ast.AnnAssign) else []
-                    targets = line.targets if isinstance(line, ast.Assign) else targets
-                    names |= {target.id for target in targets if isinstance(target, ast.Name)}
+                    if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                        names.add(line.target.id)
+                    elif isinstance(line, ast.Assign):
+                        names |= {target.id for target in line.targets if isinstance(target, ast.Name)}
     return frozenset().union(*found.values()) if len(found) == len(classes) else frozenset()
 
 

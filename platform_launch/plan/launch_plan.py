@@ -11,7 +11,7 @@ from pathlib import Path
 from platform_launch.environment import Environment
 from platform_launch.hardware import AcceleratorReport, Hardware, HcaPort
 from platform_launch.hardware.vendors import UNKNOWN
-from platform_launch.plan import found_variables, launchers, nccl, processes
+from platform_launch.plan import found_variables, launchers, nccl, processes, proxies
 from platform_launch.plan.observation import observation_variables
 from platform_launch.plan.request import Request
 from platform_launch.plan.training import NEEDS, Training, check_script, choose_training
@@ -111,6 +111,7 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
         *processes.process_variables(
             env, hardware, nproc, None if request.temporary_problem else request.temporary
         ),
+        *proxies.proxy_variables(env, topology),
         *observation_variables(env, request.observe_folder),
         *nccl.nccl_variables(env, topology, hardware, str(logs / f"flight_{job}_{request.started}_rank")),
     ]
@@ -139,6 +140,7 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
             *found_variables.warn(env, topology, hardware),
             *_called("training-setting", training.rule, training.warnings),
             *_called("temporary-not-private", request.temporary, _shared_temporary(env, request)),
+            *_called("home-not-writable", "HOME", _home(hardware, added)),
         ),
     )
 
@@ -175,6 +177,18 @@ def _shared_temporary(env: Environment, request: Request) -> list[str]:
         problem=request.temporary_problem,
     )
     return [text]
+
+
+def _home(hardware: Hardware, added: tuple[EnvVar, ...]) -> list[str]:
+    """Say that libraries cannot keep their caches in the user's home, and where they go instead."""
+    if not hardware.host.home_problem:
+        return []
+    folders = [variable.value for variable in added if variable.name == "XDG_CACHE_HOME"]
+    problem = hardware.host.home_problem
+    if not folders:
+        return [Phrase("{problem}: caches cannot be kept there; set HOME to another folder", problem=problem)]
+    text = "{problem}: caches go to {folder}, and are lost with it; set HOME to another folder to keep them"
+    return [Phrase(text, problem=problem, folder=folders[0])]
 
 
 def _first_of_each_name(variables: list[EnvVar]) -> tuple[EnvVar, ...]:

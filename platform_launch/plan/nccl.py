@@ -110,7 +110,7 @@ def _sockets(
                 "GLOO_SOCKET_IFNAME", name, _ROOM, Phrase("as NCCL_SOCKET_IFNAME: {reason}", reason=reason)
             )
         )
-    elif (exact := exact_interface(chosen, hardware)) is not None:
+    elif (exact := exact_interface(chosen, hardware)) not in (None, "lo"):
         wanted.append(
             EnvVar(
                 "GLOO_SOCKET_IFNAME",

@@ -19,6 +19,12 @@ from platform_launch.text import Phrase, counted
 NODE_LEVEL = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
+_CACHES = {
+    "XDG_CACHE_HOME": "cache",
+    "TRITON_CACHE_DIR": "cache/triton",
+    "TORCHINDUCTOR_CACHE_DIR": "cache/torchinductor",
+    "CUDA_CACHE_PATH": "cache/cuda",
+}
 # Set inside such a container (apptainer.org, Environment and Metadata).
 _APPTAINER = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 
@@ -175,6 +181,11 @@ def process_variables(
             processes=counted(nproc_per_node, "process"),
         ),
     )
+    if temporary is not None and hardware.host.home_problem:
+        # Each default is in the home: torch/_inductor/runtime/cache_dir_utils.py, Triton's knobs.py, the XDG
+        # base directories that Hugging Face and torch.hub follow, and CUDA's JIT cache.
+        for name, folder in _CACHES.items():
+            offer(name, f"{temporary}/{folder}", "the home cannot be written")
     if temporary is not None:
         reason = "local disk: build locks on a shared home block later runs"
         offer("TORCH_EXTENSIONS_DIR", extensions_folder(temporary), reason)

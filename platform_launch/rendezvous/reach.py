@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from platform_launch import sockets
 from platform_launch.hardware import ports
-from platform_launch.hardware.names import ResolverInquiry, addresses_of, is_loopback
+from platform_launch.hardware.names import ResolverInquiry, addresses_of
+from platform_launch.hardware.network import is_own
 from platform_launch.text import Phrase
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -49,7 +50,7 @@ class Reach:
             return Phrase("no name server has answered yet what the address of {host!r} is", host=host)
         where = f"{host}:{port}" if self.address == host else f"{host}:{port} ({self.address})"
         if self.step is ReachStep.REFUSED:
-            itself = Phrase(", which is this machine itself,") if is_loopback(self.address) else ""
+            itself = Phrase(", which is this machine itself,") if is_own(self.address) else ""
             return Phrase(
                 "{where}{itself} refuses the connection: nothing listens there", where=where, itself=itself
             )

@@ -261,6 +261,26 @@ def test_node_0_is_told_when_the_master_is_elsewhere() -> None:
     assert "10.9.9.9" in only(elsewhere, "master-elsewhere").what
 
 
+@pytest.mark.parametrize(
+    "env", [{"NCCL_SOCKET_IFNAME": "lo"}, {"NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo"}]
+)
+def test_the_loopback_reaches_no_other_host(env: dict[str, str]) -> None:
+    assert "no other host" in only(healthy(env), "interface-loopback").what
+    assert examine(healthy({**env, "MASTER_ADDR": "127.0.0.1"})) == []
+    assert examine(healthy({**env, "WORLD_SIZE": "1"}, master_name=None, reverse_name=None)) == []
+
+
+def test_a_torch_of_another_vendor_is_named() -> None:
+    amd = machine(8)
+    amd = dataclasses.replace(amd, gpus=dataclasses.replace(amd.gpus, vendor="amd"))
+    found = only(healthy(hardware=amd), "torch-other-vendor")
+    assert "was built for CUDA: this node's 8 × AMD GPU would not be used" in found.what
+    rocm = TorchBuild("2.6.0+rocm6", None, "6.2")
+    assert examine(installed(healthy(hardware=amd), torch=rocm)) == []
+    npus = dataclasses.replace(amd, gpus=dataclasses.replace(amd.gpus, vendor="ascend"))
+    assert "has no torch_npu" in only(healthy(hardware=npus), "torch-other-vendor").what
+
+
 def test_a_node_without_a_route_to_the_master_is_told() -> None:
     lost = named(
         healthy({"RANK": "1"}, machine(8, route=None), master_port=None),

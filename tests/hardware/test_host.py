@@ -130,3 +130,17 @@ def test_kills_for_want_of_memory_are_counted_in_either_version_of_cgroups(tmp_p
     (tmp_path / "proc" / "self" / "cgroup").write_text("5:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n")
     (group / "memory" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
     assert cgroup.oom_kills(tmp_path / "sys", tmp_path / "proc") == 5
+
+
+def test_a_home_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
+    """OpenShift and runAsUser: a user without a name, and HOME=/ that is root's."""
+    roots = trees.bare_pod(tmp_path)
+
+    def problem(home: str | None) -> str:
+        found = host.find("node7", home, sys_root=roots.sys, proc_root=roots.proc, dev_root=roots.dev)
+        return found.home_problem
+
+    assert problem(str(tmp_path)) == ""
+    assert problem("/proc") == "HOME=/proc: only the kernel makes files in /proc"
+    (tmp_path / "file").write_text("")
+    assert problem(str(tmp_path / "file")) == f"HOME={tmp_path}/file: {tmp_path}/file is not a folder"

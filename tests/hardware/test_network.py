@@ -89,3 +89,9 @@ def test_loopback_is_no_interface_for_training(master: str) -> None:
 )
 def test_a_name_that_does_not_resolve_has_no_route(master: str) -> None:
     assert route_towards(master, [Interface("eth0", ("10.0.0.7",))]) is None
+
+
+def test_this_machines_addresses_are_its_own() -> None:
+    own = [address for interface in network.find() for address in interface.addresses]
+    assert all(network.is_own(address) for address in ("127.0.0.1", "127.0.1.1", "::1", *own))
+    assert not any(network.is_own(address) for address in ("192.0.2.254", "2001:db8::1", "no address"))

@@ -151,3 +151,8 @@ def test_a_gb200_speaks_over_its_fast_ethernet_ports(hardware: Hardware, nccl: s
 def test_hcas_are_selected_as_nccl_does(chosen: str, taken: list[str]) -> None:
     ports = [port(device) for device in ("mlx5_1", "mlx5_2", "mlx5_10")]
     assert [p.device for p in ports if selects(chosen, p)] == taken
+
+
+def test_gloo_does_not_follow_nccl_to_the_loopback() -> None:
+    env = chosen(machine(8), {"NCCL_SOCKET_IFNAME": "lo"})
+    assert "GLOO_SOCKET_IFNAME" not in env

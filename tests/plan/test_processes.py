@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from platform_launch.environment import Environment
@@ -56,6 +58,17 @@ def test_threads_share_the_cpus_of_the_container(cpus: float, nproc: int, thread
 
 def test_torch_extensions_are_built_on_a_local_disk() -> None:
     assert variables({})["TORCH_EXTENSIONS_DIR"].startswith("/local/")
+
+
+def test_caches_leave_a_home_that_cannot_be_written() -> None:
+    hardware = machine(8)
+    read_only = replace(hardware, host=replace(hardware.host, home_problem="HOME=/: / may not be written to"))
+    env = Environment({"TRITON_CACHE_DIR": "/mine"})
+    chosen = {one.name: one.value for one in process_variables(env, read_only, 8, "/local")}
+    assert chosen["XDG_CACHE_HOME"] == "/local/cache"
+    assert chosen["TORCHINDUCTOR_CACHE_DIR"] == "/local/cache/torchinductor"
+    assert "TRITON_CACHE_DIR" not in chosen
+    assert "XDG_CACHE_HOME" not in variables({}, 8, nproc=8)
 
 
 def test_node_level_names_and_pet_defaults_do_not_reach_the_workers() -> None:

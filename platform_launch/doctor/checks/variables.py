@@ -8,6 +8,7 @@ from dataclasses import replace
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import Interface
+from platform_launch.hardware.names import is_loopback
 from platform_launch.plan.nccl import exact_interface, infiniband_off
 from platform_launch.text import Phrase
 
@@ -39,6 +40,20 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
                 have=have,
             ),
             "NCCL_SOCKET_IFNAME",
+            "unset it: the interface on the route to the master is then chosen on each node",
+        )
+    chosen = {"NCCL_SOCKET_IFNAME": nccl, "GLOO_SOCKET_IFNAME": gloo}
+    given = {name: value.strip().lstrip("=") for name, value in chosen.items() if value is not None}
+    # Where they differ, contradictions reports it.
+    loopback = list(given) if set(given.values()) == {"lo"} else []
+    if loopback and not is_loopback(facts.plan.topology.master_addr):
+        yield warning(
+            "interface-loopback",
+            Phrase(
+                "{names}=lo is the loopback: no other host can be reached by it",
+                names=" and ".join(loopback),
+            ),
+            loopback[0],
             "unset it: the interface on the route to the master is then chosen on each node",
         )
     missing = [name for name in (gloo or "").split(",") if name and name not in facts.interfaces]

@@ -11,12 +11,12 @@ BIN := .venv/bin
 
 demo: .venv/.train
 	rm -rf runs/demo
-	$(BIN)/platform-launch simulate --nodes 2 -- --output-dir runs/demo
+	$(BIN)/platform-launch simulate --nodes 2 --example taehv -- --output-dir runs/demo
 	@echo
 	@echo "Trained:  a small TAEHV video autoencoder on the sample clip that comes with it, by 2 nodes of 1 process"
 	@echo "Open:     runs/demo/reconstruction.png (frames and what it made of them), runs/demo/metrics.jsonl"
 	@echo "Try next: $(BIN)/platform-launch simulate --launcher torchrun --script YOUR.py   # your script, on 2 such nodes"
-	@echo "          $(BIN)/platform-launch run --assume-gpus 8xH100 --print-env           # what a node would run, and why"
+	@echo "          $(BIN)/platform-launch run --assume-gpus 8xH100 --print-env --script YOUR.py   # what a node would run, and why"
 	@echo "          $(BIN)/platform-launch init                                           # the file for your cluster"
 
 # What needs Python and a C compiler only, two nodes that train together included.

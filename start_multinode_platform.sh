@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The same command on every node: start_multinode_platform.sh [options] [-- script arguments]
+# The same command on every node: start_multinode_platform.sh [options] [-- arguments, or a command]
 # Finds a Python environment, as configs/platform.env says, and hands over to platform_launch. What `sh` starts goes on with bash.
 [ -n "${BASH_VERSION-}" ] || { command -v bash >/dev/null || { printf 'error: %s needs bash, and there is none on PATH [refused-installation]\nhint:  install bash\n' "$0" >&2 && exit 67; } && exec bash "$0" "$@"; }
 # The first process of a container loses signals it has no handler for: hold them back until the launcher has one.
@@ -37,9 +37,8 @@ elif [[ -n $venv ]]; then
   [[ -x $venv/bin/python3 ]] || fail "virtual environment '$venv' has no bin/python3; found beside it: $(names "${venv%/*}"/{,.}*/pyvenv.cfg)" \
     "set PLATFORM_LAUNCH_VENV to a folder made by python3 -m venv"
   prefix=$venv
-elif [[ -x $root/.venv/bin/python3 ]]; then
-  prefix=$root/.venv
-fi
+elif [[ -x $root/.venv/bin/python3 ]]; then prefix=$root/.venv; fi
 [[ -z $prefix ]] || export PATH="$prefix/bin:$PATH" # ninja and other tools of the environment
+(($#)) || [[ -n ${platform_launch_command-} || -z ${PLATFORM_LAUNCH_EXAMPLE-} ]] || set -- --example "$PLATFORM_LAUNCH_EXAMPLE"
 command -v python3 >/dev/null || fail "no python3 on PATH" "install Python 3.10 or newer"
 exec "${prefix:+$prefix/bin/}python3" "$package/__main__.py" "${platform_launch_command:-run}" "$@"

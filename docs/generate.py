@@ -19,7 +19,8 @@ from platform_launch.plan import known_variables as known  # noqa: E402
 from platform_launch.plan import launchers  # noqa: E402
 from platform_launch.plan.nccl import nccl_variables  # noqa: E402
 from platform_launch.plan.processes import NODE_LEVEL, process_variables  # noqa: E402
-from platform_launch.plan.request import LAUNCHERS, Request  # noqa: E402
+from platform_launch.plan.program import Program  # noqa: E402
+from platform_launch.plan.request import LAUNCHERS, Form, Request  # noqa: E402
 from platform_launch.plan.training import Training  # noqa: E402
 from platform_launch.platforms import PLATFORMS, Dialect  # noqa: E402
 from platform_launch.supervise.guarding import VARIABLE as TREE_VARIABLE  # noqa: E402
@@ -129,6 +130,7 @@ def variables_page() -> str:
         "",
         f"{', '.join(f'`{name}`' for name in NODE_LEVEL)}: they count nodes here, and torchrun sets them for each",
         "worker. `PET_*`: they would become torchrun's defaults, also inside accelerate; `PET_SIGNALS_TO_HANDLE` stays.",
+        "A command (`-- COMMAND`) keeps all of them: it may be a script that reads the platform's own variables.",
         "",
         "## Warned of, when found",
         "",
@@ -153,6 +155,7 @@ READ = {
     "PLATFORM_LAUNCH_BRIEF": "set by `simulate` on a terminal: this node's facts go into its log only",
     "PLATFORM_LAUNCH_FROM_FILE": "set by the entrypoint: the names it took from that file",
     "PLATFORM_LAUNCH_ENV_FILE": "settings file to read instead of `configs/platform.env`",
+    "PLATFORM_LAUNCH_EXAMPLE": "example to run if the entrypoint is given no arguments at all (`--example`)",
     "VIRTUAL_ENV, CONDA_PREFIX, CONDA_DEFAULT_ENV, CONDA_EXE": "the environment that is already active",
     "CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES": "which GPUs count",
     "INIT_MASTER_PORT": "port on node 0 where the nodes meet before the training (default MASTER_PORT + 1)",
@@ -184,7 +187,9 @@ DIST_LAUNCH = (
 def _exported() -> list[tuple[str, str, str]]:
     env = Environment({}, hostname="host")
     topology = Topology("example", 2, 0, "10.0.0.1", 29500, nproc_per_node=1)
-    script = Training(Path("train.py"), (), None, None, "")
+    programs = {
+        form: Training(Program(form, "train"), None, None, "") for form in (Form.SCRIPT, Form.COMMAND)
+    }
     found: dict[str, tuple[str, str, str]] = {}
     for hardware in (_machine("NVIDIA H100 80GB HBM3", 8), _machine("", 0), _machine("NVIDIA GB200", 4)):
         nproc = max(1, len(hardware.gpus.devices))
@@ -194,10 +199,14 @@ def _exported() -> list[tuple[str, str, str]]:
         ):
             value = re.sub(r"(torch_extensions)_\w+", r"\1_…", variable.value)
             found.setdefault(variable.name, (variable.name, value, variable.reason))
-        for launcher in LAUNCHERS[1:]:  # accelerate's are torchrun's
-            request = Request(Path(), "python3", "", "", Path(), launcher=launcher)
-            for variable in launchers.start(request, env, topology, hardware, script).env:
+        for launcher in (*LAUNCHERS[1:], None):  # accelerate's are torchrun's; None: a command
+            request = Request(
+                Path(), "python3", "", "", Path(), launcher=launcher, arguments=() if launcher else ("train",)
+            )
+            training = programs[Form.SCRIPT if launcher else Form.COMMAND]
+            for variable in launchers.start(request, env, topology, hardware, training).env:
                 only = "" if launcher == "torchrun" else f" (`--launcher {launcher}`)"
+                only = only if launcher else " (`-- COMMAND`)"
                 found.setdefault(variable.name, (variable.name, variable.value, variable.reason + only))
     return list(found.values())
 

@@ -21,9 +21,9 @@ def project_root() -> Path:
     return _PACKAGE / "_project"
 
 
-def git_revision(path: Path) -> str | None:
+def git_revision(path: Path | None) -> str | None:
     """Return the commit that is checked out around ``path``, or None outside a repository."""
-    for folder in path.resolve().parents:
+    for folder in path.resolve().parents if path is not None else ():
         git = folder / ".git"
         try:
             if git.is_file():  # a worktree or submodule: the file names the real folder

@@ -132,6 +132,16 @@ def test_arguments_reach_python_as_they_were_typed(project: Path) -> None:
     assert done.stdout.startswith("\n".join([str(project / ".venv/bin/python3"), *expected]) + "\n")
 
 
+def test_without_any_argument_it_runs_the_example_that_the_settings_name(project: Path) -> None:
+    interpreter(project / ".venv")
+    settings(project, "PLATFORM_LAUNCH_EXAMPLE=taehv\n")
+    assert start(project).stdout.splitlines()[2:5] == ["run", "--example", "taehv"]
+    assert "--example" not in start(project, "--nnodes", "2").stdout
+    assert "--example" not in start(project, env={"PLATFORM_LAUNCH_EXAMPLE": ""}).stdout
+    settings(project, "")
+    assert "--example" not in start(project).stdout
+
+
 def test_it_works_through_a_symlink(project: Path, tmp_path: Path) -> None:
     interpreter(project / ".venv")
     link = tmp_path / "bin" / "launch"

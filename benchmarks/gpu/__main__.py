@@ -96,7 +96,7 @@ def last_json(ended: subprocess.CompletedProcess[str]) -> Any:
 
 def plan(limit_s: float) -> dict[str, object]:
     """What is on this machine, and what would be launched on it."""
-    ended = run(launcher("run", "--print-env", "--format", "json"), limit_s)
+    ended = run(launcher("run", "--example", "taehv", "--print-env", "--format", "json"), limit_s)
     if ended.returncode:
         raise RuntimeError(ended.stdout[-1500:])
     made = json.loads(ended.stdout[ended.stdout.index("{") :])
@@ -105,7 +105,7 @@ def plan(limit_s: float) -> dict[str, object]:
 
 def doctor(limit_s: float) -> dict[str, object]:
     """What the doctor finds on a machine that is to be healthy."""
-    ended = run(launcher("doctor", "--format", "json"), limit_s)
+    ended = run(launcher("doctor", "--example", "taehv", "--format", "json"), limit_s)
     if ended.returncode not in (0, 1, 2):
         raise RuntimeError(ended.stdout[-1500:])
     return {"exit_code": ended.returncode, "said": json.loads(ended.stdout[ended.stdout.index("{") :])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from platform_launch.cli import launch_options
 from platform_launch.cli.flags import json_or_table, seconds
 from platform_launch.cli.output import print_json
 from platform_launch.cli.quarantine import needed_file, quarantine_file_option
-from platform_launch.cli.run import ScriptArguments
+from platform_launch.cli.run import ArgumentsAfterDashes
 from platform_launch.console import Console
 from platform_launch.console.languages import phrase_words, title_before
 from platform_launch.doctor import Level, examination, worst
@@ -26,7 +27,7 @@ from platform_launch.text import Phrase, counted, joined, wrapped
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 
 
-@click.command("doctor", cls=ScriptArguments)
+@click.command("doctor", cls=ArgumentsAfterDashes)
 @launch_options.launch_options
 @click.option("--quick", is_flag=True, help="Only what a launch checks by itself: no torch, no other node.")
 @click.option("--local", is_flag=True, help="Leave the other nodes of the job out.")
@@ -54,7 +55,7 @@ def command(
     """
     env = Environment.of_this_process()
     file = needed_file(quarantine) if release else None
-    request = launch_options.request(flags)
+    request = dataclasses.replace(launch_options.request(flags), examines_only=True)
     found = examination.examine_launch(
         env,
         request,

@@ -17,7 +17,7 @@ from platform_launch.cli.job import ENTRYPOINT, IMAGE_ENTRYPOINT, build, said_by
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import write_new
-from platform_launch.cli.run import ScriptArguments
+from platform_launch.cli.run import ArgumentsAfterDashes
 from platform_launch.console import Console
 from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
@@ -81,7 +81,7 @@ _WITHOUT_QUESTIONS = {
 }
 
 
-@click.command("init", cls=ScriptArguments)
+@click.command("init", cls=ArgumentsAfterDashes)
 @click.option(
     "--kind",
     type=OneOf(list(KINDS)),
@@ -148,7 +148,7 @@ def command(
         for purpose, line in _WITHOUT_QUESTIONS[kind]:
             click.echo(f"# {phrase_words(purpose)}\n{line}")
         return 0
-    told = description(flags, ctx.meta["script_args"])
+    told = description(flags, ctx.meta["arguments"])
     target = _target(kind, target, dialogue)
     hosts = settle_hosts(hosts, told, dialogue) if kind == "several-nodes" else ()
     if starting and not hosts:
@@ -204,10 +204,10 @@ def _optional_questions(kind: str) -> list[tuple[str, str, str]]:
     questions: list[tuple[str, str, str]] = [
         (
             "script",
-            Phrase("Your training script, where the job sees it; else the shipped one trains"),
+            Phrase("Your training script, where the job sees it"),
             "--script",
         ),
-        ("arguments", Phrase("Arguments of the script"), "--"),
+        ("arguments", Phrase("Arguments of the script, or a command"), "--"),
     ]
     if kind == "kubernetes":
         questions += [

@@ -17,7 +17,7 @@ from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.job_server_check import ask
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import read_text, write_new
-from platform_launch.cli.run import ScriptArguments
+from platform_launch.cli.run import ArgumentsAfterDashes
 from platform_launch.confidential import looks_secret, secret_arguments
 from platform_launch.console import Console
 from platform_launch.console.languages import phrase_words
@@ -25,6 +25,7 @@ from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.health import quarantine
 from platform_launch.jobs.advice import advice
 from platform_launch.jobs.description import Value, merge, read, to_job
+from platform_launch.plan.program import nothing_to_run
 from platform_launch.project import project_root
 from platform_launch.text import Phrase
 
@@ -35,7 +36,7 @@ _NO_FILE = Phrase("platform-launch init writes one; or give its keys as flags (p
 _KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, the log, the launch record
 
 
-@click.command("job", cls=ScriptArguments)
+@click.command("job", cls=ArgumentsAfterDashes)
 @click.argument("target", metavar="TARGET", type=OneOf(list(jobs.TARGETS)))
 @click.option("--file", type=click.Path(path_type=Path), help="Job file; flags win over it.")
 @job_options
@@ -62,7 +63,7 @@ def command(
 
     TARGET is slurm, kubernetes, jobset, pytorchjob, trainjob, leaderworkerset, volcano or kubebrain.
     """
-    flag_values = description(flags, ctx.meta["script_args"])
+    flag_values = description(flags, ctx.meta["arguments"])
     told = merge(read(read_text(file, _NO_FILE), str(file)), flag_values) if file is not None else flag_values
     with said_by_flags() if file is None else nullcontext():
         job = build(target, told)
@@ -143,8 +144,8 @@ def warn(job: jobs.Job, target: str, console: Console) -> None:
         console.warn(
             Phrase("{entrypoint} is not here: it must be on every node", entrypoint=shown(job.entrypoint))
         )
-    if not job.names_script:
-        console.info("no script: the job trains the shipped example; --script FILE names yours")
+    if not job.names_program:
+        console.warn(nothing_to_run().message)
     for text in advice(job, target):
         console.warn(text)
     _warn_of_secrets(job, target, console)

@@ -26,7 +26,7 @@ job_options = flags(
         "--script",
         metavar="FILE",
         shell_complete=completion.files,
-        help="Training script, where the job runs (default: TAEHV).",
+        help="Python script, where the job runs.",
     ),
     click.option("--volume", "volumes", multiple=True, metavar="SOURCE:PATH[:ro]", help="Claim or /folder."),
     click.option("--time", metavar="H:M:S", help="Time limit."),

@@ -13,7 +13,7 @@ import click
 from platform_launch.cli import completion, options
 from platform_launch.cli.flags import Number, OneOf, flags
 from platform_launch.hardware.storage import own_temporary_folder
-from platform_launch.plan.request import LAUNCHERS, Request
+from platform_launch.plan.request import EXAMPLES, LAUNCHERS, Request
 from platform_launch.project import logs_folder, project_root
 
 launch_options = flags(
@@ -22,17 +22,23 @@ launch_options = flags(
     click.option(
         "--launcher",
         type=OneOf(LAUNCHERS),
-        default=LAUNCHERS[0],
-        show_default=True,
-        help="Who starts this node's processes; python starts a single one.",
+        help="What starts this node's processes (default: accelerate); python starts a single one.",
     ),
-    click.option("--jax-per-gpu", is_flag=True, help="With --launcher jax: a process a GPU, not one a node."),
+    click.option(
+        "--jax-per-gpu", is_flag=True, help="With --launcher jax: one process per GPU, not one per node."
+    ),
     click.option(
         "--script",
         type=click.Path(path_type=Path),
-        help="Your training script (default: TAEHV; examples/ddp for torchrun, examples/jax for jax).",
+        help="Python script to run; its arguments follow after --.",
     ),
-    click.option("--config", type=click.Path(path_type=Path), help="Training config, passed to the script."),
+    click.option(
+        "--module", "-m", metavar="NAME", help="Python module to run, as python -m does, e.g. pkg.train."
+    ),
+    click.option(
+        "--example", type=OneOf(EXAMPLES), help="Run a training that comes with platform-launch, to try it."
+    ),
+    click.option("--config", type=click.Path(path_type=Path), help="Training config, passed on as --config."),
     click.option(
         "--deepspeed-config", type=click.Path(path_type=Path), help="Accelerate yaml to launch with."
     ),
@@ -40,7 +46,7 @@ launch_options = flags(
         "--recipe",
         metavar="NAME",
         shell_complete=completion.names(lambda _ctx: ("auto", "cpu", "8gpu", "16gpu")),
-        help="Launch a script of your own with the accelerate yaml of a recipe: auto, cpu, 8gpu or 16gpu.",
+        help="Use the accelerate yaml of a recipe: auto, cpu, 8gpu or 16gpu.",
     ),
     click.option(
         "--no-observe",
@@ -75,7 +81,7 @@ launch_options = flags(
 
 
 def request(values: dict[str, Any]) -> Request:
-    """Make the request of a command's parameters; those after ``--`` are the script's.
+    """Make the request of a command's parameters; the words after ``--`` belong to what it starts.
 
     Raises HardwareError where no temporary file can be written.
     """
@@ -91,6 +97,6 @@ def request(values: dict[str, Any]) -> Request:
         observe_folder=str(temporary / f"observe-{started}-{os.getpid()}") if observed else None,
         started=started,
         overrides=options.overrides(values),
-        script_args=click.get_current_context().meta["script_args"],
+        arguments=click.get_current_context().meta["arguments"],
         **values,
     )

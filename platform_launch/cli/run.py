@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 _LOG_WIDTH = 120  # columns of what is not shown on a terminal
 
 
-class ScriptArguments(click.Command):
-    """A command whose arguments after ``--`` belong to the training script, whatever they look like."""
+class ArgumentsAfterDashes(click.Command):
+    """A command that passes on the words after ``--``, whatever they look like."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Add the script's arguments to the usage line."""
-        return [*super().collect_usage_pieces(ctx), "[-- SCRIPT ARGUMENTS]"]
+        """Add what follows ``--`` to the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS | -- COMMAND ARGUMENTS]"]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the options, and files to the script."""
@@ -41,9 +41,9 @@ class ScriptArguments(click.Command):
         return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what stands before ``--`` and keep the rest in ``ctx.meta["script_args"]``."""
+        """Parse what stands before ``--`` and keep the rest in ``ctx.meta["arguments"]``."""
         cut = args.index("--") if "--" in args else len(args)
-        ctx.meta["script_args"] = tuple(args[cut + 1 :])
+        ctx.meta["arguments"] = tuple(args[cut + 1 :])
         ctx.meta["is_cut"] = cut < len(args)
         try:
             return super().parse_args(ctx, args[:cut])
@@ -52,13 +52,13 @@ class ScriptArguments(click.Command):
                 stray = error.message.partition("(")[2].rpartition(")")[0]
                 raise UsageError(
                     Phrase("{stray} is more than this command takes", stray=shown(stray)),
-                    "name a script with --script FILE; its own arguments follow after --",
+                    "name what to run with --script FILE, --module NAME, or a command after --",
                 ) from error
             if isinstance(error, click.NoSuchOption) and cut == len(args):
                 raise UsageError(
                     no_such_option(error),
                     Phrase(
-                        "--help lists the options; those of your script follow after --, e.g. --script "
+                        "--help lists the options; those of your program follow after --, e.g. --script "
                         "train.py -- {option} …",
                         option=error.option_name,
                     ),
@@ -66,7 +66,7 @@ class ScriptArguments(click.Command):
             raise
 
 
-@click.command("run", cls=ScriptArguments)
+@click.command("run", cls=ArgumentsAfterDashes)
 @launch_options.launch_options
 @click.option("--no-doctor", is_flag=True, help="Start in spite of what the doctor's cheap checks find.")
 @options.together_options
@@ -87,7 +87,16 @@ def command(
     ranks_from: Path | None,
     **flags: Any,
 ) -> int:
-    """Launch training on this node. The platform runs the same command on every node."""
+    """Launch a job on this node. The platform runs the same command on every node.
+
+    \b
+    platform-launch run --script train.py -- --lr 1e-4
+    platform-launch run --module pkg.train -- --lr 1e-4
+    platform-launch run -- llamafactory-cli train config.yaml
+
+    A command starts once per node and finds the node's place in NNODES, NODE_RANK, NPROC_PER_NODE,
+    MASTER_ADDR and MASTER_PORT. A script or a module starts once per GPU.
+    """
     rehearsing = [f"--{name}" for name, value in (("assume-gpus", assume_gpus), ("format", form)) if value]
     if rehearsing and not print_env:
         given = " and ".join(rehearsing)

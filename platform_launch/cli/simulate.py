@@ -18,7 +18,6 @@ from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 from platform_launch.launch.launch import BRIEF
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
-from platform_launch.plan.request import LAUNCHERS
 from platform_launch.project import project_root
 from platform_launch.text import Phrase
 
@@ -32,7 +31,7 @@ _INSTEAD = {
 }
 
 
-class _WithOptionsOfRun(run.ScriptArguments):
+class _WithOptionsOfRun(run.ArgumentsAfterDashes):
     """Takes what `run` takes, so that is offered too."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -60,8 +59,7 @@ def _value_for_run(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def command(nodes: int, run_options: tuple[str, ...]) -> int:
     """Start several nodes of a job on this machine, on the CPU or splitting its GPUs.
 
-    Takes the options of `run`; arguments after -- go to the script. Without --script or --config the
-    small training config is used. One failing node ends all.
+    Takes the options of `run`, and what follows --. One failing node ends all.
     """
     from platform_launch.launch import rehearsal
     from platform_launch.launch.simulate import simulate
@@ -89,7 +87,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
             )
     options = list(run_options)
     root = project_root()
-    if values["launcher"] == LAUNCHERS[0] and values["script"] is None and values["config"] is None:
+    if values["example"] == "taehv" and values["config"] is None:
         options += ["--config", str(root / "configs" / "taehv_config_small.py")]
     env = Environment.of_this_process()
     spares = values["spares"]
@@ -110,7 +108,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     plan = _plan(options, Environment(environments[0]))
     logs = plan.log_path.parent
     of_earlier_launches = set(logs.glob("train_*.log"))
-    arguments = [*options, "--", *click.get_current_context().meta["script_args"]]
+    arguments = [*options, "--", *click.get_current_context().meta["arguments"]]
     if Screen(STDOUT).is_terminal:
         environments[1:] = [{**variables, BRIEF: "1"} for variables in environments[1:]]
     commands = [Command((*entrypoint, *arguments), variables) for variables in environments]

@@ -127,6 +127,7 @@ def _without(refusal: LaunchError, request: Request) -> Request:
         started=request.started,
         default_log_dir=request.default_log_dir,
         overrides=request.overrides,
+        examines_only=True,
         log_dir=request.log_dir,
     )
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Installation:
-    """The interpreter that trains. ``active`` is the environment that the shell says is active."""
+    """The interpreter that trains. ``active`` is the environment that the shell says is active.
+
+    ``import_folder`` is where Python looks for modules first, and ``shadowing`` what hides a library there.
+    """
 
     python: str
     prefix: Path
@@ -29,7 +32,8 @@ class Installation:
     user_site: Path | None
     modules: Mapping[str, Module]
     torch: TorchBuild | None
-    beside_script: frozenset[str] = frozenset()
+    import_folder: Path | None = None
+    shadowing: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from platform_launch.errors import HardwareError, InputError
 from platform_launch.hardware import Interface, host, names, network, packages, ports, storage
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.recipes import read_literals
+from platform_launch.plan.request import Form
 
 if TYPE_CHECKING:
     from platform_launch.health.reading import DeviceReading
@@ -73,7 +74,7 @@ def _devices(plan: LaunchPlan) -> DeviceReading | None:
 
 def output_folder(plan: LaunchPlan) -> Path | None:
     """Return where the training says it writes: an argument of the script, or its config's ``output_dir``."""
-    arguments = plan.training.script_args
+    arguments = plan.training.program.arguments
     for index, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
         if flag in _OUTPUT_FLAGS:
@@ -91,18 +92,28 @@ def _installation(env: Environment, plan: LaunchPlan) -> Installation:
     vendor = plan.hardware.accelerator.vendor
     beside_torch = (vendor.torch_module,) if vendor is not None and vendor.torch_module else ()
     modules = packages.find((*plan.packages, *beside_torch))
+    first = _import_folder(plan)
     # conda's base is active in every shell of those who let it, and means nothing.
     conda = env.get("CONDA_PREFIX") if env.get("CONDA_DEFAULT_ENV") != "base" else None
     active = env.get("VIRTUAL_ENV") or conda
     return Installation(
-        python=plan.argv[0],
+        python=plan.python,
         prefix=Path(sys.prefix).resolve(),
         active=Path(active).resolve() if active else None,
         user_site=packages.user_site(),
         modules=modules,
         torch=packages.torch_build(modules["torch"]) if "torch" in modules else None,
-        beside_script=packages.beside(plan.training.script, plan.packages),
+        import_folder=first,
+        shadowing=packages.shadowing(first, plan.packages) if first is not None else frozenset(),
     )
+
+
+def _import_folder(plan: LaunchPlan) -> Path | None:
+    """Return where Python looks first: a script's own folder, and for a module the working directory."""
+    program = plan.training.program
+    if program.form is Form.MODULE:
+        return _working_folder()
+    return program.source.parent if program.source is not None and program.form is not Form.COMMAND else None
 
 
 def own_interface(plan: LaunchPlan) -> Interface | None:

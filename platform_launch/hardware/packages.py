@@ -103,14 +103,14 @@ def user_site() -> Path | None:
     return Path(site.getusersitepackages()) if site.ENABLE_USER_SITE else None
 
 
-def beside(script: Path, names: Iterable[str]) -> frozenset[str]:
-    """Return the files and packages beside a script that Python would import in place of a library.
+def shadowing(folder: Path, names: Iterable[str]) -> frozenset[str]:
+    """Return the files and packages of a folder that Python would import in place of a library.
 
     A library is one of ``names``, or any of Python's own. A folder without ``__init__.py`` does not count: an
     installed package wins over it.
     """
     libraries = {*names, *_PYTHONS_OWN}
-    entries = _entries(str(script.parent))
+    entries = _entries(str(folder))
     modules = {entry for entry in entries if entry.endswith(".py") and entry.removesuffix(".py") in libraries}
     folders = {f"{entry}/__init__.py" for entry in entries if entry in libraries}
-    return frozenset(modules | {entry for entry in folders if (script.parent / entry).is_file()})
+    return frozenset(modules | {entry for entry in folders if (folder / entry).is_file()})

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from platform_launch.errors import InputError, shown
+from platform_launch.errors import InputError
 from platform_launch.jobs import names
-from platform_launch.plan.training import lacks_script
 from platform_launch.text import Phrase
 
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -79,8 +78,8 @@ class Rdma:
 class Job:
     """What every target renders. Counts are per node; None means "not said".
 
-    ``entrypoint``: absolute path of start_multinode_platform.sh where the job runs. ``script`` (None: the
-    default training) and ``options`` go to it, ``arguments`` behind ``--`` to the script. ``spares``: nodes
+    ``entrypoint``: absolute path of start_multinode_platform.sh where the job runs. ``script`` and
+    ``options`` go to it; ``arguments`` follow ``--``: a command if there is no script. ``spares``: nodes
     that wait beside the others. ``queue``: Slurm partition, Volcano queue or Kueue's LocalQueue.
     ``retries``: how often the whole job may start again.
     ``requeue``: let Slurm start it again after its time limit or a lost node. ``notice_s``: seconds before
@@ -88,7 +87,7 @@ class Job:
     which must exceed the launcher's own. ``exclude`` are nodes that it must not run on, ``quarantine`` is the
     file of more of them, where the job runs.
 
-    Raises InputError for what no scheduler would take, and for the arguments of no script.
+    Raises InputError for what no scheduler would take.
     """
 
     name: str
@@ -167,13 +166,14 @@ class Job:
         return self.nodes + self.spares
 
     @property
-    def names_script(self) -> bool:
-        """Whether it says what to train: else the shipped example."""
-        return self.script is not None or self._has_option("--script")
+    def names_program(self) -> bool:
+        """Whether it names what to run: a script, a module, an example, or a command in its arguments."""
+        named = map(self._has_option, ("--script", "--module", "-m", "--example"))
+        return self.script is not None or any(named) or bool(self.arguments)
 
     @property
     def command_arguments(self) -> tuple[str, ...]:
-        """What follows the entrypoint: its options, ``--``, the script's arguments."""
+        """What follows the entrypoint: its options, ``--``, and the arguments or the command."""
         script = () if self.script is None else ("--script", self.script)
         return (
             *script,
@@ -225,16 +225,6 @@ class Job:
             raise InputError("script is empty: expected the path of a file")
         for text in (self.script or "", *self.options, *self.arguments):
             names.check_text(text, Phrase("argument"))
-        if not self.names_script and lacks_script(None, self.arguments):
-            raise InputError(
-                Phrase(
-                    "the job has no script, and its arguments begin with {first}: expected "
-                    "arguments of a script that is named",
-                    first=shown(self.arguments[0]),
-                ),
-                "add --script FILE, or script: FILE to the job file; without one a shipped example trains, "
-                "which takes options only",
-            )
         if "--" in self.options:
             raise InputError(
                 "options hold '--': expected options of the launcher only",

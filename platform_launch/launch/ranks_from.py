@@ -77,8 +77,8 @@ def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: fl
             "leave the others out",
         )
     console = Console()
-    script = str(request.script.resolve()) if request.script else ""
-    command = (str(flags.nnodes), request.launcher, script, *request.script_args)
+    program = str(request.script.resolve()) if request.script else request.module or request.example or ""
+    command = (str(flags.nnodes), request.started_by, program, *request.arguments)
     me = NodeIdentity(env.hostname, env.address, command)
     ranks = RankFolder(folder.absolute(), flags.nnodes, request.job_name or "job", console.info)
     claim = ranks.take(me, timeout_s)

@@ -33,7 +33,7 @@ def write_record(plan: LaunchPlan, started: datetime, outcome: Mapping[str, obje
     document = {
         **_without_secrets(plan.as_dict()),
         "versions": versions(),
-        "git_revision": git_revision(plan.training.script),
+        "git_revision": git_revision(plan.training.program.source),
         "started": iso_utc(started),
         "ended": iso_utc(),
         "outcome": outcome,
@@ -54,7 +54,9 @@ def _without_secrets(plan: dict[str, Any]) -> dict[str, Any]:
         group: [{**one, "value": masked(one["name"], one["value"])} for one in plan[group]]
         for group in ("env", "kept")
     }
-    training = {**plan["training"], "script_args": masked_arguments(plan["training"]["script_args"])}
+    program = {**plan["training"]["program"]}
+    program["arguments"] = masked_arguments(program["arguments"])
+    training = {**plan["training"], "program": program}
     return {**plan, **variables, "training": training, "argv": masked_arguments(plan["argv"])}
 
 

@@ -127,4 +127,4 @@ def _is_of(plan: LaunchPlan, log: Path) -> bool:
 
 def _trained(plan: LaunchPlan) -> str:
     config = f" with {plan.training.config}" if plan.training.config else ""
-    return f"{plan.training.script}{config}"
+    return f"{plan.training.program.title}{config}"

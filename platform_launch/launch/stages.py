@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import platform as interpreter
+import shlex
 from collections.abc import Sequence
 
 from platform_launch import __version__
-from platform_launch.confidential import masked
+from platform_launch.confidential import masked, masked_arguments
 from platform_launch.console import Console
 from platform_launch.doctor.finding import Finding, Level, refuse
 from platform_launch.events import Event, event
 from platform_launch.launch.record import versions
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.render import hardware_rows
+from platform_launch.plan.request import Form
 from platform_launch.platforms import title_of
 from platform_launch.text import Phrase, counted, joined
 
@@ -54,6 +56,7 @@ def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) ->
 def _open(plan: LaunchPlan, console: Console) -> None:
     topology = plan.topology
     rows = {name: value for name, value, _ in hardware_rows(plan.hardware)}
+    form, program = _program_row(plan)
     console.banner(
         f"platform_launch {__version__}",
         [
@@ -70,7 +73,7 @@ def _open(plan: LaunchPlan, console: Console) -> None:
             ("platform", topology.platform),
             ("GPUs", rows["GPUs"]),
             ("network", rows.get("RDMA") or rows.get("network", "")),
-            ("script", _noted(str(plan.training.script), plan.training.script_rule)),
+            (form, _noted(program, plan.training.program.reason)),
             ("config", str(plan.training.config or "")),
         ],
     )
@@ -117,6 +120,15 @@ def _environment(plan: LaunchPlan, console: Console) -> None:
     )
 
 
+def _program_row(plan: LaunchPlan) -> tuple[str, str]:
+    """Return in which form the program is given, and what it is."""
+    program = plan.training.program
+    form = Form.SCRIPT if program.form is Form.EXAMPLE else program.form
+    if program.form is Form.COMMAND:
+        return form.value, shlex.join([program.target, *masked_arguments(program.arguments)])
+    return form.value, program.target
+
+
 def _noted(fact: str, note: str) -> str:
     return Phrase("{fact} ({note})", fact=fact, note=note) if note else fact
 
@@ -140,7 +152,7 @@ def _verification(plan: LaunchPlan, console: Console, findings: Sequence[Finding
     console.stage(3, "Verification")
     known = versions()
     version = f"{interpreter.python_implementation()} {known.pop('python')}"
-    console.info(Phrase("interpreter: {path} ({version})", path=plan.argv[0], version=version))
+    console.info(Phrase("interpreter: {path} ({version})", path=plan.python, version=version))
     console.info(", ".join(f"{name} {number}" for name, number in known.items()))
     first_error = next((finding for finding in findings if finding.level is Level.ERROR), None)
     for finding in findings:
@@ -151,10 +163,13 @@ def _verification(plan: LaunchPlan, console: Console, findings: Sequence[Finding
 
 def _configuration(plan: LaunchPlan, console: Console) -> None:
     training = plan.training
+    form, program = _program_row(plan)
     console.stage(4, "Configuration")
     console.info(Phrase("launcher: {launcher}", launcher=plan.launcher))
     console.info(Phrase("chosen by: {rule}", rule=training.rule))
-    console.info(_noted(Phrase("script: {script}", script=training.script), training.script_rule))
+    console.info(
+        _noted(Phrase("{form}: {program}", form=Phrase(form), program=program), training.program.reason)
+    )
     if training.config is not None:
         console.info(Phrase("config: {config}", config=training.config))
     if training.accelerate_yaml is not None:

@@ -76,7 +76,7 @@ def fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
         command.env,
         identity=_identity(),
         versions=versions(),
-        git_revision=git_revision(plan.training.script),
+        git_revision=git_revision(plan.training.program.source),
         free_gib=storage.read(plan.log_path.parent).free_gib,
     )
 

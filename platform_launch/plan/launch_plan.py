@@ -13,8 +13,8 @@ from platform_launch.hardware import AcceleratorReport, Hardware, HcaPort
 from platform_launch.hardware.vendors import UNKNOWN
 from platform_launch.plan import found_variables, launchers, nccl, processes, proxies
 from platform_launch.plan.observation import observation_variables
-from platform_launch.plan.request import Request
-from platform_launch.plan.training import NEEDS, Training, check_script, choose_training
+from platform_launch.plan.request import COMMAND, EXAMPLES, Request
+from platform_launch.plan.training import Training, choose_training
 from platform_launch.plan.variables import EnvVar, Removal
 from platform_launch.plan.warning import PlanWarning
 from platform_launch.platforms import detect
@@ -30,14 +30,15 @@ class LaunchPlan:
     ``env`` is what this launcher adds to the environment, ``removed`` what it takes out, and ``kept`` what
     was set outside for communication and stays; the child gets :meth:`child_environment`. ``log_path`` is
     where the output is kept beside the terminal. ``launcher`` names who starts the node's processes,
-    ``packages`` the modules its interpreter must have for that, ``extra`` the extra of this project that
-    brings them, where a shipped training runs.
+    ``python`` the interpreter that runs them unless they are a command, ``packages`` the modules that it must
+    have for that, ``extra`` the extra of this project that installs them for an example.
     """
 
     topology: Topology
     hardware: Hardware
     training: Training
     launcher: str
+    python: str
     packages: tuple[str, ...]
     argv: tuple[str, ...]
     env: tuple[EnvVar, ...]
@@ -96,15 +97,13 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
         topology = _with_free_port(topology, hardware)
     world_size = topology.nnodes * nproc
     training = choose_training(
-        request, gpus=world_size if gpus else 0, nnodes=topology.nnodes, world_size=world_size
+        request, env, gpus=world_size if gpus else 0, nnodes=topology.nnodes, world_size=world_size
     )
-    if request.script is not None and "PYTHON_EXEC" not in env:  # what torchrun then starts it with
-        check_script(training.script)
     job = _file_name(request.job_name or topology.job_id or "job")
     logs = (request.log_dir or request.default_log_dir).resolve()
     translated, translation_warnings = found_variables.translate(env)
     start = launchers.start(request, env, topology, hardware, training)
-    extra, imports = NEEDS.get(request.launcher, ("", ())) if request.script is None else ("", ())
+    example = EXAMPLES[request.example] if request.example else None
     chosen = [
         *start.env,
         *translated,
@@ -116,15 +115,21 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
         *nccl.nccl_variables(env, topology, hardware, str(logs / f"flight_{job}_{request.started}_rank")),
     ]
     added = _first_of_each_name([v for v in chosen if launchers.reads(request, v.name)])
-    removed = processes.removals(env, keep={variable.name for variable in start.env})
+    # A command may be a script that reads the platform's own variables, which count nodes.
+    removed = (
+        []
+        if request.started_by == COMMAND
+        else processes.removals(env, keep={variable.name for variable in start.env})
+    )
     changed = {*(variable.name for variable in added), *(removal.name for removal in removed)}
     return LaunchPlan(
         topology=topology,
         hardware=hardware,
         training=training,
-        launcher=request.launcher,
-        packages=(*start.packages, *imports),
-        extra=extra,
+        launcher=request.started_by,
+        python=request.python,
+        packages=(*start.packages, *(example.imports if example else ())),
+        extra=example.extra if example else "",
         argv=start.argv,
         env=added,
         removed=tuple(removed),

@@ -8,7 +8,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 from platform_launch.hardware import Hardware
 from platform_launch.plan import processes, starts
-from platform_launch.plan.request import Request
+from platform_launch.plan.request import COMMAND, EXAMPLES, Request
 from platform_launch.plan.starts import Start
 from platform_launch.plan.training import Training
 from platform_launch.text import Phrase
@@ -20,13 +20,31 @@ _LAUNCHERS: dict[str, _Launcher] = {
     "torchrun": starts.torchrun,
     "jax": starts.jax,
     "python": starts.python,
+    COMMAND: starts.command,
 }
 
 
 def check(request: Request) -> None:
     """Refuse flags that the chosen launcher does not read. Raises UsageError."""
-    launcher = f"--launcher {request.launcher}"
-    if request.launcher != "accelerate":
+    if request.started_by == COMMAND and (request.launcher is not None or request.jax_per_gpu):
+        flag = "--jax-per-gpu" if request.launcher is None else f"--launcher {request.launcher}"
+        raise UsageError(
+            Phrase("{flag} starts Python processes, and a command is given: expected one of them", flag=flag),
+            "leave it out: the command starts once per node; or name a --script or a --module before --",
+        )
+    wanted = EXAMPLES[request.example].launcher if request.example else request.started_by
+    if request.started_by != wanted:
+        raise UsageError(
+            Phrase(
+                "--example {name} is made for --launcher {wanted}, not {launcher}",
+                name=request.example,
+                wanted=wanted,
+                launcher=request.started_by,
+            ),
+            "leave --launcher out",
+        )
+    launcher = "a command" if request.started_by == COMMAND else f"--launcher {request.started_by}"
+    if request.started_by != "accelerate":
         for flag, given in (
             ("--deepspeed-config", request.deepspeed_config),
             ("--recipe", request.recipe),
@@ -40,7 +58,7 @@ def check(request: Request) -> None:
                         launcher=launcher,
                     )
                 )
-    if request.jax_per_gpu and request.launcher != "jax":
+    if request.jax_per_gpu and request.started_by != "jax":
         raise UsageError("--jax-per-gpu belongs to --launcher jax", "add --launcher jax, or leave it out")
     if _one_jax_process(request) and (request.overrides.nproc_per_node or 1) > 1:
         raise UsageError(
@@ -73,22 +91,22 @@ def processes_per_node(
 
 def unused_gpus(request: Request, nproc_per_node: int, hardware: Hardware) -> list[str]:
     """Warn when GPUs stay idle: with one process a GPU they do, where a process may drive several not."""
-    if request.launcher == "python" or _one_jax_process(request):
+    if request.started_by in ("python", COMMAND) or _one_jax_process(request):
         return []
     return processes.unused_gpus(nproc_per_node, hardware)
 
 
 def reads(request: Request, variable: str) -> bool:
     """Tell whether a training under this launcher has a use for one of our variables."""
-    return request.launcher != "jax" or not variable.startswith(("TORCH_", "DS_"))
+    return request.started_by != "jax" or not variable.startswith(("TORCH_", "DS_"))
 
 
 def start(
     request: Request, env: Environment, topology: Topology, hardware: Hardware, training: Training
 ) -> Start:
     """Return what the launcher that was asked for starts on this node; ``nproc_per_node`` must be known."""
-    return _LAUNCHERS[request.launcher](request, env, topology, hardware, training)
+    return _LAUNCHERS[request.started_by](request, env, topology, hardware, training)
 
 
 def _one_jax_process(request: Request) -> bool:
-    return request.launcher == "jax" and not request.jax_per_gpu
+    return request.started_by == "jax" and not request.jax_per_gpu

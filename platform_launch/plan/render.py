@@ -12,6 +12,7 @@ from platform_launch.confidential import masked
 from platform_launch.console.languages import current, phrase_words
 from platform_launch.hardware import Hardware
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.plan.request import Form
 from platform_launch.text import Phrase, columns, counted, either, escaped, joined, padded, wrapped
 from platform_launch.topology import Topology
 
@@ -200,8 +201,14 @@ def training_rows(plan: LaunchPlan) -> list[Row]:
     """Return the chosen files with the rule that chose them, and the batch they give."""
     training = plan.training
     yaml = training.accelerate_yaml
-    note = training.script_rule or ("" if yaml else training.rule)
-    rows = [("launcher", plan.launcher, ""), ("script", str(training.script), note)]
+    program = training.program
+    words = (
+        shlex.join([program.target, *program.arguments]) if program.form is Form.COMMAND else program.target
+    )
+    kind = Form.SCRIPT if program.form is Form.EXAMPLE else program.form
+    rows = [("launcher", plan.launcher, ""), (kind.value, words, program.reason)]
+    if program.form is Form.MODULE and program.source is not None:
+        rows.append(("file", str(program.source), ""))
     if training.config is not None:
         rows.append(("config", str(training.config), training.rule))
     if yaml is not None:

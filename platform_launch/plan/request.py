@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from platform_launch.topology import Overrides
@@ -10,18 +11,56 @@ from platform_launch.topology import Overrides
 # The recipe that fits the number of GPUs.
 AUTO = "auto"
 LAUNCHERS = ("accelerate", "torchrun", "jax", "python")
+# What starts a command: nothing but the supervisor.
+COMMAND = "command"
+
+
+class Form(str, Enum):
+    """The forms in which a job says what it runs."""
+
+    SCRIPT = "script"
+    MODULE = "module"
+    COMMAND = "command"
+    EXAMPLE = "example"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A training that comes with this project: its script below the root, and its launcher.
+
+    ``extra`` is the extra of the package that installs what it needs, ``imports`` what it imports beyond what
+    the launcher needs.
+    """
+
+    script: str
+    launcher: str
+    extra: str = ""
+    imports: tuple[str, ...] = ()
+
+
+EXAMPLES = {
+    "taehv": Example(
+        "examples/taehv/train.py", "accelerate", "train", ("av", "numpy", "PIL", "pytorch_msssim")
+    ),
+    "ddp": Example("examples/ddp/train.py", "torchrun"),
+    "jax": Example("examples/jax/train.py", "jax", "jax", ("numpy",)),
+}
 
 
 @dataclass(frozen=True)
 class Request:
     """The flags of one launch. None means "choose for me".
 
-    ``root`` is the project's root, ``python`` the interpreter that runs the training, ``temporary`` a folder
+    ``root`` is the project's root, ``python`` the interpreter that runs the job, ``temporary`` a folder
     on a local disk (``temporary_problem`` says why it must not be used, empty when it may), ``started`` a
     time stamp that tells the files of one launch from those of another, ``default_log_dir`` where logs go
     without ``log_dir``.
+    ``arguments`` are the words after ``--``: the arguments of ``script``, ``module`` or ``example`` (one of
+    :data:`EXAMPLES`), and a command if none of these is given. ``examines_only``: nothing need be named, as
+    nothing starts.
     ``recipe`` names one of configs/recipes.yaml, or is :data:`AUTO`.
-    ``observe_folder`` is where the training's processes answer questions, None for --no-observe.
+    ``observe_folder`` is where the job's processes answer questions, None for --no-observe.
     ``launcher`` is one of :data:`LAUNCHERS`; ``grace_s`` the time from SIGTERM to SIGKILL;
     ``log_limit_gib`` how large the log may become, 0 without a limit.
     """
@@ -35,14 +74,35 @@ class Request:
     observe_folder: str | None = None
     overrides: Overrides = field(default_factory=Overrides)
     script: Path | None = None
-    script_args: tuple[str, ...] = ()
+    module: str | None = None
+    example: str | None = None
+    arguments: tuple[str, ...] = ()
+    examines_only: bool = False
     config: Path | None = None
     deepspeed_config: Path | None = None
     recipe: str | None = None
     strict: bool = False
-    launcher: str = "accelerate"
+    launcher: str | None = None
     jax_per_gpu: bool = False
     grace_s: float | None = None
     job_name: str | None = None
     log_dir: Path | None = None
     log_limit_gib: float = 4.0
+
+    @property
+    def form(self) -> Form:
+        """In which form it says what to run."""
+        if self.script is not None:
+            return Form.SCRIPT
+        if self.module is not None:
+            return Form.MODULE
+        if self.example is not None:
+            return Form.EXAMPLE
+        return Form.COMMAND if self.arguments else Form.NOTHING
+
+    @property
+    def started_by(self) -> str:
+        """Who starts the processes of a node: one of :data:`LAUNCHERS`, or :data:`COMMAND`."""
+        if self.form is Form.COMMAND:
+            return COMMAND
+        return self.launcher or (EXAMPLES[self.example].launcher if self.example else LAUNCHERS[0])

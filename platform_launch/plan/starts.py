@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from platform_launch import helper
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
 from platform_launch.hostlist import bracketed
-from platform_launch.plan.request import Request
+from platform_launch.plan.nested_launchers import refuse_launchers_without_place
+from platform_launch.plan.request import Form, Request
 from platform_launch.plan.training import Training
 from platform_launch.plan.variables import EnvVar
 from platform_launch.text import Phrase
@@ -49,7 +51,7 @@ def accelerate(
             *("--main_process_ip", bracketed(topology.master_addr)),
             *("--main_process_port", str(topology.master_port)),
             *accumulation,
-            *(_template(training) if yaml.uses_torchrun else _program(training)),
+            *_python_program(training, "--module", template=yaml.uses_torchrun),
         ),
         packages=("torch", "accelerate", *deepspeed),
         env=(*_node(topology), *_elastic(env)),
@@ -72,7 +74,7 @@ def torchrun(
             *("--node-rank", str(topology.node_rank)),
             *("--master-addr", bracketed(topology.master_addr)),
             *("--master-port", str(topology.master_port)),
-            *_template(training),
+            *_python_program(training, "-m", template=True),
         ),
         packages=("torch",),
         env=(*_node(topology), *_elastic(env)),
@@ -83,16 +85,36 @@ def python(
     request: Request, _env: Environment, topology: Topology, _hardware: Hardware, training: Training
 ) -> Start:
     """One plain process a node: it is the node's only one, or starts the others itself."""
-    node = [
-        *_node(topology),
-        _variable(
-            "NPROC_PER_NODE", topology.nproc_per_node, "processes of this node, for the script to start"
-        ),
-        *_master(topology),
-    ]
-    if topology.nproc_per_node == 1:
-        node += [*_job_of_processes(topology), *_rank(topology, topology.node_rank, 0)]
-    return Start((request.python, *_program(training)), env=tuple(node))
+    return Start((request.python, *training.program.python_words), env=_whole_node(topology))
+
+
+def command(
+    _request: Request, env: Environment, topology: Topology, _hardware: Hardware, training: Training
+) -> Start:
+    """A command of the user's, once per node. What it starts in turn reads the node's place in the job.
+
+    That may be torchrun, called by a script or by a tool such as llamafactory-cli: it takes its defaults from
+    ``PET_`` and the name of a flag (torch/distributed/argparse_util.py).
+    """
+    program = training.program
+    refuse_launchers_without_place(program, topology)
+    variables = [*_whole_node(topology)]
+    for name, value in (
+        ("NNODES", topology.nnodes),
+        ("NODE_RANK", topology.node_rank),
+        ("NPROC_PER_NODE", topology.nproc_per_node),
+        ("MASTER_ADDR", bracketed(topology.master_addr)),
+        ("MASTER_PORT", topology.master_port),
+    ):
+        variables.append(
+            _variable(
+                f"PET_{name}", value, Phrase("as {name}, for a torchrun that the command starts", name=name)
+            )
+        )
+    if program.extra_path:
+        path = os.pathsep.join(filter(None, (program.extra_path, env.get("PATH", ""))))
+        variables.append(_variable("PATH", path, "the command was found beside the interpreter, not on PATH"))
+    return Start((program.target, *program.arguments), env=(*variables, *_elastic(env)))
 
 
 def jax(
@@ -110,7 +132,7 @@ def jax(
         *_job_of_processes(topology),
         *_xla(env, hardware),
     ]
-    program = (request.python, *_program(training))
+    program = (request.python, *training.program.python_words)
     if nproc == 1:
         own = _variable("JAX_PROCESS_ID", first, "rank of this node's process, for the same")
         return Start(program, ("jax",), (*common, own, *_rank(topology, first, 0)))
@@ -125,13 +147,12 @@ def jax(
     return Start(argv, ("jax",), tuple(common))
 
 
-def _program(training: Training) -> tuple[str, ...]:
-    return (str(training.script), *training.script_args)
-
-
-def _template(training: Training) -> tuple[str, ...]:
-    """Return the program as torchrun must be given it, which reads each word as a string.Template."""
-    return tuple(word.replace("$", "$$") for word in _program(training))
+def _python_program(training: Training, module_flag: str, *, template: bool) -> tuple[str, ...]:
+    """Return the program as a launcher takes it; torchrun reads each word as a string.Template."""
+    program = training.program
+    module = (module_flag,) if program.form is Form.MODULE else ()
+    words = (program.target, *program.arguments)
+    return (*module, *(word.replace("$", "$$") for word in words)) if template else (*module, *words)
 
 
 def _variable(name: str, value: object, reason: str) -> EnvVar:
@@ -150,6 +171,19 @@ def _master(topology: Topology) -> list[EnvVar]:
         _variable("MASTER_ADDR", topology.master_addr, "node 0"),
         _variable("MASTER_PORT", topology.master_port, "rendezvous port on node 0"),
     ]
+
+
+def _whole_node(topology: Topology) -> tuple[EnvVar, ...]:
+    """Return the variables of a process that is the node's only one, or starts the others itself."""
+    reason = "processes of this node, for the program to start"
+    node = [
+        *_node(topology),
+        _variable("NPROC_PER_NODE", topology.nproc_per_node, reason),
+        *_master(topology),
+    ]
+    if topology.nproc_per_node == 1:
+        node += [*_job_of_processes(topology), *_rank(topology, topology.node_rank, 0)]
+    return tuple(node)
 
 
 def _job_of_processes(topology: Topology) -> list[EnvVar]:

@@ -84,8 +84,9 @@ def take(
     files = {
         "training config": training.config,
         "accelerate yaml": training.accelerate_yaml.path if training.accelerate_yaml else None,
-        "script": training.script,
+        "script": training.program.source,
     }
+    program = training.program
     facts = {
         "nodes announced": str(topology.nnodes),
         "processes per node": str(topology.nproc_per_node),
@@ -93,6 +94,7 @@ def take(
         "platform": topology.platform,
         "master port": str(topology.master_port),
         "launcher": plan.launcher,
+        "program": program.name,
         **{name: hash_of(path) if path else "none" for name, path in files.items()},
         "git revision": git_revision or "none",
         **_hardware_facts(hardware),

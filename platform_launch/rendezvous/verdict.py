@@ -27,7 +27,10 @@ MUST_AGREE = frozenset(
     }
 )
 # Worth saying beside a difference that is only warned of.
-_REMARKS = {"script": "nearly always a mistake: each node runs the file it has"}
+_REMARKS = {
+    "script": "nearly always a mistake: each node runs the file it has",
+    "program": "nearly always a mistake: each node runs what it was given",
+}
 _MOST_PATHS = 4
 LARGEST_CLOCK_OFFSET_S = 2.0
 

@@ -75,13 +75,23 @@ def test_a_word_that_is_no_command_does_not_disturb_the_shell_that_completes_the
 
 
 def test_json_stands_alone_on_stdout() -> None:
-    done = launch("run", "--print-env", "--format", "json", "--assume-gpus", "8xH100", env=TWO_NODES)
+    done = launch(
+        "run",
+        "--example",
+        "taehv",
+        "--print-env",
+        "--format",
+        "json",
+        "--assume-gpus",
+        "8xH100",
+        env=TWO_NODES,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["topology"]["world_size"] == 16
 
 
 def test_a_job_of_sixteen_gpus_can_be_rehearsed_anywhere() -> None:
-    done = launch("run", "--print-env", "--assume-gpus", "8xH100", env=TWO_NODES)
+    done = launch("run", "--example", "taehv", "--print-env", "--assume-gpus", "8xH100", env=TWO_NODES)
     assert "16 processes" in done.stdout
     assert "deepspeed_16gpu.yaml" in done.stdout
     assert "taehv_config_16gpu_h100.py" in done.stdout
@@ -89,12 +99,12 @@ def test_a_job_of_sixteen_gpus_can_be_rehearsed_anywhere() -> None:
 
 def test_a_rehearsal_imports_nothing_heavy() -> None:
     program = (
-        "import sys; sys.argv=['x','run','--print-env'];"
+        "import sys;"
         "from platform_launch.cli import main; main(sys.argv[1:]);"
         "heavy={'torch','accelerate','deepspeed','transformers','numpy'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    for command in ("['run', '--print-env']", "['topology']", "['platforms']"):
+    for command in ("['run', '--example', 'taehv', '--print-env']", "['topology']", "['platforms']"):
         text = program.replace("sys.argv[1:]", command)
         done = subprocess.run(
             [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False
@@ -130,7 +140,7 @@ def test_a_refused_topology_is_an_error_with_a_hint() -> None:
 
 WRONG_COMMAND_LINES = [
     (["run", "--nodez", "2"], "No such option"),
-    (["run", "train.py"], "name a script with --script"),
+    (["run", "train.py"], "name what to run with --script FILE, --module NAME, or a command after --"),
     (["run", "--assume-gpus", "8xH100"], "--print-env"),
     (["run", "--nnodes", "two"], "error: --nnodes 'two': expected a whole number, 1 or more\n"),
     (["run", "--master-port", "99999999"], "'99999999': expected a whole number from 1 to 65535\n"),
@@ -257,7 +267,7 @@ def without_torch(tmp_path: Path) -> Path:
 def test_an_interpreter_without_torch_is_told_so_at_once(
     without_torch: Path, tmp_path: Path, command: str
 ) -> None:
-    logs = ("--log-dir", str(tmp_path / "logs"))
+    logs = ("--example", "taehv", "--log-dir", str(tmp_path / "logs"))
     done = subprocess.run(
         [str(without_torch), str(ROOT / "platform_launch" / "__main__.py"), command, *logs],
         capture_output=True,
@@ -303,7 +313,7 @@ def test_an_installed_launcher_finds_its_files_and_keeps_logs_where_it_was_start
     )
     entrypoint = site / "platform_launch" / "_project" / "start_multinode_platform.sh"
     done = subprocess.run(
-        ["bash", str(entrypoint), "--print-env", "--format", "json"],
+        ["bash", str(entrypoint), "--example", "taehv", "--print-env", "--format", "json"],
         env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "VIRTUAL_ENV": sys.prefix},
         capture_output=True,
         text=True,

@@ -29,6 +29,7 @@ def planned(env: dict[str, str], hardware: Hardware, **request: Any) -> LaunchPl
         "temporary": "/local",
         "started": "20260102-030405",
         "default_log_dir": project_root() / "logs",
+        "example": "taehv",
         **request,
     }
     return build_plan(Environment(env, hostname="node0"), hardware, Request(**values))

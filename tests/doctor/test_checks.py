@@ -107,7 +107,7 @@ def test_what_the_shipped_training_lacks_comes_with_one_extra_and_a_script_of_on
 
     script = tmp_path / "train.py"
     script.touch()
-    facts = healthy(plan=planned(TWO_NODES, machine(8), script=script))
+    facts = healthy(plan=planned(TWO_NODES, machine(8), example=None, script=script))
     finding = only(installed(facts, modules=modules), "package-missing", Level.ERROR)
     assert finding.what.endswith("has no accelerate")
     assert "-m pip install accelerate," in finding.hint
@@ -122,10 +122,8 @@ def test_where_accelerate_is_missing_the_launcher_that_needs_none_is_named(missi
 
 
 def test_a_file_beside_the_script_hides_a_library() -> None:
-    assert (
-        "torch.py"
-        in only(installed(healthy(), beside_script=frozenset({"torch.py"})), "package-shadowed").what
-    )
+    facts = installed(healthy(), import_folder=Path("/job"), shadowing=frozenset({"torch.py"}))
+    assert "torch.py in /job" in only(facts, "package-shadowed").what
 
 
 def test_packages_below_the_home_are_named() -> None:

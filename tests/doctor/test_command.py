@@ -218,7 +218,8 @@ def test_the_cheap_checks_start_no_process_and_look_at_few_files() -> None:
         "from platform_launch.plan.request import Request;"
         "env = Environment({'WORLD_SIZE': '2', 'RANK': '0', 'MASTER_ADDR': 'name.invalid'});"
         "machine = hardware.detect(env);"
-        "root = project_root(); request = Request(root, sys.executable, '/tmp/x', 'now', root / 'logs');"
+        "root = project_root();"
+        "request = Request(root, sys.executable, '/tmp/x', 'now', root / 'logs', example='taehv');"
         "plan = build_plan(env, machine, request)",
     )
     assert looked.started == ()

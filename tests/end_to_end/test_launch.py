@@ -22,7 +22,7 @@ from tests.lab.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINT = ROOT / "start_multinode_platform.sh"
-SMALL = ["--config", str(ROOT / "configs" / "taehv_config_small.py")]
+SMALL = ["--example", "taehv", "--config", str(ROOT / "configs" / "taehv_config_small.py")]
 
 pytestmark = pytest.mark.train
 

@@ -38,7 +38,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 @pytest.mark.nightly
 def test_two_nodes_train_as_one_process_would(reference: list[float], tmp_path: Path) -> None:
-    output = simulate("--launcher", "torchrun", "--", "--steps", "80", folder=tmp_path)
+    output = simulate("--example", "ddp", "--", "--steps", "80", folder=tmp_path)
     assert said(output, "processes: 2") == ["processes: 2 on cpu, 64 images each, from step 0"]
     assert float(said(output, "held-out accuracy: ")[0].split()[-1]) > 0.7
     assert (tmp_path / "runs" / "ddp" / "checkpoint.pt").exists()
@@ -51,7 +51,7 @@ def test_two_nodes_train_as_one_process_would(reference: list[float], tmp_path: 
 @pytest.mark.nightly
 def test_an_early_warning_leaves_a_checkpoint_that_is_taken_up(tmp_path: Path) -> None:
     with start(
-        *("simulate", "--nodes", "2", "--launcher", "torchrun", "--no-roll-call", "--"),
+        *("simulate", "--nodes", "2", "--example", "ddp", "--no-roll-call", "--"),
         *("--steps", "100000", "--log-every", "5"),
         folder=tmp_path,
     ) as process:

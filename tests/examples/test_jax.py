@@ -31,7 +31,7 @@ raise SystemExit(7)
 
 @takes_long
 def test_two_nodes_train_together(tmp_path: Path) -> None:
-    output = simulate("--launcher", "jax", "--", "--steps", "150", "--accumulate", "2", folder=tmp_path)
+    output = simulate("--example", "jax", "--", "--steps", "150", "--accumulate", "2", folder=tmp_path)
     assert said(output, "processes: 2") == ["processes: 2, cpu devices: 2, 128 points a process, from step 0"]
     assert float(said(output, "held-out accuracy: ")[0].split()[-1]) > 0.95
     assert "[node 1] Step" not in output
@@ -40,7 +40,7 @@ def test_two_nodes_train_together(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_path: Path) -> None:
     with start(
-        *("simulate", "--nodes", "2", "--launcher", "jax", "--no-roll-call", "--"),
+        *("simulate", "--nodes", "2", "--example", "jax", "--no-roll-call", "--"),
         *("--log-every", "5", "--steps", "1000000"),
         folder=tmp_path,
     ) as process:
@@ -63,7 +63,7 @@ def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_pat
 @pytest.mark.nightly
 def test_several_processes_of_one_node_train_together(tmp_path: Path) -> None:
     with start(
-        *("run", "--launcher", "jax", "--jax-per-gpu", "--nproc-per-node", "2", "--", "--steps", "60"),
+        *("run", "--example", "jax", "--jax-per-gpu", "--nproc-per-node", "2", "--", "--steps", "60"),
         folder=tmp_path,
     ) as process:
         output, _ = process.communicate(timeout=LIMIT_S)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.examples.lab import said, simulate, start
-from tests.lab.waiting import LIMIT_S
+from tests.examples.lab import said, simulate
 
 PLACE = """
 import json, os, sys
@@ -21,10 +20,3 @@ def test_each_node_runs_one_process_that_knows_its_place(tmp_path: Path) -> None
     output = simulate("--launcher", "python", "--script", str(script), "--", "$HOME", folder=tmp_path)
     places = sorted(json.loads(line.removeprefix("place ")) for line in said(output, "place ["))
     assert places == [["2", rank, rank, "2", "0", "127.0.0.1", "$HOME"] for rank in ("0", "1")]
-
-
-def test_a_script_must_be_named(tmp_path: Path) -> None:
-    with start("run", "--launcher", "python", folder=tmp_path) as process:
-        output, _ = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 64
-    assert said(output, "hint:  name one with --script FILE")

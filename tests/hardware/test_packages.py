@@ -23,5 +23,5 @@ def test_files_beside_a_script_hide_libraries_and_what_python_has_itself(tmp_pat
     for name in ("torch.py", "random.py", "os.py", "time.py", "data.py", "queue/__init__.py", "json/a.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    hidden = packages.beside(tmp_path / "train.py", ["torch", "accelerate"])
+    hidden = packages.shadowing(tmp_path, ["torch", "accelerate"])
     assert hidden == {"torch.py", "random.py", "queue/__init__.py"}

@@ -67,13 +67,14 @@ def test_a_script_of_ones_own_is_a_flag_and_a_key(job_file: Path, capsys: pytest
     assert main(["job", "slurm", "--file", str(job_file), "--script", ""]) == 66
 
 
-def test_a_job_without_a_script_says_that_the_shipped_example_trains(
+def test_a_job_that_names_nothing_to_run_is_warned_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["job", "slurm", "--name", "demo"]) == 0
-    assert "no script: the job trains the shipped example" in capsys.readouterr().err
-    assert main(["job", "slurm", "--name", "demo", "--option=--script=/a.py", "--", "train"]) == 0
-    assert "shipped" not in capsys.readouterr().err
+    assert "nothing to run: expected one of --script FILE" in capsys.readouterr().err
+    for named in (["--option=--script=/a.py", "--", "train"], ["--option=--module=pkg.train"], ["--", "ls"]):
+        assert main(["job", "slurm", "--name", "demo", *named]) == 0
+        assert "nothing to run" not in capsys.readouterr().err
 
 
 def test_launcher_options_are_refused_before_the_job_waits_in_a_queue(
@@ -118,11 +119,6 @@ def test_an_endless_grace_period_is_refused(grace: str, capsys: pytest.CaptureFi
         (["kubernets", *FLAGS], 64, "kubernets"),
         (["kubernetes", *FLAGS, "train.py"], 64, "train.py"),
         (["slurm", "--name", "a", "--account", "a b"], 64, "account 'a b'"),
-        (
-            ["slurm", "--name", "a", "--", "python", "train.py"],
-            64,
-            "no script, and its arguments begin with 'python'",
-        ),
         (["kubernetes", *FLAGS, "--name", "my_job"], 64, "for example my-job"),
     ],
 )
@@ -313,12 +309,3 @@ def test_a_job_keeps_off_the_nodes_in_quarantine(tmp_path: Path, capsys: pytest.
             ]
             named = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
             assert {"PLATFORM_LAUNCH_QUARANTINE", "PLATFORM_LAUNCH_NODE_NAME"} <= named
-
-
-def test_arguments_in_a_job_file_need_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text("name: demo\narguments: [train.py, --lr, 1e-3]\n", encoding="utf-8")
-    assert main(["job", "slurm", "--file", str(file)]) == 66
-    said = capsys.readouterr().err
-    assert "arguments begin with 'train.py'" in said
-    assert "script: FILE to the job file" in said

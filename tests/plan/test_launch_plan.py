@@ -10,7 +10,7 @@ import click
 import pytest
 
 from platform_launch.environment import Environment
-from platform_launch.errors import InputError, TopologyError, UsageError
+from platform_launch.errors import InputError, TopologyError
 from platform_launch.hardware import Hardware
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.render import command_text, render_json, render_shell, render_table
@@ -35,9 +35,10 @@ def request(**changes: Any) -> Request:
     return Request(**values)
 
 
-def plan(
-    env: dict[str, str] | None = None, hardware: Hardware | None = None, **changes: object
-) -> LaunchPlan:
+def plan(env: dict[str, str] | None = None, hardware: Hardware | None = None, **changes: Any) -> LaunchPlan:
+    """Plan a launch; of the example training if the test names nothing else to run."""
+    if not changes.keys() & {"script", "module", "example", "arguments"}:
+        changes["example"] = "taehv"
     return build_plan(
         Environment(TWO_NODES if env is None else env, hostname="host"),
         hardware or machine(8),
@@ -112,21 +113,12 @@ def test_strict_refuses_to_scale_unless_all_is_named() -> None:
 def test_a_script_of_ones_own_gets_its_arguments_and_no_config(tmp_path: Path) -> None:
     script = tmp_path / "train me.py"
     script.touch()
-    made = plan(script=script, script_args=tuple(HOSTILE))
+    made = plan(script=script, arguments=tuple(HOSTILE))
     # torchrun, behind accelerate too, makes $ of $$: tests/end_to_end/test_arguments.py shows what arrives.
     given = tuple(word.replace("$", "$$") for word in HOSTILE)
     assert made.argv[made.argv.index(str(script)) + 1 :] == given
     assert made.training.config is None
     assert made.training.global_batch is None
-
-
-def test_without_a_script_the_shipped_example_trains_and_the_plan_says_so() -> None:
-    made = plan(script_args=("--learning-rate", "1"))
-    assert "shipped example" in made.training.script_rule
-    assert made.training.script_rule in render_table(made, 200)
-    for launcher in ("accelerate", "torchrun", "jax", "python"):
-        with pytest.raises(UsageError, match=r"no --script, and 'train\.py' first"):
-            plan(launcher=launcher, script_args=("train.py", "--lr", "1"))
 
 
 @pytest.mark.parametrize("launcher", ["accelerate", "torchrun", "python"])
@@ -146,7 +138,7 @@ def test_a_script_that_python_cannot_read_is_refused_before_any_node_waits(
         b"",
     ):
         script.write_bytes(source)
-        assert plan(script=script, launcher=launcher).training.script == script
+        assert plan(script=script, launcher=launcher).training.program.source == script
 
 
 @pytest.mark.parametrize("gpus", [0, 1, 8, 16])
@@ -184,16 +176,17 @@ def test_a_recipe_by_name_is_scaled_to_the_machine() -> None:
 
 
 def test_what_the_user_writes_for_the_script_comes_last_so_that_it_wins() -> None:
-    made = plan({}, machine(4), script_args=("--learning-rate", "0.5"))
+    made = plan({}, machine(4), example="taehv", arguments=("--learning-rate", "0.5"))
     assert made.argv[-2:] == ("--learning-rate", "0.5")
 
 
 @pytest.mark.parametrize("flag", ["script", "config", "deepspeed_config"])
 def test_a_file_that_is_not_there_is_refused_by_name_and_flag(tmp_path: Path, flag: str) -> None:
+    named: dict[str, Any] = {} if flag == "script" else {"example": "taehv"}
     with pytest.raises(InputError, match=rf"nowhere does not exist.*--{flag.replace('_', '-')}"):
-        build_plan(Environment(TWO_NODES), machine(8), request(**{flag: tmp_path / "nowhere"}))
+        plan(**{**named, flag: tmp_path / "nowhere"})
     with pytest.raises(InputError, match="is a folder") as refused:
-        build_plan(Environment(TWO_NODES), machine(8), request(**{flag: tmp_path}))
+        plan(**{**named, flag: tmp_path})
     assert f"--{flag.replace('_', '-')} {tmp_path}" in refused.value.hint
 
 
@@ -223,7 +216,7 @@ def test_a_file_that_a_recipe_names_and_is_not_there_is_the_recipes_fault(
         f"script: train.py\nrecipes: [{{name: a, gpus: 8, config: {name}, deepspeed: gone.yaml}}]"
     )
     with pytest.raises(InputError, match=rf"{problem}.*: expected a file \(configs/recipes\.yaml\)$"):
-        build_plan(Environment(TWO_NODES), machine(4), request(root=tmp_path))
+        build_plan(Environment(TWO_NODES), machine(4), request(root=tmp_path, script=tmp_path / "train.py"))
 
 
 def test_more_processes_than_gpus_are_refused() -> None:
@@ -275,7 +268,7 @@ def test_shell_output_is_safe_to_eval(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
     env = {**TWO_NODES, "NCCL_BLOCKING_WAIT": "1'; touch pwned; '$(touch pwned)\n`touch pwned`"}
-    text = render_shell(plan(env, script=script, script_args=tuple(HOSTILE)))
+    text = render_shell(plan(env, script=script, arguments=tuple(HOSTILE)))
     shown = subprocess.run(
         [
             "bash",
@@ -341,7 +334,7 @@ def test_the_value_that_begins_with_an_equals_sign_says_whose_it_is() -> None:
 def test_the_printed_command_can_be_pasted(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
-    made = plan(script=script, script_args=tuple(HOSTILE))
+    made = plan(script=script, arguments=tuple(HOSTILE))
     words = subprocess.run(
         ["bash", "-c", f'show() {{ printf "%s\\0" "$@"; }}\nshow {command_text(made.argv)}'],
         capture_output=True,

@@ -10,13 +10,15 @@ from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 from platform_launch.hardware import Hardware
 from platform_launch.plan import launchers
-from platform_launch.plan.request import Request
+from platform_launch.plan.program import Program
+from platform_launch.plan.request import Form, Request
 from platform_launch.plan.starts import Start
 from platform_launch.plan.training import Training
 from platform_launch.topology import Overrides
 from tests.plan.machines import job, machine
 
-SCRIPT = Training(Path("/job/train.py"), ("--lr", "a b"), None, None, "--script given")
+PROGRAM = Program(Form.SCRIPT, "/job/train.py", ("--lr", "a b"), Path("/job/train.py"))
+SCRIPT = Training(PROGRAM, None, None, "--script given")
 
 
 def asked(launcher: str, **fields: Any) -> Request:

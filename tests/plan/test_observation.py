@@ -32,7 +32,7 @@ def test_no_observe_adds_nothing() -> None:
     for flags, observed in ((["--no-observe"], False), ([], True)):
         context = command.make_context("run", flags)
         with context:
-            context.meta["script_args"] = ()
+            context.meta["arguments"] = ()
             values = dict(context.params)
             known = {field.name for field in dataclasses.fields(Request)} | {"no_observe"}
             topology = ("platform", "nnodes", "node_rank", "master_addr", "master_port", "nproc_per_node")

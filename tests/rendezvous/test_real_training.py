@@ -21,7 +21,7 @@ from tests.rendezvous.cluster import ROOT, Node, processes_on
 def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [
-        *(str(ROOT / "start_multinode_platform.sh"), "--max-restarts", "1"),
+        *(str(ROOT / "start_multinode_platform.sh"), "--example", "taehv", "--max-restarts", "1"),
         *(
             "--config",
             str(ROOT / "configs" / "taehv_config_small.py"),

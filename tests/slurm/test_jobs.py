@@ -76,7 +76,11 @@ def test_a_job_trains_with_accelerate_and_deepspeed(cluster: Cluster, render: Re
         *("--height", "32", "--width", "32", "--tracker", "none"),
         *("--output-dir", str(tmp_path / "run")),
     )
-    script = render(f"--option=--config={ROOT}/configs/taehv_config_small.py", arguments=arguments)
+    script = render(
+        "--option=--example=taehv",
+        f"--option=--config={ROOT}/configs/taehv_config_small.py",
+        arguments=arguments,
+    )
     job = cluster.submit(script)
     assert cluster.wait(job, "COMPLETED", "FAILED")["JobState"] == "COMPLETED", job.text
     assert "master: node0:" in job.text

@@ -47,17 +47,15 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
 
 
 def shadowed_packages(facts: Facts) -> Iterator[Finding]:
-    """Python searches the script's folder first: a torch.py or random.py there hides the library."""
-    script = facts.plan.training.script
-    for name in sorted(facts.installation.beside_script):
+    """Python searches one folder first: a torch.py or random.py there hides the library."""
+    folder = facts.installation.import_folder
+    if folder is None:
+        return
+    for name in sorted(facts.installation.shadowing):
         yield warning(
             "package-shadowed",
-            Phrase(
-                "{name} beside the script {script} hides the library of that name",
-                name=name,
-                script=script.name,
-            ),
-            str(script.parent / name),
+            Phrase("{name} in {folder} hides the library of that name", name=name, folder=folder),
+            str(folder / name),
             "rename it, unless it is meant to replace the library",
         )
 

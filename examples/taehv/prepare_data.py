@@ -3,22 +3,23 @@
 A clip from a long high-resolution video costs the decoding of up to a whole group of pictures at full size;
 from a prepared one it costs little more than the clip itself. Writes ``OUTPUT/videos/<path>.mp4`` and, with
 a teacher, ``OUTPUT/latents/<path>.mp4.safetensors``; then train with ``--data-root OUTPUT/videos`` (and
-``--teacher-latents OUTPUT/latents --horizontal-flip false``). What is there already is kept, so that an
-interrupted run goes on.
+``--teacher-latents OUTPUT/latents --horizontal-flip false``). Only complete files are written, and existing
+ones are kept, so that an interrupted run goes on; it must have the same settings.
 
     python examples/taehv/prepare_data.py --data-root videos --output prepared --height 480 --width 720
 
-Exit codes: 0, or 66 when no video could be prepared.
+Exit codes: 0, or 66 if no video could be prepared, or OUTPUT was made with other settings.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _RATE = 25  # of what is written; frames are counted, not timed
 _CHUNK = 48  # frames that a teacher encodes at once
+_BEFORE_A_KEY_FRAME = 64  # frames that a recording which begins between two key frames may lose
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def main() -> int:
     wanted, n_workers = _parse(sys.argv[1:])
     try:
         videos = videos_below(wanted.root)
+        _require_same_settings(wanted)
         if wanted.teacher is not None:
             from taehv_trainer.weights import load_model
 
@@ -108,6 +111,26 @@ def _parse(arguments: list[str]) -> tuple[Wanted, int]:
     return wanted, given.workers
 
 
+def _require_same_settings(wanted: Wanted) -> None:
+    """Raise TrainingError if OUTPUT holds files that were made in another way."""
+    paths = {"root": str(wanted.root.resolve()), "teacher": str(wanted.teacher)}
+    settings = asdict(wanted) | paths
+    del settings["output"]
+    file = wanted.output / "settings.json"
+    if file.exists():
+        found = json.loads(file.read_text(encoding="utf-8"))
+        # Latents may be added later, but not mixed.
+        different = [name for name in settings if found.get(name) not in (settings[name], "None")]
+        if different:
+            raise TrainingError(
+                f"{wanted.output} was prepared with other settings: "
+                + ", ".join(f"{name} {found.get(name)} instead of {settings[name]}" for name in different),
+                "pass another --output, or the same settings to go on",
+            )
+    wanted.output.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+
+
 def _try(video: Path, wanted: Wanted) -> tuple[bool, str]:
     try:
         return True, prepare(video, wanted)
@@ -136,6 +159,8 @@ def _whole_or_not_there(file: Path, write: Callable[[Path], int]) -> int:
     unfinished = file.with_name(f".{file.stem}.{os.getpid()}{file.suffix}")
     try:
         written = write(unfinished)
+        with unfinished.open("rb") as written_file:
+            os.fsync(written_file.fileno())
         unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -157,13 +182,15 @@ def _encode(video: Path, unfinished: Path, wanted: Wanted) -> int:
             container.mux(stream.encode(frame))
             n_frames += 1
         container.mux(stream.encode())
+    if n_frames < len(index) - _BEFORE_A_KEY_FRAME:
+        raise UnreadableVideoError(video, f"ends after {n_frames} of {len(index)} frames")
     return n_frames
 
 
 def _write_latents(prepared: Path, unfinished: Path, wanted: Wanted) -> int:
     """Encode what the training will decode: the prepared video, cropped at its centre."""
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     from taehv_trainer.weights import load_model
 
@@ -177,7 +204,7 @@ def _write_latents(prepared: Path, unfinished: Path, wanted: Wanted) -> int:
         for pixels in all_frames(prepared, index, (index.height, index.width))
     )
     latents = torch.cat([part.cpu() for part in encode_in_parts(teacher, cropped, _CHUNK)])
-    save_file({"latents": latents.contiguous()}, unfinished)
+    unfinished.write_bytes(save({"latents": latents.contiguous()}))
     return len(latents)
 
 

@@ -259,6 +259,7 @@ def test_links_are_followed_and_a_loop_of_them_ends(tmp_path: Path) -> None:
     (tmp_path / "root" / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "root" / "again").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "root" / "a" / "loop").symlink_to(tmp_path / "root")
+    (tmp_path / "root" / ".unfinished.mp4").touch()
     (tmp_path / "root" / "c.mp4").symlink_to(tmp_path / "elsewhere" / "b.ts")
     found = find_sources(small_config(data_root=str(tmp_path / "root")))
     assert [source.name for source in found] == ["again/b.ts", "c.mp4"]

@@ -110,6 +110,12 @@ def test_a_published_variant_with_other_layers_is_refused_by_its_name(name: str,
     assert "taehv1_5" in refusal.value.hint
 
 
+def test_a_taeh3_is_refused_because_it_encodes_in_chunks(tmp_path: Path) -> None:
+    torch.save(TAEHV(ARCHITECTURES["small"]).state_dict(), tmp_path / "taeh3.pth")
+    with pytest.raises(TrainingError, match="in chunks of 17 frames"):
+        load_model(tmp_path / "taeh3.pth")
+
+
 def test_a_file_with_code_in_it_is_refused_and_not_run(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[str]]:

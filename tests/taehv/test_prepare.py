@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from prepare_data import encode_in_parts
+from prepare_data import Wanted, encode_in_parts
+from prepare_data import prepare as prepare_video
 from taehv_trainer.architecture import ARCHITECTURES
 from taehv_trainer.clips import ClipDataset
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.model import TAEHV
 from taehv_trainer.sources import find_sources
-from taehv_trainer.video import read_index
+from taehv_trainer.video import UnreadableVideoError, read_index
 from tests.lab.forking import program
 from tests.lab.needs import takes_long
 from tests.taehv.conftest import MakeVideo
@@ -66,6 +69,25 @@ def test_videos_and_latents_are_prepared_for_training_and_the_rest_is_named(
     assert clip.latents.shape == (2, 16, 4, 5)
     again = prepare(tmp_path, "--teacher-checkpoint", str(tmp_path / "teacher.pth"))
     assert "b.mp4: was there" in again
+    plain = tmp_path / "plain"
+    plain.touch()
+    for file in ("videos/a/b.mp4.mp4", "latents/a/b.mp4.mp4.safetensors"):
+        assert (tmp_path / "out" / file).stat().st_mode == plain.stat().st_mode
+    other = prepare(tmp_path, "--short-side", "64", exit_code=66)
+    assert "was prepared with other settings: short_side 0 instead of 64" in other
+
+
+def test_of_a_video_that_ends_too_early_nothing_is_left(make_video: MakeVideo, tmp_path: Path) -> None:
+    video = make_video("raw/cut.mkv", 40)
+    index = read_index(video)
+    prepare_with = Wanted(tmp_path / "raw", tmp_path / "out", 32, 40, 0, 12, 16, None)
+    too_long = replace(index, times=np.arange(120))
+    with (
+        patch("prepare_data.read_index", return_value=too_long),
+        pytest.raises(UnreadableVideoError, match="ends after 40 of 120 frames"),
+    ):
+        prepare_video(video, prepare_with)
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
 def test_a_folder_of_nothing_usable_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import cast
 
 import torch
@@ -28,8 +29,13 @@ class TAEHV(nn.Module):
         # Of the frames; weights may lie as they like, cuDNN asks either of the two.
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self.activation_checkpointing = activation_checkpointing
-        self.encoder = nn.Sequential(*_encoder_layers(architecture))
-        self.decoder = nn.Sequential(*_decoder_layers(architecture))
+        # Stem, three stages, head; in a flat sequence for the names of the published weights.
+        self._encoder_stages, self._decoder_stages = (
+            _encoder_stages(architecture),
+            _decoder_stages(architecture),
+        )
+        self.encoder = nn.Sequential(*chain(*self._encoder_stages))
+        self.decoder = nn.Sequential(*chain(*self._decoder_stages))
         self._initialize()
 
     def forward(self, videos: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,13 +61,12 @@ class TAEHV(nn.Module):
         if missing:
             videos = torch.cat([videos, videos[:, -1:].expand(-1, missing, -1, -1, -1)], 1)
         n_videos = videos.shape[0]
-        layers = list(self.encoder)
-        length = 2 + self.architecture.blocks
+        (project, relu), *stages, (head,) = self._encoder_stages
         x = F.pixel_unshuffle(_fold(videos), self.architecture.patch_size)
-        x = layers[1](layers[0](x.contiguous(memory_format=self._layout)))
-        for start in range(2, len(layers) - 1, length):
-            x = self._run(_encoder_stage, x, layers[start : start + length], n_videos)
-        return _unfold(layers[-1](x), n_videos)
+        x = relu(project(x.contiguous(memory_format=self._layout)))
+        for stage in stages:
+            x = self._run(_encoder_stage, x, stage, n_videos)
+        return _unfold(head(x), n_videos)
 
     def decode(self, latents: Tensor) -> Tensor:
         """Map latents ``(N, T, C, h, w)`` to ``(N, time_factor * T - trimmed_frames, 3, H, W)``.
@@ -69,13 +74,12 @@ class TAEHV(nn.Module):
         Values may leave [0, 1].
         """
         n_videos = latents.shape[0]
-        layers = list(self.decoder)
-        length = self.architecture.blocks + 3
-        x = layers[2](layers[1](layers[0](_fold(latents).contiguous(memory_format=self._layout))))
-        for start in range(3, len(layers) - 2, length):
-            drop_frames = self.architecture.trimmed_frames if start + length == len(layers) - 2 else 0
-            x = self._run(_decoder_stage, x, layers[start : start + length], n_videos, drop_frames)
-        x = F.pixel_shuffle(layers[-1](layers[-2](x)), self.architecture.patch_size)
+        (clamp, project, first_relu), *stages, (relu, head) = self._decoder_stages
+        x = first_relu(project(clamp(_fold(latents).contiguous(memory_format=self._layout))))
+        for stage in stages:
+            drop_frames = self.architecture.trimmed_frames if stage is stages[-1] else 0
+            x = self._run(_decoder_stage, x, stage, n_videos, drop_frames)
+        x = F.pixel_shuffle(head(relu(x)), self.architecture.patch_size)
         return _unfold(x, n_videos)
 
     def _run(self, stage: object, *args: object) -> Tensor:
@@ -120,24 +124,27 @@ class TAEHV(nn.Module):
         nn.init.zeros_(cast(Tensor, last.bias))
 
 
-def _encoder_layers(architecture: Architecture) -> list[nn.Module]:
+def _encoder_stages(architecture: Architecture) -> list[list[nn.Module]]:
     width = architecture.encoder_width
-    layers: list[nn.Module] = [conv3x3(3 * architecture.patch_size**2, width), nn.ReLU(inplace=True)]
-    for stride in architecture.time_strides:
-        layers += [TPool(width, stride), conv3x3(width, width, stride=2, bias=False)]
-        layers += [MemBlock(width, width) for _ in range(architecture.blocks)]
-    return [*layers, conv3x3(width, architecture.latent_channels)]
+    stem: list[nn.Module] = [conv3x3(3 * architecture.patch_size**2, width), nn.ReLU(inplace=True)]
+    stages: list[list[nn.Module]] = [
+        [TPool(width, stride), conv3x3(width, width, stride=2, bias=False)]
+        + [MemBlock(width, width) for _ in range(architecture.blocks)]
+        for stride in architecture.time_strides
+    ]
+    return [stem, *stages, [conv3x3(width, architecture.latent_channels)]]
 
 
-def _decoder_layers(architecture: Architecture) -> list[nn.Module]:
+def _decoder_stages(architecture: Architecture) -> list[list[nn.Module]]:
     widths = architecture.decoder_widths
-    layers: list[nn.Module] = [Clamp(), conv3x3(architecture.latent_channels, widths[0])]
-    layers += [nn.ReLU(inplace=True)]
-    for stride, n_in, n_out in zip(reversed(architecture.time_strides), widths, widths[1:], strict=False):
-        layers += [MemBlock(n_in, n_in) for _ in range(architecture.blocks)]
-        # The upsampling itself happens in `upsample`; Identity holds its place in the published numbering.
-        layers += [nn.Identity(), TGrow(n_in, stride), conv3x3(n_in, n_out, bias=False)]
-    return [*layers, nn.ReLU(inplace=True), conv3x3(widths[-1], 3 * architecture.patch_size**2)]
+    stem: list[nn.Module] = [Clamp(), conv3x3(architecture.latent_channels, widths[0]), nn.ReLU(inplace=True)]
+    # The upsampling itself happens in `upsample`; Identity holds its place in the published numbering.
+    stages: list[list[nn.Module]] = [
+        [MemBlock(n_in, n_in) for _ in range(architecture.blocks)]
+        + [nn.Identity(), TGrow(n_in, stride), conv3x3(n_in, n_out, bias=False)]
+        for stride, n_in, n_out in zip(reversed(architecture.time_strides), widths, widths[1:], strict=False)
+    ]
+    return [stem, *stages, [nn.ReLU(inplace=True), conv3x3(widths[-1], 3 * architecture.patch_size**2)]]
 
 
 def _encoder_stage(x: Tensor, layers: list[nn.Module], n_videos: int) -> Tensor:

@@ -79,7 +79,7 @@ def videos_below(root: Path) -> list[Path]:
 
 
 def _files_below(root: Path) -> Iterator[Path]:
-    """Return all files below a folder. A folder that links reach twice, as in a loop, is entered once."""
+    """Return all files below a folder that are not hidden; a folder that links reach twice, once."""
     entered: set[tuple[int, int]] = set()
     for folder, subfolders, files in os.walk(root, followlinks=True):
         status = Path(folder).stat()
@@ -87,8 +87,9 @@ def _files_below(root: Path) -> Iterator[Path]:
             subfolders.clear()
             continue
         entered.add((status.st_dev, status.st_ino))
-        subfolders.sort()  # which of two ways to one folder is taken must not differ between nodes
-        yield from (Path(folder) / name for name in files)
+        # Which of two ways to one folder is taken must not differ between nodes.
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        yield from (Path(folder) / name for name in files if not name.startswith("."))
 
 
 def _read_annotations(file: Path, root: Path) -> list[Path]:

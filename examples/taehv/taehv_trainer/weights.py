@@ -106,6 +106,12 @@ def architecture_of(state: dict[str, Tensor], file: Path) -> Architecture:
     The decoder multiplies time as often as the encoder divides it: published files may hold more growth than
     is used. Raises TrainingError where the layers are not those of the base architecture.
     """
+    if "taeh3" in file.stem.lower():
+        raise TrainingError(
+            f"{file} is a taeh3, which encodes a video in chunks of 17 frames: this trainer encodes it as a "
+            "whole, and would get other latents",
+            f"load one of the base shapes: {', '.join(ARCHITECTURES)}",
+        )
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     n_blocks = sum(1 for name in shapes if re.fullmatch(r"encoder\.\d+\.conv\.0\.weight", name)) // 3
     try:

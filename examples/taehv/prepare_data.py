@@ -17,24 +17,18 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import av
 import numpy as np
 
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.sources import videos_below
-from taehv_trainer.video import Frames, UnreadableVideoError, all_frames, read_index
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from taehv_trainer.model import TAEHV
+from taehv_trainer.video import UnreadableVideoError, all_frames, read_index
 
 _RATE = 25  # of what is written; frames are counted, not timed
 _CHUNK = 48  # frames that a teacher encodes at once
@@ -192,6 +186,7 @@ def _write_latents(prepared: Path, unfinished: Path, wanted: Wanted) -> int:
     import torch
     from safetensors.torch import save
 
+    from taehv_trainer.streaming import encode_in_parts
     from taehv_trainer.weights import load_model
 
     assert wanted.teacher is not None
@@ -206,33 +201,6 @@ def _write_latents(prepared: Path, unfinished: Path, wanted: Wanted) -> int:
     latents = torch.cat([part.cpu() for part in encode_in_parts(teacher, cropped, _CHUNK)])
     unfinished.write_bytes(save({"latents": latents.contiguous()}))
     return len(latents)
-
-
-def encode_in_parts(teacher: TAEHV, frames: Iterator[Frames], chunk: int) -> Iterator[Tensor]:
-    """Return the latents of a video part by part: the same as of the whole, as each part sees enough past."""
-    import torch
-
-    from taehv_trainer.objective import scaled
-
-    factor = teacher.architecture.time_factor
-    history = -(-teacher.architecture.past_frames // factor) * factor
-    kept: list[Frames] = []
-    n_old = 0
-    device = next(teacher.parameters()).device
-
-    def encode() -> Tensor:
-        video = torch.from_numpy(np.stack(kept).transpose(0, 3, 1, 2).copy()).to(device)
-        with torch.no_grad():
-            return teacher.encode(scaled(video, teacher.dtype)[None])[0, n_old // factor :]
-
-    for frame in frames:
-        kept.append(frame)
-        if len(kept) - n_old == chunk:
-            yield encode()
-            kept = kept[-history:]
-            n_old = len(kept)
-    if len(kept) > n_old:
-        yield encode()
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from prepare_data import Wanted, encode_in_parts
+from prepare_data import Wanted
 from prepare_data import prepare as prepare_video
 from taehv_trainer.architecture import ARCHITECTURES
 from taehv_trainer.clips import ClipDataset
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.model import TAEHV
 from taehv_trainer.sources import find_sources
+from taehv_trainer.streaming import decode_in_parts, encode_in_parts
 from taehv_trainer.video import UnreadableVideoError, read_index
 from tests.lab.forking import program
 from tests.lab.needs import takes_long
@@ -97,7 +98,7 @@ def test_a_folder_of_nothing_usable_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["small", "taeltx"])
-def test_latents_made_in_parts_are_those_of_the_whole_video(name: str) -> None:
+def test_latents_and_frames_made_in_parts_are_those_of_the_whole_video(name: str) -> None:
     architecture = ARCHITECTURES[name]
     torch.manual_seed(0)
     teacher = TAEHV(architecture).eval()
@@ -108,3 +109,7 @@ def test_latents_made_in_parts_are_those_of_the_whole_video(name: str) -> None:
         whole = teacher.encode(torch.from_numpy(frames).permute(0, 3, 1, 2)[None] / 255)[0]
     parts = torch.cat(list(encode_in_parts(teacher, iter(frames), 24)))
     torch.testing.assert_close(parts, whole)
+    with torch.no_grad():
+        decoded = teacher.decode(whole[None])[0]
+    parts = torch.cat(list(decode_in_parts(teacher, whole.split(4))))
+    torch.testing.assert_close(parts, decoded)

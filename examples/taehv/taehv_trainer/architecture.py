@@ -40,6 +40,12 @@ class Architecture:
         return self.blocks * sum(rates)
 
     @property
+    def past_latents(self) -> int:
+        """Latents before it that an output frame depends on: as `past_frames`, and the frames left out."""
+        rates = itertools.accumulate((1, *reversed(self.time_strides)), operator.mul)
+        return math.ceil(sum(self.blocks / rate for rate in itertools.islice(rates, 3))) + 1
+
+    @property
     def trimmed_frames(self) -> int:
         """Leading output frames that no input frame corresponds to."""
         return self.time_factor - 1

@@ -61,6 +61,11 @@ class VideoIndex:
         scale = max(height / self.height, width / self.width, short_side / min(self.height, self.width))
         return max(height, round(self.height * scale)), max(width, round(self.width * scale))
 
+    def scaled(self, short_side: int) -> tuple[int, int]:
+        """Return the size with this short side, whatever the video's own."""
+        scale = short_side / min(self.height, self.width)
+        return round(self.height * scale), round(self.width * scale)
+
 
 def read_index(path: Path) -> VideoIndex:
     """Find all frames of a video. Raises UnreadableVideoError when it is broken or HDR."""

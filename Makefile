@@ -50,7 +50,7 @@ check: .venv/.dev
 bench: .venv/.train
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# Under ten minutes on a machine with GPUs; without one, a rehearsal of it.
+# Ten minutes on a machine with GPUs; without one, a rehearsal of it on two cores.
 gpu: .venv/.train
 	$(BIN)/python benchmarks/gpu --output benchmarks/results/gpu.json
 

@@ -111,5 +111,5 @@ def test_latents_and_frames_made_in_parts_are_those_of_the_whole_video(name: str
     torch.testing.assert_close(parts, whole)
     with torch.no_grad():
         decoded = teacher.decode(whole[None])[0]
-    parts = torch.cat(list(decode_in_parts(teacher, whole.split(4))))
+    parts = torch.cat(list(decode_in_parts(teacher, torch.split(whole, 4))))
     torch.testing.assert_close(parts, decoded)

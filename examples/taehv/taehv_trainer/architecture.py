@@ -42,8 +42,8 @@ class Architecture:
     @property
     def past_latents(self) -> int:
         """Latents before it that an output frame depends on: as `past_frames`, and the frames left out."""
-        rates = itertools.accumulate((1, *reversed(self.time_strides)), operator.mul)
-        return math.ceil(sum(self.blocks / rate for rate in itertools.islice(rates, 3))) + 1
+        rates: Iterable[int] = itertools.accumulate((1, *self.time_strides[:0:-1]), operator.mul)
+        return math.ceil(sum(self.blocks / rate for rate in rates)) + 1
 
     @property
     def trimmed_frames(self) -> int:

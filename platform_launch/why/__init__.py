@@ -32,7 +32,8 @@ reading                     one log
         surroundings        ... or do the lines around it say so? code: a program's text
     log_events, events      what one log tells; claims, attempts: which of it its processes got over
 answer                      verdict: the answer; place, fingerprint: what stands in it
-decision                    judge: between all logs; order, root_cause, candidates, unexplained, other_events
+rank                        claims: all that could be the root cause, with its marks; weights: what a mark is
+                            worth; judge: the verdict of the highest claim; beside: what is said beside it
 hang_records                what the hang monitor left beside the logs
 """
 
@@ -45,10 +46,10 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase
 from platform_launch.why.answer.verdict import Verdict
-from platform_launch.why.decision.judge import judge
 from platform_launch.why.lines.opening import OpenedLog
 from platform_launch.why.messages.signatures import catalogue
 from platform_launch.why.note import Note
+from platform_launch.why.rank.judge import judge
 from platform_launch.why.reading.events import NodeEvents
 from platform_launch.why.reading.reader import LogReader
 from platform_launch.why.sources import LogSource, events_of, logs_in, where_of_log

@@ -439,7 +439,6 @@ def test_what_a_command_did_without_the_rest_of_its_line_is_explained_by_that(ex
     assert (verdict.kind, verdict.cause, verdict.details["option"]) == (
         "suspect", "line_continuation", "--config",
     )  # fmt: skip
-    assert explain_text(cut + "FATAL ERROR: could not make the folder ./out\n").kind == "unknown"
 
 
 @pytest.mark.parametrize(

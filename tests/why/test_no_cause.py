@@ -300,16 +300,14 @@ def test_what_a_build_probes_and_what_a_node_that_leaves_no_longer_hears_is_no_f
     assert explain_text(f"{progress(20)}{line}\n").kind == "nothing"
 
 
-def test_what_stands_above_a_cancelled_job_is_named_as_what_may_have_moved_someone_to_it(
+def test_what_failed_above_a_cancelled_job_is_likely_why_it_was_cancelled(
     explain_text: Explain,
 ) -> None:
     cancelled = "slurmstepd-gn4: error: *** JOB 77 ON gn4 CANCELLED AT 2026-03-16T14:55:36 ***\n"
     slip = "/var/spool/slurm/d/job77/slurm_script: line 23: SEQUENCE_LENGTH: command not found\n"
     verdict = explain_text(slip + cancelled)
-    assert (verdict.cause, verdict.notes) == (
-        "job_cancelled",
-        ("perhaps: a program does not exist on this node (log0:1)",),
-    )
+    assert (verdict.kind, verdict.cause) == ("suspect", "command_missing")
+    assert [one.id for one in verdict.consequences] == ["job_cancelled"]
     for innocent in ("", "UserWarning: a fallback is used: no kernel image\n", progress(20)):
         assert explain_text(innocent + cancelled).notes == ()
 

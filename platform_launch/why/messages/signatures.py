@@ -87,6 +87,7 @@ class SignatureTrait(str, Enum):
 
     BY_THREADS = "by_threads"
     CUT_SHORT = "cut_short"
+    ENVELOPE = "envelope"
     ENDS_JOB = "ends_job"
     FROM_OUTSIDE = "from_outside"
     MEETS = "meets"

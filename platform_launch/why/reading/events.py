@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from platform_launch.why.lines.clock import Span
 from platform_launch.why.lines.host_names import names_a_machine
@@ -17,7 +18,7 @@ from platform_launch.why.lines.vocabulary import squeeze
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Signature, SignatureRole, SignatureTrait
 from platform_launch.why.reading.collectives import Collectives
-from platform_launch.why.reading.endings import Ending
+from platform_launch.why.reading.endings import ENDED_ALONG, Ending
 from platform_launch.why.reading.homes import Homes
 from platform_launch.why.reading.steps import StepEnd, says_end
 
@@ -216,6 +217,14 @@ class Episode:
         return sorted((e for e in self.events.values() if e.role is role), key=lambda e: e.start)
 
 
+class OwnEnd(NamedTuple):
+    """How a process ended by itself: its exit code, the line that tells so, and which process."""
+
+    exit_code: int
+    number: int
+    where: Location
+
+
 class NodeEvents:
     """The events of one node (or pod) in one log, and what else it tells of itself.
 
@@ -253,6 +262,13 @@ class NodeEvents:
         told = [where for event in all_events([self]) for where in event.wheres]
         told += [one.where for one in self.episode.endings]
         return told + [place for step in self.episode.steps for place in step.places]
+
+    def ends_of_its_own(self) -> list[OwnEnd]:
+        """Return how processes ended that were not ended with the others."""
+        steps = [step for step in self.episode.steps if not step.was_cancelled]
+        ends = [OwnEnd(one.exit_code, one.line.number, place) for one in steps for place in one.places]
+        roots = [one for one in self.episode.endings if one.is_root or one.exit_code not in ENDED_ALONG]
+        return ends + [OwnEnd(one.exit_code, one.line.number, one.where) for one in roots]
 
     def leave_out_hosts(self) -> None:
         """Forget hosts whose name does not tell which machine they are."""

@@ -1,1 +1,0 @@
-"""Decides between the events of all logs which came first and is the cause."""

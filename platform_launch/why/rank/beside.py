@@ -1,0 +1,192 @@
+"""What is said beside the answer: other causes, what the others then did, what the training survived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from platform_launch.why.answer.verdict import Consequence
+from platform_launch.why.lines.line import NOWHERE, Location, shown
+from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
+from platform_launch.why.note import Note, NoteValue, note
+from platform_launch.why.rank.claims import LINES_OF_A_MESSAGE, Claim
+from platform_launch.why.reading.error_lines import introduces
+from platform_launch.why.reading.events import MOST_REPEATS, SURVIVED_LINES, NodeEvents, Occurrence
+from platform_launch.why.reading.steps import says_end
+
+MOST_OTHERS = 3
+_CLOSE_LINES = 8
+_NOTABLY_EARLIER_S = 5.0
+_LINES_ABOVE = 50
+# Below these ends, programs still say why, within so many lines.
+_LINES_BELOW = {"abort": 4, "mpi_abort": 12}
+# What may be missing because what was to write it failed, and a refusal above which a site says its reason.
+_MISSED = frozenset(("file_missing", "slurm_refused"))
+
+
+def named(event: Occurrence) -> Note:
+    """Name an event: what, where, and in which line."""
+    place = event.where.note
+    known = event.signature.patterns or event.raised is None or not event.raised.type
+    if known or event.raised is None:
+        title: NoteValue = note("cause", cause=event.signature.id, title=shown(event.signature.title))
+    else:
+        title = shown(event.raised.text)
+    found = note("event", title=title, log=shown(event.log), line=event.number)
+    return replace(found, id="event-on", values=found.values | {"place": place}) if place.values else found
+
+
+def notes_beside(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[Note]:
+    """Return the notes about the claims that did not win, the highest first."""
+    chosen = claims[0].event
+    others = [one.event for one in claims[1:] if one.event is not None and "sequel" not in one.marks]
+    if chosen is None:
+        error = claims[0].error
+        suspects = [e for e in others if e.role is SignatureRole.SUSPECT] if error is None else []
+        return [*(note("perhaps", event=named(e)) for e in suspects[:MOST_OTHERS]), *_survived(nodes, None)]
+    if chosen.signature.id == "exited_first":
+        went_on = [
+            e for e in others if e.signature.has(SignatureTrait.ENDS_JOB) and e.role is SignatureRole.CAUSE
+        ]
+        return [note("went-on-until", event=named(event)) for event in went_on[:1]]
+    notes, seen = list[Note](), {chosen.signature.id}
+    for claim in claims[1:]:
+        event = claim.event
+        if event is None or event.role is not SignatureRole.CAUSE or "sequel" in claim.marks:
+            continue
+        unordered = (
+            claim.node is not claims[0].node
+            and not {"later by the clock", "explained cause"} & claim.marks.keys()
+        )
+        if event.signature.id in chosen.signature.explains:
+            if notes or (event.log == chosen.log and event.start > chosen.start):
+                continue
+            notes.append(note("showed-first", event=named(event)))
+        elif unordered and "of a node that follows" not in claim.marks and event.signature.id not in seen:
+            notes.append(note("order-unknown", event=named(event)))
+        else:
+            continue
+        seen.add(event.signature.id)
+    notes = notes[:MOST_OTHERS]
+    if chosen.signature.has(SignatureTrait.ENDS_JOB):
+        # A warning that came again and again until then may have moved someone to end the job.
+        warned = [e for e in others if e.mention and e.count > 1 and e.log == chosen.log]
+        near = [
+            e for e in warned if 0 < chosen.start - e.last <= _CLOSE_LINES and e.signature.specificity > 1
+        ]
+        notes += [note("perhaps", event=named(event)) for event in near]
+    return [*notes, *_also(chosen, others, seen), *_earlier(chosen, claims), *_survived(nodes, chosen)]
+
+
+def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> list[Note]:
+    """Name other causes that the logs hold, and above the answer those that their processes got over.
+
+    Faults come in pairs, and the second one waits for its turn. What fails in preparing a job does not end
+    it, and more of that may stand below.
+    """
+    unprepared, notes = chosen.signature.has(SignatureTrait.PREPARES), []
+    for event in sorted(others, key=lambda e: -e.signature.specificity):
+        may_explain = not event.mention or chosen.signature.id in event.signature.explains
+        prepares = event.signature.has(SignatureTrait.PREPARES)
+        beside = event.start < chosen.start or (unprepared and prepares)
+        told = event.role is SignatureRole.CAUSE or (may_explain and beside)
+        heavy = event.signature.role is SignatureRole.CAUSE or prepares
+        strong = told and heavy and event.signature.specificity > 1 and event.signature.patterns
+        if strong and event.signature.id not in seen:
+            seen.add(event.signature.id)
+            notes.append(note("also", event=named(event)))
+    return notes[:MOST_OTHERS]
+
+
+def _earlier(chosen: Occurrence, claims: Sequence[Claim]) -> list[Note]:
+    """Name a consequence of another node that the clocks show before the cause."""
+    if chosen.role is not SignatureRole.CAUSE or chosen.span.not_before_s is None:
+        return []
+    offset = next((one.node.clock_offset_s for one in claims if one.event is chosen and one.node), 0.0)
+    for claim in claims:
+        event, node = claim.event, claim.node
+        if event is None or node is None or event.role is not SignatureRole.CONSEQUENCE:
+            continue
+        until_s = event.span.not_after_s
+        if event.where.node == chosen.where.node or until_s is None:
+            continue
+        if (chosen.span.not_before_s - offset) - (until_s - node.clock_offset_s) > _NOTABLY_EARLIER_S:
+            return [note("consequence-earlier", event=named(event))]
+    return []
+
+
+def _survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[Note]:
+    """Say which errors training went on after, the chosen one perhaps among them."""
+    count = sum(event.count for node in nodes for event in node.survived)
+    notes = [note("earlier-attempt", event=named(one.left_behind)) for one in nodes if one.left_behind][:1]
+    notes += [note("errors-survived", count=count)] if count else []
+    if chosen is None or chosen.role is not SignatureRole.CAUSE:
+        return notes
+    after = max((n.lines_after for n in nodes if chosen in n.episode.events.values()), default=0)
+    # Of a message that comes thousands of times not every line is read.
+    if after > SURVIVED_LINES and chosen.count < MOST_REPEATS:
+        notes.append(note("output-follows", count=after))
+    return notes
+
+
+def success_said(nodes: Sequence[NodeEvents]) -> list[Note]:
+    """Quote the line at a log's end that calls something a success, though something failed."""
+    said = next((one.success_said for one in nodes if one.success_said is not None), None)
+    return [note("success-said", log=shown(said.log), line=said.number, text=said.shown)] if said else []
+
+
+def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
+    """Name the line above an answer that does not say why: an error, or else the last words of a process."""
+    words = [node.last_words for node in nodes if node.last_words is not None]
+    if chosen is not None:
+        answer, aborts = chosen.signature, chosen.signature.id == "mpi_abort"
+        if not answer.has(SignatureTrait.SUFFERED, SignatureTrait.SILENT, SignatureTrait.ENVELOPE) and (
+            answer.id not in _MISSED
+        ):
+            return []
+        below = _LINES_BELOW.get(answer.id, -1)
+        for error in (node.first_error for node in nodes if node.first_error is not None):
+            near = -below <= chosen.start - error.number <= _LINES_ABOVE or error in words
+            ends = says_end(error.shown) and error.number < chosen.start
+            told = introduces(error.shown)  # what it introduces is the answer itself
+            if error.log == chosen.log and (near or ends) and ((error.clear and not told) or aborts):
+                return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
+    if chosen is None or chosen.signature.has(SignatureTrait.SILENT):
+        return [note("last-words", log=shown(w.log), line=w.number, text=w.shown) for w in words[:1]]
+    return []
+
+
+def _is_told_by(chosen: Occurrence, event: Occurrence) -> bool:
+    """Tell whether an event is of the answer's kind, or the first line of the message that ends with it."""
+    begins = event.log == chosen.log and 0 < chosen.number - event.number <= LINES_OF_A_MESSAGE
+    reason = begins and event.count == 1 and event.signature.id in chosen.signature.explains
+    return event.signature.id == chosen.signature.id or (
+        reason and chosen.role is SignatureRole.CONSEQUENCE and event.where in (NOWHERE, chosen.where)
+    )
+
+
+def others_then(
+    chosen: Occurrence | None, place: Location, events: Sequence[Occurrence]
+) -> tuple[Consequence, ...]:
+    """Sum up what happened to others than the process at the answer's place, by number of ranks if named."""
+    by_signature: dict[str, list[Occurrence]] = {}
+    for event in events:
+        if event.role is SignatureRole.CONSEQUENCE and not (chosen and _is_told_by(chosen, event)):
+            by_signature.setdefault(event.signature.id, []).append(event)
+    folded = []
+    for same in by_signature.values():
+        signature = same[0].signature
+        ranks = {w.rank for e in same for w in e.wheres} - {place.rank}
+        if not ranks and place.rank is not None:
+            continue  # so that process itself ended
+        ranks.discard(None)
+        lines = sum(event.count for event in same)
+        if ranks:
+            one = len(ranks) == 1
+            who = "1 other rank" if one else f"{len(ranks)} other ranks"
+            did = (signature.folded_one if one else "") or signature.folded
+            folded.append(Consequence(signature.id, f"{who} then {did}", len(ranks)))
+        else:
+            times = f"{lines} line" + ("s" if lines > 1 else "")
+            folded.append(Consequence(signature.id, f"others {signature.folded} ({times})", lines, "lines"))
+    return tuple(folded)

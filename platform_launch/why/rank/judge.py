@@ -1,0 +1,211 @@
+"""Takes the claim that ranks highest over all logs, and makes the verdict of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from platform_launch.why.answer.answer import unknown, verdict_of, with_oom_kills
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.lines.line import NOWHERE, Location
+from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
+from platform_launch.why.note import Note, note
+from platform_launch.why.rank.beside import (
+    heard_before,
+    named,
+    notes_beside,
+    others_then,
+    success_said,
+)
+from platform_launch.why.rank.claims import (
+    LEFT_BY_PROGRAMS,
+    LINES_OF_A_MESSAGE,
+    Claim,
+    claims_of,
+    is_of_the_code,
+    is_reason_of,
+    is_sequel_of,
+    wrote,
+)
+from platform_launch.why.rank.weights import score
+from platform_launch.why.reading.claims import has_own_cause
+from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence, all_events
+
+_LINES_OF_A_STACK = 16
+_LINES_OF_AN_ABORT = 3
+# What MPI ends a process with, where it says which.
+_OF_MPI = ("mpi_abort", "mpi_error")
+# What `kubectl exec` says of the end of what it ran in a pod.
+_OF_KUBECTL_EXEC = "command terminated with exit code "
+_LINES_AT_AN_END = 24
+_LINES_TOGETHER = 4
+_FIRST_OF_SIGNALS = 128
+
+
+def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | None = None) -> Verdict:
+    """Return the verdict over all nodes.
+
+    ``oom_kills`` is how many out-of-memory kills the cgroup counted during the run, None if not known.
+    """
+    failed = [node for node in nodes if not node.finished]
+    if nodes and not failed:
+        return Verdict("finished")
+    claims = ranked(failed, catalogue)
+    best, events = claims[0], all_events(failed)
+    chosen, notes = best.event, notes_beside(claims, failed)
+    if chosen is not None:
+        notes += _settle(best, events, failed, catalogue)
+        verdict = verdict_of(chosen, failed, oom_kills, catalogue)
+    else:
+        error = _placed(best.error, events) if best.error is not None else _any_error(failed)
+        verdict = unknown(failed, catalogue, error, likely=error is not None and _ended_one(error, failed))
+    if verdict.first_error is None:
+        notes = [*heard_before(chosen, failed), *notes]
+    if verdict.kind != "nothing":
+        verdict = replace(verdict, consequences=others_then(chosen, verdict.where, events))
+        notes += success_said(failed)
+    verdict = verdict.with_notes(notes)
+    return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
+
+
+def ranked(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
+    """Return all claims, the highest first; of equal ones the earliest by its log's clock."""
+
+    def began_s(claim: Claim) -> float:
+        known = (
+            claim.event is not None and claim.event.span.not_before_s is not None and claim.node is not None
+        )
+        if not known or claim.event is None or claim.node is None:
+            return math.inf
+        return (claim.event.span.not_before_s or 0.0) - claim.node.clock_offset_s
+
+    return sorted(claims_of(nodes, catalogue), key=lambda claim: (-score(claim.marks), began_s(claim)))
+
+
+def _settle(
+    best: Claim, events: Sequence[Occurrence], nodes: Sequence[NodeEvents], catalogue: Catalogue
+) -> list[Note]:
+    """Give the chosen event the role that its marks show, and the place that the lines around it tell."""
+    chosen, marks = best.event, best.marks
+    assert chosen is not None
+    if chosen.role is SignatureRole.SUSPECT:
+        caught, raised = chosen.signature.id == "caught_exception", chosen.raised
+        if "raised right above an end" in marks:
+            ended = caught or (raised is not None and raised.has_frames)
+        else:
+            ended = {"raised suspect", "at the log's end"} <= marks.keys()
+            ended = ended and not any(node.success_said for node in nodes)
+        if caught and "raised suspect" in marks:
+            chosen.signature = catalogue["python_exception"]
+        if ended or "explains a cause" in marks:
+            chosen.role = SignatureRole.CAUSE
+    above = [
+        e for e in events if e.log == chosen.log and e.start < chosen.start and e.role is SignatureRole.CAUSE
+    ]
+    for other in (e for e in above if e.signature.id in chosen.signature.explains):
+        if not other.signature.exit_codes and chosen.number - other.number <= LINES_OF_A_MESSAGE:
+            chosen.raised = chosen.raised or other.raised
+            chosen.where = other.where if chosen.where == NOWHERE else chosen.where
+    if chosen.role is SignatureRole.CONSEQUENCE:
+        for other in events:
+            sequel = is_sequel_of(other, chosen) and (chosen.where == NOWHERE or wrote(other, chosen))
+            if sequel or is_reason_of(chosen, other):
+                chosen.where = chosen.where.filled(other.where)
+        for node in (node for node in nodes if "exited_first" in chosen.signature.explains):
+            ends = [e for e in node.ends_of_its_own() if e.exit_code > 0 and node.log == chosen.log]
+            near = [e.where for e in ends if 0 < chosen.start - e.number <= _LINES_OF_A_STACK]
+            chosen.where = chosen.where.filled(near[0]) if near else chosen.where
+    if chosen.signature.id == "exited_first" and best.node is not None:
+        chosen.where = chosen.where.filled(_root_on(chosen.where.host, best.node))
+    if chosen.role is SignatureRole.CAUSE:
+        chosen.where = _told_below(chosen, events)
+        if others := [other for other in events if _is_of_another_program(other, chosen)]:
+            chosen.role = SignatureRole.SUSPECT  # nothing says which program was meant
+            return [note("another-program", event=named(max(others, key=lambda event: event.start)))]
+    return []
+
+
+def _is_of_another_program(other: Occurrence, cause: Occurrence) -> bool:
+    """Tell whether an uncaught exception has a cause of its own, in another program of the same log."""
+    if not (cause.is_proof and other.is_proof) or other.log != cause.log or cause.where.rank is not None:
+        return False
+    first, second = sorted((other, cause), key=lambda event: event.start)
+    scripts = {
+        event.raised.script.rpartition("/")[2] for event in (first, second) if event.raised is not None
+    }
+    told = second.signature.patterns or is_of_the_code(second)
+    left_out = second.signature.id in LEFT_BY_PROGRAMS
+    return (
+        len(scripts) > 1
+        and "" not in scripts
+        and bool(told)
+        and not left_out
+        and has_own_cause(second, first)
+    )
+
+
+def _root_on(host: str | None, node: NodeEvents) -> Location:
+    """Return the rank that torchrun on a host saw end first, if it is one."""
+    roots = {
+        Location(rank=one.where.rank)
+        for one in node.episode.endings
+        if one.is_root and (one.where.host or "").partition(".")[0] == host
+    }
+    return roots.pop() if len(roots) == 1 else NOWHERE
+
+
+def _told_below(cause: Occurrence, events: Sequence[Occurrence]) -> Location:
+    """Return where a cause was, of one that names no process also by what stands right below it.
+
+    So C++ aborts below its own message, MPI says which rank an error of the network or an assertion ended,
+    and mpirun loses the daemon that a killed `kubectl exec` ran.
+    """
+    if cause.where != Location(host=cause.where.host):
+        return cause.where
+    below = [e for e in events if e.log == cause.log and 0 < e.start - cause.number <= _LINES_OF_A_STACK]
+    if cause.shown.startswith(_OF_KUBECTL_EXEC):
+        places = {where for e in below if e.signature.id == "mpi_daemon_lost" for where in e.wheres}
+    else:
+        close = {"abort": _LINES_OF_AN_ABORT, **dict.fromkeys(_OF_MPI, _LINES_OF_A_STACK)}
+        if cause.signature.id == "slurm_credential":
+            close["preempted"] = _LINES_OF_AN_ABORT
+        places = {e.where for e in below if e.start - cause.number <= close.get(e.signature.id, 0)}
+    places.discard(NOWHERE)
+    place = places.pop() if len(places) == 1 else NOWHERE
+    return cause.where.filled(place) if place.host in (None, cause.where.host or place.host) else cause.where
+
+
+def _placed(error: FirstError, events: Sequence[Occurrence]) -> FirstError:
+    """Return an error with the place of the silent end that stands beside it, where it names none itself."""
+    for end in events:
+        beside = error.log == end.log and abs(end.start - error.number) <= _LINES_TOGETHER
+        if beside and error.where == NOWHERE and end.signature.has(SignatureTrait.SILENT):
+            return replace(error, where=end.where)
+    return error
+
+
+def _any_error(nodes: Sequence[NodeEvents]) -> FirstError | None:
+    """Return the first line that says an error, else the first that looks like one."""
+    errors = [node.first_error for node in nodes if node.first_error is not None]
+    return next((error for error in errors if error.clear), errors[0] if errors else None)
+
+
+def _ended_one(error: FirstError, nodes: Sequence[NodeEvents]) -> bool:
+    """Tell whether one process alone ended by itself, right below an error that may be its own.
+
+    Nothing else may be the cause then.
+    """
+    suspected = any(e.role is SignatureRole.SUSPECT and not e.mention for e in all_events(nodes))
+    if suspected or not error.clear or error.outlived or any(node.success_said for node in nodes):
+        return False
+    where, below = error.where, False
+    for node in nodes:
+        for end in node.ends_of_its_own():
+            if not 0 < end.exit_code < _FIRST_OF_SIGNALS or where.filled(end.where) != end.where.filled(
+                where
+            ):
+                return False
+            where = where.filled(end.where)
+            below |= node.log == error.log and 0 < end.number - error.number <= _LINES_AT_AN_END
+    return below

@@ -1,0 +1,89 @@
+"""The weights by which claims are ranked: what each mark is worth for being the root cause.
+
+A claim's score is the sum of the weights of its marks (``claims.py``); the highest wins.
+``benchmarks/why_rank.py`` fits the table on half of the corpus and reports how many logs of the other half it
+then gets right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WEIGHTS = {
+    # What the line says about the failure, and how much it says.
+    "cause": 5.0,
+    "consequence": 3.0,
+    "suspect": 1.0,
+    "specific cause": 1.5,  # times 0 to 3
+    "specific consequence": 1.0,  # times 0 to 3
+    "vague suspect": -5.0,
+    "unknown exception": -1.5,
+    "traceback cut": -4.0,
+    # Only says that a process ended, or that others missed it.
+    "envelope": -5.0,
+    "suffered": 1.0,
+    "only ends what was left": -8.0,
+    # Whether it happened, and ended something.
+    "mention": -5.0,
+    "doubtful": -0.5,
+    "raised suspect": 1.0,
+    "raised right above an end": 0.5,
+    "right above a traceback that is cut off": 4.0,
+    "command of a script": 3.0,
+    "something ended": 3.0,
+    "at the log's end": 1.5,
+    "output below a suspect": -3.0,  # times 0 to 1
+    # What explains what.
+    "explains what others suffered": 6.5,
+    "explains a cause": 11.5,
+    "explains a suspect": 6.0,
+    "stands behind a cause": 1.5,
+    "is the reason": 2.0,
+    "explained consequence": -0.5,
+    "has its reason": -5.0,
+    "explained cause": -5.5,
+    "sequel": -9.5,
+    "lacks what an ended program left": -4.0,
+    # What came first, and whose it is.
+    "of a program that several ran": 3.0,
+    "of the first to end": 3.5,
+    "before it was asked to end": 2.0,
+    "place of consequence": -0.5,  # times 0 to 1
+    "later suspect": -1.5,
+    "later cause": -3.0,
+    "later by the clock": -1.5,
+    "of another rank": -1.5,
+    "below a cancellation": -9.0,
+    "of a node that follows": -8.5,
+    # Lines in words that no signature knows.
+    "error": -1.5,
+    "clear error": 3.0,
+    "error and last words": 0.5,
+    "error right above an end": 0.5,
+    "of a rank that did not suffer": 4.0,
+    "above a silent end": 2.0,
+    "above what others suffered": -2.0,
+    "below what others suffered": -4.0,
+    # Ends that launchers and schedulers report.
+    "task ended": 0.5,
+    "job ended below": 2.5,
+    "told late by the scheduler": 3.5,
+    "others suffered in other logs": 4.0,
+    "others suffered soon": 2.0,
+    "launcher within the task": 1.0,
+    "other tasks ended above": -1.5,
+    "others suffered later": -2.5,
+    "others suffered above": -2.5,
+    "cancelled above": -2.0,
+    "task suffered": -4.0,
+    "task was cancelled": -3.0,
+    "all ended alike": 3.0,
+    "roll call incomplete": -3.0,
+    # Nothing in the logs tells.
+    "nothing": -3.5,
+}
+
+
+def score(marks: Mapping[str, float]) -> float:
+    """Return how much speaks for a claim."""
+    return sum(WEIGHTS.get(mark, 0.0) * value for mark, value in marks.items())

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from platform_launch.hardware import running
-from platform_launch.procguard.agent.launch import MARKER
+from platform_launch.procguard.agent.records import MARKER
 from platform_launch.procguard.api.wire import (
     Heartbeat,
     JoinRequest,
@@ -215,8 +216,16 @@ class AgentNode:
         return self.state / "runs" / str(number) / str(generation)
 
     def supervisor(self, generation: int, number: int = 0) -> int:
-        pid: int = json.loads((self.run_folder(generation, number) / "keeper.json").read_text())["pid"]
+        pid: int = json.loads((self.run_folder(generation, number) / "supervisor.json").read_text())["pid"]
         return pid
+
+    def ended(self, generation: int, number: int = 0) -> dict[str, Any] | None:
+        """Return what the supervisor of a run wrote of its end, None before that."""
+        with suppress(OSError):
+            path = self.run_folder(generation, number) / "supervisor.json"
+            ended: dict[str, Any] | None = json.loads(path.read_text()).get("ended")
+            return ended
+        return None
 
     def processes(self) -> list[running.Process]:
         """Return every process of this node: agent, supervisors, trainings and what they started."""
@@ -233,7 +242,7 @@ class AgentNode:
     @property
     def instance(self) -> str:
         with suppress(OSError, ValueError):
-            return str(json.loads((self.state / "instance.json").read_text())["instance"])
+            return str(json.loads((self.state / "agent.json").read_text())["instance"])
         return "none yet"
 
     def clear(self) -> None:

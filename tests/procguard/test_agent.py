@@ -141,7 +141,7 @@ def test_a_newer_generation_ends_the_older_first(server: WireServer, node: Agent
     assert seen.index(
         (WorkerState.EXITED, 1) if (WorkerState.EXITED, 1) in seen else (WorkerState.STOPPING, 1)
     ) < seen.index((WorkerState.READY, 2))
-    assert not node.run_folder(1).joinpath("ended.json").read_text().count('"stop_requested": false')
+    assert (node.ended(1) or {})["stop_requested"]
 
 
 def test_run_without_having_been_ready_is_lost(server: WireServer, node: AgentNode) -> None:
@@ -192,7 +192,7 @@ def test_a_training_that_ends_without_an_agent_is_reported_later(server: WireSer
     started(server, 1, python("import time; time.sleep(0.7); raise SystemExit(7)"))
     server.wait(WorkerState.RUNNING, 1)
     node.kill()
-    until((node.run_folder(1) / "ended.json").exists, "the end")
+    until(lambda: node.ended(1), "the end")
     time.sleep(0.3)
     node.start(server.url)
     ended = server.wait(WorkerState.EXITED, 1)
@@ -311,8 +311,8 @@ def test_trainings_left_running_end_when_no_agent_comes(server: WireServer, node
     assert node.end() == 0
     assert len(node.processes()) >= 2
     until(lambda: not node.processes(), "the end of what nobody can stop")
-    ended = json.loads((node.run_folder(1) / "ended.json").read_text())
-    assert (ended["stop_requested"], ended["reason"]) == (False, "the agent of this node is gone")
+    ended = node.ended(1) or {}
+    assert (ended["stop_requested"], ended["reason"]["code"]) == (False, "agent-gone")
 
 
 def test_an_agent_whose_name_another_has_taken_ends_its_trainings(
@@ -383,7 +383,7 @@ def test_changed_flags_are_told_and_surplus_workers_end(server: WireServer, node
     server.wait(WorkerState.RUNNING, 1, number=1)
     node.kill()
     node.start(server.url, workers=1)
-    until((node.run_folder(1, number=1) / "ended.json").exists, "the end of the second worker")
+    until(lambda: node.ended(1, number=1), "the end of the second worker")
     until(lambda: [join.workers for join in server.joins] == [2, 1], "the server to be told")
     until(lambda: len(node.processes()) == 1, "only the agent to be left")
 
@@ -429,7 +429,7 @@ def test_a_server_that_does_not_answer_holds_nothing_up(server: WireServer, node
     until(lambda: server.waiting > 0, "a heartbeat that gets no answer")
     assert node.process is not None
     node.process.send_signal(signal.SIGTERM)
-    until((node.run_folder(1) / "ended.json").exists, "the end of the training")
+    until(lambda: node.ended(1), "the end of the training")
     server.hang.clear()  # not before: no heartbeat had an answer until the training had ended
     assert node.process.wait(LIMIT_S) == 0
     assert server.beats > beats

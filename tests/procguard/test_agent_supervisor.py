@@ -20,15 +20,14 @@ from platform_launch.environment import Environment
 from platform_launch.hardware import running
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent import supervisor as supervisor_module
-from platform_launch.procguard.agent.launch import MARKER, RunLaunch
 from platform_launch.procguard.agent.leftovers import Leftovers
-from platform_launch.procguard.agent.lock import AgentLock, is_free
 from platform_launch.procguard.agent.reconcile import Stage
+from platform_launch.procguard.agent.records import MARKER, AgentLock, RunLaunch, is_free
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
-from platform_launch.sentences import quoted, sentence
+from platform_launch.sentences import Sentence, quoted, sentence
 from tests.lab.disk import requires_mount
 from tests.lab.waiting import LIMIT_S, until
 
@@ -64,7 +63,7 @@ def keep(folder: Path, tmp_path: Path) -> Iterator[Keep]:
             "orphan_after_s": 60.0,
         }
         RunLaunch(command=command, **{**values, **more}).write(folder)
-        records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
+        records.write(folder / records.AGENT, {"starting": records.now()})
         if not hold:
             lock.release()
         started.append(subprocess.Popen(helper.command("procguard-supervisor", str(folder))))
@@ -82,8 +81,13 @@ def keep(folder: Path, tmp_path: Path) -> Iterator[Keep]:
 
 
 def ended(folder: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((folder / records.ENDED).read_text())
-    return record
+    record: dict[str, Any] = json.loads((folder / records.SUPERVISOR).read_text())
+    found: dict[str, Any] = record["ended"]
+    return found
+
+
+def order_stop(folder: Path, reason: Sentence) -> None:
+    records.update(folder / records.AGENT, stop={"reason": reason.document(), "grace_s": 30.0})
 
 
 def log(folder: Path) -> str:
@@ -104,13 +108,14 @@ def test_what_a_failed_training_leaves_behind(keep: Keep, folder: Path) -> None:
     assert run.ended_s_ago is not None
     assert run.ended_s_ago < LIMIT_S
     for path in folder.iterdir():
-        if path.name not in (records.LOG, records.VERDICT):
+        if path.name != records.LOG:
             assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_death_by_a_signal_is_named(keep: Keep, folder: Path) -> None:
     keep(*python("import os; os.kill(os.getpid(), 9)")).wait(LIMIT_S)
-    assert (ended(folder)["exit_code"], ended(folder)["reason"]) == (137, "killed by SIGKILL")
+    assert ended(folder)["exit_code"] == 137
+    assert records.reason_of(ended(folder)) == sentence("killed", signal="SIGKILL")
 
 
 def test_a_stop_is_told_once_and_its_grace_time_kept(keep: Keep, folder: Path) -> None:
@@ -122,7 +127,7 @@ def test_a_stop_is_told_once_and_its_grace_time_kept(keep: Keep, folder: Path) -
     process = keep(*python(polite))
     until(lambda: "begun" in log(folder), "the training")
     assert RunFolder(folder).read_run(BOOT).stage is Stage.RUNNING
-    records.write(folder / records.STOP, {"reason": "by order", "grace_s": 30.0})
+    order_stop(folder, quoted("by order"))
     process.send_signal(signal.SIGTERM)  # the node goes down at the same time
     until(lambda: RunFolder(folder).read_run(BOOT).ending, "the record of the stop")
     process.wait(LIMIT_S)
@@ -136,7 +141,7 @@ def test_who_asked_is_written_down(keep: Keep, folder: Path) -> None:
     until(lambda: "begun" in log(folder), "the training")
     # Its words are those of another reason: who asked is told by what was handed over, never by its words.
     order = quoted(english(supervisor_module.GONE))
-    records.write(folder / records.STOP, {**records.reason(order), "grace_s": 30.0})
+    order_stop(folder, order)
     process.wait(LIMIT_S)
     assert (ended(folder)["stop_requested"], records.reason_of(ended(folder))) == (True, order)
 
@@ -146,21 +151,21 @@ def test_a_signal_to_the_supervisor_is_no_order(keep: Keep, folder: Path) -> Non
     until(lambda: "begun" in log(folder), "the training")
     process.send_signal(signal.SIGTERM)
     process.wait(LIMIT_S)
-    assert (ended(folder)["stop_requested"], ended(folder)["reason"]) == (False, "SIGTERM")
+    assert (ended(folder)["stop_requested"], records.reason_of(ended(folder))) == (False, quoted("SIGTERM"))
 
 
 def test_a_wish_that_cannot_be_read_is_none(keep: Keep, folder: Path) -> None:
-    (folder / records.STOP).mkdir()
-    assert keep("sh", "-c", "sleep 1; exit 5").wait(LIMIT_S) == 0
+    process = keep("sh", "-c", "echo begun; sleep 1; exit 5")
+    until(lambda: "begun" in log(folder), "the training")
+    (folder / records.AGENT).unlink()
+    (folder / records.AGENT).mkdir()
+    assert process.wait(LIMIT_S) == 0
     assert (ended(folder)["exit_code"], ended(folder)["stop_requested"]) == (5, False)
 
 
 def test_without_an_agent_the_training_ends(keep: Keep, folder: Path) -> None:
     keep(*python("import time; time.sleep(300)"), hold=False, orphan_after_s=0.5).wait(LIMIT_S)
-    assert (ended(folder)["stop_requested"], ended(folder)["reason"]) == (
-        False,
-        "the agent of this node is gone",
-    )
+    assert not ended(folder)["stop_requested"]
     assert records.reason_of(ended(folder)) == supervisor_module.GONE
 
 
@@ -192,7 +197,7 @@ def test_an_early_exit_shows_while_others_of_it_still_end(keep: Keep, folder: Pa
         "p.stdout.readline(); sys.exit(5)"
     )
     process = keep(*python(code))
-    until((folder / records.EXITED).exists, "the exit")
+    until(lambda: "exited" in (records.read(folder / records.SUPERVISOR) or {}), "the exit")
     run = RunFolder(folder).read_run(BOOT)
     assert (run.stage, run.ending, run.exit_code) == (Stage.RUNNING, True, 5)
     (tmp_path / "go").touch()
@@ -211,7 +216,7 @@ def test_a_full_disk_neither_stops_the_training_nor_hides_its_end(tmp_path: Path
         folder.mkdir()
         code = "for n in range(20000): print('x' * 100)\nopen('reached', 'w'); raise SystemExit(3)"
         RunLaunch(python(code), dict(os.environ), str(tmp_path), 5.0, str(disk / "lock"), 60.0).write(folder)
-        records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
+        records.write(folder / records.AGENT, {"starting": records.now()})
         subprocess.run(helper.command("procguard-supervisor", str(folder)), check=False, timeout=LIMIT_S)
         assert (tmp_path / "reached").exists()
         run = RunFolder(folder).read_run(BOOT)
@@ -221,52 +226,37 @@ def test_a_full_disk_neither_stops_the_training_nor_hides_its_end(tmp_path: Path
 
 
 def test_after_a_reboot_nothing_is_ready_and_what_ran_is_lost(folder: Path) -> None:
-    records.write(folder / records.READY, {"boot": "another"})
+    records.write(folder / records.AGENT, {"ready": "another"})
     assert RunFolder(folder).read_run(BOOT).stage is Stage.STALE
     assert RunFolder(folder).read_run("another").stage is Stage.READY
-    records.claim(folder / records.STARTING, {"boot": "another", "at": 5.0})
+    records.update(folder / records.AGENT, starting={"boot": "another", "at": 5.0})
     assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
-    (folder / records.SUPERVISOR).unlink()
     me = running.find(os.getpid())
     assert me is not None
-    records.claim(
-        folder / records.SUPERVISOR, {"pid": me.pid, "started": me.started - 1}
-    )  # its number, given again
+    its_number = {"pid": me.pid, "started": me.started - 1}  # given again
+    records.write(folder / records.SUPERVISOR, its_number)
     assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
-    records.write(
-        folder / records.ENDED, {"boot": "another", "at": 5.0, "exit_code": 0, "stop_requested": False}
-    )
+    end = {"boot": "another", "at": 5.0, "exit_code": 0, "stop_requested": False}
+    records.update(folder / records.SUPERVISOR, ended=end)
     run = RunFolder(folder).read_run(BOOT)
     assert run.stage is Stage.EXITED
     assert run.ended_s_ago is not None
     assert run.ended_s_ago > 0
 
 
-@pytest.mark.parametrize("name", ["stop_requested", "asked"])
-def test_an_end_by_order_is_read_of_supervisors_of_the_first_version_too(folder: Path, name: str) -> None:
-    records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
-    records.claim(folder / records.SUPERVISOR, {"pid": 1, "started": 0})
-    record = {"boot": BOOT, "at": records.clock_s(), "exit_code": 143, name: True, "reason": "by order"}
-    records.write(folder / records.ENDED, record)
-    run = RunFolder(folder).read_run(BOOT)
-    assert (run.stage, run.exit_code, run.stop_requested) == (Stage.EXITED, 143, True)
-    assert run.reason == quoted("by order")
-
-
 def test_a_supervisor_is_waited_for_before_its_run_is_lost(folder: Path) -> None:
-    records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
+    records.write(folder / records.AGENT, {"starting": records.now()})
     assert RunFolder(folder).read_run(BOOT).stage is Stage.STARTING
     assert not (folder / records.SUPERVISOR).exists()
-    (folder / records.STARTING).unlink()
-    records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s() - 61})
+    records.write(folder / records.AGENT, {"starting": {"boot": BOOT, "at": records.clock_s() - 61}})
     assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
     assert not records.claim(folder / records.SUPERVISOR, {"pid": 1})  # one that comes now comes too late
 
 
 def test_records_that_are_no_records_are_lost_runs_not_crashes(folder: Path) -> None:
-    (folder / records.STARTING).write_text("")
+    (folder / records.AGENT).write_text("")
     assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
-    (folder / records.ENDED).write_text("[1")
+    (folder / records.SUPERVISOR).write_text("[1")
     assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
 
 
@@ -290,7 +280,7 @@ def test_what_cannot_be_seen_is_not_gone(tmp_path: Path) -> None:
     run = state.make_run(0, 7).path
     me = running.find(os.getpid())
     assert me
-    records.claim(run / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
+    records.write(run / records.AGENT, {"starting": records.now()})
     records.claim(run / records.SUPERVISOR, {"pid": me.pid, "started": me.started})
     said: list[str] = []
     limits = AgentLimits(directory=tmp_path)
@@ -340,13 +330,13 @@ def test_the_folder_keeps_its_identity_and_the_last_runs(tmp_path: Path) -> None
     assert again.numbers() == [0]
     assert [run.generation for run in again.runs(0)] == [7, 8, 9, 10, 11]
     assert again.path.stat().st_mode & 0o777 == 0o700
-    assert (again.path / "credential.json").stat().st_mode & 0o777 == 0o600
+    assert (again.path / "agent.json").stat().st_mode & 0o777 == 0o600
     again.close()
 
 
 def test_the_log_begins_with_whose_it_is(keep: Keep, folder: Path) -> None:
     place = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "gn6"}
     keep("true", environment={**os.environ, **place})
-    until(lambda: (folder / records.ENDED).exists(), "the end")
+    until(lambda: "ended" in (records.read(folder / records.SUPERVISOR) or {}), "the end")
     assert log(folder) == "[Rank 1] World Size: 4, Local Rank: 0, Master Addr: gn6\n"
     assert not (folder / records.LAUNCH).exists(), "the environment does not stay on disk"

@@ -64,16 +64,6 @@ def test_what_a_newer_agent_says_otherwise_leaves_its_heartbeat_readable(newer: 
     assert (read.reason_sentence, read.why) == (None, None)
 
 
-@pytest.mark.parametrize("name", ["stop_requested", "asked"])
-def test_agents_and_servers_of_the_first_version_know_an_end_that_was_an_order(name: str) -> None:
-    report = {"number": 0, "state": "exited", "exit_code": 143, name: True}
-    (read,) = Heartbeat.model_validate(
-        {"node": "gn6", "instance": "instance-gn6", "workers": [report]}
-    ).workers
-    assert read.stop_requested
-    assert json.loads(read.model_dump_json())["asked"] is True, "older servers read it so"
-
-
 def test_lists_are_cut_and_written_as_the_language_does() -> None:
     many = sentence("nodes", nodes=listed([f"gn{number}" for number in range(20)]), count=20)
     assert english(many).endswith("gn14, gn15 … (20 in all)")

@@ -228,7 +228,7 @@ def _token(file: Path | None, env: Environment) -> str | None:
 
 def _join(node: str, instance: str, workers: int, limits: AgentLimits, env: Environment) -> JoinRequest:
     from platform_launch.hardware import network
-    from platform_launch.procguard.api.wire import PROTOCOL, JoinRequest
+    from platform_launch.procguard.api.wire import JoinRequest
 
     addresses = [address for interface in network.find() for address in interface.addresses]
     return JoinRequest(
@@ -240,7 +240,6 @@ def _join(node: str, instance: str, workers: int, limits: AgentLimits, env: Envi
         version=__version__,
         command=limits.command,
         allowed=limits.allowed,
-        protocol=PROTOCOL,
     )
 
 

@@ -65,7 +65,7 @@ class Inspector:
 
 def inspect_run(run: RunFolder, number: int, question: str) -> RanksSeen:
     """Return what the ranks of a run do. Raises OSError."""
-    supervisor = int(str(run.supervisor().get("pid", 0)))
+    supervisor = int(run.supervisor().get("pid", 0))
     pids = processes.children(supervisor) if supervisor else []
     # Where a launcher runs below, its ranks have a folder of its own: the innermost.
     folders = [found for pid in pids if (found := running.variable(pid, FOLDER_VARIABLE))]

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from platform_launch.hardware import running
 from platform_launch.hardware.running import Process
-from platform_launch.procguard.agent.launch import MARKER
+from platform_launch.procguard.agent.records import MARKER
 
 # They have had SIGTERM from the kernel when their supervisor died.
 _OBEY_S = 3.0

@@ -1,57 +1,46 @@
-"""What a run leaves on disk: one file for each thing that happened, written once, whole or not at all.
+"""What a run leaves on disk: the memory that outlives its agent and its supervisor.
 
-    ready.json      the agent: it could start                {boot}
-    launch.json     the agent: what to start, and how        (see launch.py; removed once it was read)
-    starting.json   the agent: it starts now                 {boot, at}
-    keeper.json     the supervisor: I hold it                {pid, started}, or the agent: nobody
-                                                             {void, sentence}
-    training.json   the supervisor: its process              {pid}
-    stop.json       the agent: end it                        {reason, sentence, grace_s}
-    ending.json     the supervisor: its end was asked for    {reason, sentence}
-    exited.json     the supervisor: the command has exited   {boot, at, exit_code}
-    ended.json      the supervisor: nothing is left of it    {boot, at, exit_code, stop_requested, reason,
-                                                             sentence}
-    cause.json      the supervisor: the line of its output that says why it failed   {line}
-    verdict.txt     the supervisor: what ``why`` says
-    verdict.json    the supervisor: what that is made from
-    output.log      its output
+    launch.json      by the agent: what to start, and how; the supervisor removes it once it has read it
+    agent.json       by the agent alone: {ready: BOOT, starting: {boot, at}, stop: {reason, grace_s}}
+    supervisor.json  by whoever makes it first, and then by it alone. The supervisor: {pid, started, training,
+                     ending, exited, ended, verdict, why, line}. The agent that has given the run up: {void}
+    output.log       the output
 
-The names of files stay what they were in the first version, where ``stop_requested`` was ``asked``: an agent
-that is updated finds what runs.
-
-Times are seconds of CLOCK_BOOTTIME, which no administrator sets; ``boot`` says of which run of the machine.
+Each is written whole or not at all. A reason is the document of a sentence. Times are seconds of
+CLOCK_BOOTTIME, which no administrator sets; ``boot`` tells of which run of the machine.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import struct
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from platform_launch.files import PRIVATE, write_new, write_whole
+from platform_launch.hardware import running
 from platform_launch.procguard.api.english import english
 from platform_launch.sentences import Sentence, quoted
 
-READY = "ready.json"
+MARKER = "PROCGUARD_RUN"
+"""Every process of a run carries it, ``INSTANCE:NUMBER:GENERATION``, for when its supervisor is gone."""
+
 LAUNCH = "launch.json"
-STARTING = "starting.json"
-SUPERVISOR = "keeper.json"
-TRAINING = "training.json"
-STOP = "stop.json"
-ENDING = "ending.json"
-EXITED = "exited.json"
-ENDED = "ended.json"
-CAUSE = "cause.json"
-VERDICT = "verdict.txt"
-VERDICT_VALUES = "verdict.json"
+AGENT = "agent.json"
+SUPERVISOR = "supervisor.json"
 LOG = "output.log"
 
-_RESERVED_BYTES = 4096
-_LONGEST_REASON = 4_000
+_RESERVED_BYTES = 16 * 1024
+# struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len (0: the whole file), l_pid.
+_FLOCK = "hhqqi"
 
 
 def clock_s() -> float:
@@ -59,9 +48,19 @@ def clock_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def now() -> dict[str, object]:
+    """Return this moment as fields of a record."""
+    return {"boot": running.boot_id(), "at": clock_s()}
+
+
 def write(path: Path, record: Mapping[str, object]) -> None:
     """Write a record over an older one, readable for its owner alone. Raises OSError."""
     write_whole(path, json.dumps(record), mode=PRIVATE)
+
+
+def update(path: Path, **fields: object) -> None:
+    """Change fields of a record that nobody else writes. Raises OSError."""
+    write(path, {**(read(path) or {}), **fields})
 
 
 def claim(path: Path, record: Mapping[str, object]) -> bool:
@@ -74,9 +73,9 @@ def claim(path: Path, record: Mapping[str, object]) -> bool:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return a record, None where there is none; one that is no record is empty.
+    """Return a record, None if there is none; one that is no record is empty.
 
-    Raises OSError where the disk does not answer: what cannot be seen is neither there nor gone.
+    Raises OSError if the disk does not answer: what cannot be seen is neither there nor gone.
     """
     try:
         record = json.loads(path.read_bytes())
@@ -87,38 +86,133 @@ def read(path: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else {}
 
 
-def reason(sentence: Sentence | None, name: str = "reason") -> dict[str, object]:
-    """Return a reason as fields of a record: its English, for every version, and what that is made of."""
-    if sentence is None:
-        return {name: ""}
-    return {name: english(sentence), "sentence": sentence.document()}
-
-
 def reason_of(record: Mapping[str, object], name: str = "reason") -> Sentence | None:
-    """Return a record's reason, in the words of another version where this one does not know it."""
+    """Return a record's reason; its code alone if this version has no words for it."""
     try:
-        sentence = Sentence.read(record.get("sentence"))
-        english(sentence)
-    except (ValueError, KeyError):
-        text = str(record.get(name, ""))
-        return quoted(text[:_LONGEST_REASON]) if text else None
-    return sentence
+        found = Sentence.read(record.get(name))
+    except ValueError:
+        return None
+    try:
+        english(found)
+    except KeyError:
+        return quoted(found.code)
+    return found
 
 
-class Reserved:
-    """Room for a record that must be written later, whatever fills the disk until then."""
+@dataclass(frozen=True)
+class RunLaunch:
+    """What a run's supervisor is to start. ``environment`` is the whole one of the command.
+
+    ``lock`` is the file that a living agent holds, ``orphan_after_s`` how long the run goes on without one.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: str
+    grace_s: float
+    lock: str
+    orphan_after_s: float
+
+    def write(self, folder: Path) -> None:
+        """Write it into a run's folder. Raises OSError."""
+        write(folder / LAUNCH, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> RunLaunch:
+        """Read what :meth:`write` wrote. Raises KeyError, TypeError for anything else."""
+        found = read(folder / LAUNCH) or {}
+        return cls(**{**found, "command": tuple(found["command"])})
+
+    @staticmethod
+    def forget(folder: Path) -> None:
+        """Remove it: it holds the command's whole environment, and nobody reads it a second time."""
+        with suppress(OSError):
+            (folder / LAUNCH).unlink(missing_ok=True)
+
+
+class SupervisorRecord:
+    """The supervisor's own record of its run.
+
+    Room is reserved for what must be written, whatever fills the disk until then: its exit and its end.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SUPERVISOR
+        self._fields: dict[str, object] = {}
+        self._lock = threading.Lock()
+        self._rooms = [self._path.with_name(f".{SUPERVISOR}.{secrets.token_hex(6)}") for _ in range(2)]
+        for room in self._rooms:
+            write_new(room, b" " * _RESERVED_BYTES, mode=PRIVATE)
+
+    def claim(self) -> bool:
+        """Be this run's supervisor; False if there is one, or the agent has given the run up."""
+        me = running.find(os.getpid())
+        self._fields = {"pid": os.getpid(), "started": me.started if me else 0}
+        return claim(self._path, self._fields)
+
+    def note(self, **fields: object) -> None:
+        """Write what is good to know; a full disk must not end the run."""
+        with self._lock, suppress(OSError):
+            self._fields |= fields
+            write(self._path, self._fields)
+
+    def write(self, **fields: object) -> None:
+        """Write what must be known, into room that was reserved. Raises OSError."""
+        with self._lock:
+            self._fields |= fields
+            room, data = self._rooms.pop(), json.dumps(self._fields).encode()
+            assert len(data) <= _RESERVED_BYTES
+            with room.open("r+b") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            room.replace(self._path)
+
+
+class AgentLock:
+    """The sign of life of an agent: a lock on a file of its folder, which ends with its process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._room = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-        write_new(self._room, b" " * _RESERVED_BYTES, mode=PRIVATE)
+        self._fd = -1
 
-    def write(self, record: Mapping[str, object]) -> None:
-        """Write the record, of 4096 bytes at most. Raises OSError."""
-        data = json.dumps(record).encode()
-        assert len(data) <= _RESERVED_BYTES
-        with self._room.open("r+b") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        self._room.replace(self._path)
+    def take(self) -> bool:
+        """Take the lock; False when another process holds it. Raises OSError."""
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # A lock of the open file: a POSIX lock would end when any descriptor of the file is closed.
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock())
+        except (BlockingIOError, PermissionError):
+            self.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let it go."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_free(path: Path) -> bool:
+    """Tell whether nobody holds an agent's lock, without ever holding it: an agent may start just now.
+
+    A file that is gone is free; one that cannot be asked about (a file system without locks) is not.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _flock())
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return bool(struct.unpack(_FLOCK, answer)[0] == fcntl.F_UNLCK)
+
+
+def _flock() -> bytes:
+    return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

@@ -6,6 +6,7 @@ import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,10 +14,8 @@ from platform_launch.errors import InputError, UsageError
 from platform_launch.files import private_folder
 from platform_launch.hardware import running
 from platform_launch.procguard.agent import records
-from platform_launch.procguard.agent.launch import RunLaunch
-from platform_launch.procguard.agent.lock import AgentLock
 from platform_launch.procguard.agent.reconcile import Stage, WorkerRun
-from platform_launch.procguard.api.wire import LONGEST_VERDICT
+from platform_launch.procguard.agent.records import AgentLock
 from platform_launch.sentences import Sentence, sentence
 from platform_launch.why.answer.verdict import Verdict
 
@@ -41,31 +40,30 @@ class RunFolder:
 
     def read_run(self, boot: str) -> WorkerRun:
         """Return how far the run has come. ``boot`` is this machine's present boot id. Raises OSError."""
-        starting = self._read(records.STARTING)
+        agent = records.read(self.path / records.AGENT)
+        # What is no record was one: it may have started.
+        starting = {} if agent == {} else (agent or {}).get("starting")
         if starting is None:
-            ready = self._read(records.READY) or {}
-            return WorkerRun(self.generation, Stage.READY if ready.get("boot") == boot else Stage.STALE)
-        ended = self._read(records.ENDED)
-        if ended is not None:
-            return self._ended(ended, boot)
-        supervisor = self._read(records.SUPERVISOR)
-        if supervisor is None:
-            return self._without_supervisor(starting, boot)
-        if supervisor.get("void") or not is_alive(supervisor):
-            ended = self._read(records.ENDED)  # written between the two looks
-            if ended is not None:
-                return self._ended(ended, boot)
+            ready = (agent or {}).get("ready") == boot
+            return WorkerRun(self.generation, Stage.READY if ready else Stage.STALE)
+        supervisor = self.supervisor()
+        if "ended" not in supervisor and supervisor and not is_alive(supervisor):
+            supervisor = self.supervisor()  # its end may have been written between the two looks
+        if "ended" in supervisor:
+            return self._ended(supervisor, boot)
+        if not supervisor:
+            return self._without_supervisor(agent or {}, starting, boot)
+        if not is_alive(supervisor):
             return self._lost(records.reason_of(supervisor, "void") or sentence("lost-supervisor"))
-        exited = self._read(records.EXITED) or {}
-        ending = self._read(records.ENDING) or {}
+        exited = supervisor.get("exited", {})
         return WorkerRun(
             self.generation,
             Stage.RUNNING,
-            ending=bool(ending or exited or self._read(records.STOP)),
-            pid=_whole((self._read(records.TRAINING) or {}).get("pid")),
+            ending=bool(supervisor.get("ending") or exited or (agent or {}).get("stop")),
+            pid=_whole(supervisor.get("training")),
             exit_code=_whole(exited.get("exit_code")),
             ended_s_ago=_ago(exited, boot),
-            reason=records.reason_of(ending),
+            reason=records.reason_of(supervisor, "ending"),
             log_bytes=self.log_bytes(),
         )
 
@@ -78,52 +76,45 @@ class RunFolder:
 
     def give_up(self, reason: Sentence) -> bool:
         """Settle that no supervisor will take this run any more; False when one has. Raises OSError."""
-        return records.claim(self.path / records.SUPERVISOR, records.reason(reason, "void"))
+        return records.claim(self.path / records.SUPERVISOR, {"void": reason.document()})
 
-    def supervisor(self) -> dict[str, object]:
-        """Return the record of the supervisor. Raises OSError."""
-        return self._read(records.SUPERVISOR) or {}
+    def supervisor(self) -> dict[str, Any]:
+        """Return the record of the supervisor, empty if there is none. Raises OSError."""
+        return records.read(self.path / records.SUPERVISOR) or {}
 
-    def _without_supervisor(self, starting: dict[str, object], boot: str) -> WorkerRun:
+    def _without_supervisor(
+        self, agent: dict[str, object], starting: dict[str, object], boot: str
+    ) -> WorkerRun:
         age_s = _ago(starting, boot)
         if starting.get("boot") == boot and age_s is not None and age_s < _SUPERVISOR_S:
-            return WorkerRun(self.generation, Stage.STARTING, ending=bool(self._read(records.STOP)))
+            return WorkerRun(self.generation, Stage.STARTING, ending=bool(agent.get("stop")))
         never = sentence("lost-never-started")
         with suppress(OSError):
             if self.give_up(never):
                 return self._lost(never)
         # A supervisor has taken it after all, or it cannot be written down: then it is lost while none has.
-        return self._lost(never) if self._read(records.SUPERVISOR) is None else self.read_run(boot)
+        return self.read_run(boot) if self.supervisor() else self._lost(never)
 
-    def _ended(self, ended: dict[str, object], boot: str) -> WorkerRun:
+    def _ended(self, supervisor: dict[str, Any], boot: str) -> WorkerRun:
+        ended, why = supervisor["ended"], None
         code = _whole(ended.get("exit_code"))
-        verdict = ""
-        with suppress(OSError):
-            verdict = (self.path / records.VERDICT).read_text(encoding="utf-8", errors="replace")
+        with suppress(ValidationError):
+            why = _VERDICT.validate_python(supervisor["why"]) if "why" in supervisor else None
         return WorkerRun(
             self.generation,
             Stage.LOST if code is None else Stage.EXITED,
             exit_code=code,
-            ended_s_ago=_ago(self._read(records.EXITED) or ended, boot),
-            stop_requested=bool(ended.get("stop_requested", ended.get("asked"))),
+            ended_s_ago=_ago(supervisor.get("exited") or ended, boot),
+            stop_requested=bool(ended.get("stop_requested")),
             reason=records.reason_of(ended),
-            verdict=verdict[:_VERDICT_CHARACTERS],
-            why=self._why() if verdict else None,
-            cause_line=_whole((self._read(records.CAUSE) or {}).get("line")) if verdict else None,
+            verdict=str(supervisor.get("verdict", ""))[:_VERDICT_CHARACTERS],
+            why=why,
+            cause_line=_whole(supervisor.get("line")),
             log_bytes=self.log_bytes(),
         )
 
-    def _why(self) -> Verdict | None:
-        with suppress(OSError, ValidationError):
-            data = (self.path / records.VERDICT_VALUES).read_bytes()
-            return _VERDICT.validate_json(data) if len(data) <= LONGEST_VERDICT else None
-        return None
-
     def _lost(self, reason: Sentence) -> WorkerRun:
         return WorkerRun(self.generation, Stage.LOST, reason=reason, log_bytes=self.log_bytes())
-
-    def _read(self, name: str) -> dict[str, object] | None:
-        return records.read(self.path / name)
 
 
 class StateFolder:
@@ -132,6 +123,7 @@ class StateFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = path / "agent.lock"
+        self._about = path / "agent.json"
         self._lock = AgentLock(self.lock)
 
     def open(self) -> None:
@@ -139,8 +131,6 @@ class StateFolder:
         try:
             private_folder(self.path, "it will hold a credential", "name another --state")
             taken = self._lock.take()
-            if taken:
-                self._forget_environments()
         except OSError as error:
             raise InputError(
                 f"{self.path}: {error.strerror}: the agent keeps its memory there", "name another --state"
@@ -151,24 +141,16 @@ class StateFolder:
                 "one agent a node is enough: raise its --workers; for a second one name another --state",
             )
 
-    def _forget_environments(self) -> None:
-        """Remove what earlier versions left of runs that have started: the environments of trainings."""
-        for number in self.numbers():
-            for run in self.runs(number):
-                if (run.path / records.SUPERVISOR).exists():
-                    RunLaunch.forget(run.path)
-
     def close(self) -> None:
         """Let another agent use the folder."""
         self._lock.release()
 
     def instance(self) -> str:
         """Return the name of this installation; made once. Raises OSError."""
-        path = self.path / "instance.json"
-        name = (records.read(path) or {}).get("instance")
+        name = (records.read(self._about) or {}).get("instance")
         if not isinstance(name, str) or not 8 <= len(name) <= 64:
             name = secrets.token_hex(8)
-            records.write(path, {"instance": name})
+            records.write(self._about, {"instance": name})
         return name
 
     def credential(self, server: str, joined_as: str | None = None) -> str | None:
@@ -178,15 +160,14 @@ class StateFolder:
         """
         found: dict[str, object] = {}
         with suppress(OSError):
-            found = records.read(self.path / "credential.json") or {}
+            found = records.read(self._about) or {}
         credential = found.get("credential")
         known = found.get("server") == server and joined_as in (None, found.get("joined_as"))
         return credential if known and isinstance(credential, str) else None
 
     def keep_credential(self, server: str, joined_as: str, credential: str) -> None:
         """Keep the credential; any other is forgotten. Raises OSError."""
-        record = {"server": server, "joined_as": joined_as, "credential": credential}
-        records.write(self.path / "credential.json", record)
+        records.update(self._about, server=server, joined_as=joined_as, credential=credential)
 
     def numbers(self) -> list[int]:
         """Return the numbers of all workers that ever ran something here."""

@@ -1,12 +1,11 @@
 """One training and its supervisor, which outlives the agent: a helper process, given the run's folder.
 
-It ends the training when the agent has written down that it shall (``stop.json``), and when no agent has
+It ends the training when the agent has written that it shall (``stop`` in agent.json), and when no agent has
 lived for long: nothing runs for ever that nobody can stop.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -16,11 +15,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from platform_launch.files import PRIVATE, write_whole
-from platform_launch.hardware import cgroup, running
+from platform_launch.hardware import cgroup
 from platform_launch.procguard.agent import records
-from platform_launch.procguard.agent.launch import RunLaunch
-from platform_launch.procguard.agent.lock import is_free
+from platform_launch.procguard.agent.records import RunLaunch, is_free
 from platform_launch.procguard.api.english import english
 from platform_launch.sentences import Sentence, quoted, sentence
 from platform_launch.supervise import Command, Outcome, Supervisor
@@ -59,15 +56,15 @@ class _Watcher:
 
     def _check_stop(self) -> None:
         try:
-            record = records.read(self._folder / records.STOP)
+            stop = (records.read(self._folder / records.AGENT) or {}).get("stop")
         except OSError:  # a disk that does not answer is no order to stop
             return
-        if record is None:
+        if stop is None:
             return
-        grace_s = float(record.get("grace_s", self._launch.grace_s))
+        grace_s = float(stop["grace_s"])
         if grace_s < self._grace_s:
             self._grace_s = grace_s
-            self.order = self.order or records.reason_of(record) or sentence("stopped")
+            self.order = self.order or records.reason_of(stop) or sentence("stopped")
             self._supervisor.stop(english(self.order), grace_s, sentence=self.order)
 
     def _check_agent(self, now: float) -> None:
@@ -82,10 +79,8 @@ class _Watcher:
 def run_training(folder: Path) -> None:
     """Run the training of a run's folder to its end, unless somebody else does or has given it up."""
     launch = RunLaunch.read(folder)
-    exited, ended = records.Reserved(folder / records.EXITED), records.Reserved(folder / records.ENDED)
-    me = running.find(os.getpid())
-    record = {"pid": os.getpid(), "started": me.started if me else 0}
-    if not records.claim(folder / records.SUPERVISOR, record):
+    record = records.SupervisorRecord(folder)
+    if not record.claim():
         return
     RunLaunch.forget(folder)
     _write_first_line(folder / records.LOG, launch.environment)
@@ -94,26 +89,24 @@ def run_training(folder: Path) -> None:
         Command(launch.command, launch.environment, Path(launch.directory)),
         log_path=folder / records.LOG,
         grace_s=launch.grace_s,
-        on_start=lambda pid: _note(folder / records.TRAINING, {"pid": pid}),
-        on_ending=lambda name: _note(
-            folder / records.ENDING, records.reason(supervisor.stop_sentence or quoted(name))
-        ),
-        on_exit=lambda code: exited.write({**_now(), "exit_code": code}),
+        on_start=lambda pid: record.note(training=pid),
+        on_ending=lambda name: record.note(ending=(supervisor.stop_sentence or quoted(name)).document()),
+        on_exit=lambda code: record.write(exited={**records.now(), "exit_code": code}),
     )
     watcher = _Watcher(folder, launch, supervisor)
     threading.Thread(target=watcher.run, daemon=True).start()
     outcome = supervisor.run()
-    stop_requested = outcome.stop_sentence is not None and outcome.stop_sentence is watcher.order
-    ended.write(
-        {
-            **_now(),
+    reason = _reason(outcome)
+    record.write(
+        ended={
+            **records.now(),
             "exit_code": outcome.exit_code,
-            "stop_requested": stop_requested,
-            **records.reason(_reason(outcome)),
+            "stop_requested": outcome.stop_sentence is not None and outcome.stop_sentence is watcher.order,
+            "reason": reason and reason.document(),
         }
     )
     if outcome.exit_code and outcome.stopped_by is None:
-        _explain(folder, oom_kills.so_far())
+        record.note(**_explained(folder / records.LOG, oom_kills.so_far()))
 
 
 def _write_first_line(log: Path, place: Mapping[str, str]) -> None:
@@ -131,23 +124,20 @@ def _reason(outcome: Outcome) -> Sentence | None:
     return sentence("killed", signal=outcome.signal) if outcome.signal else None
 
 
-def _explain(folder: Path, oom_kills: int | None) -> None:
-    """Write down what ``why`` makes of the end of the log; an alarm ends this process where it takes long."""
+def _explained(log: Path, oom_kills: int | None) -> dict[str, object]:
+    """Return what ``why`` makes of the end of the log; an alarm ends this process if that takes long."""
     signal.alarm(_VERDICT_S)
     from platform_launch.why import LogSource, explain
 
-    log = folder / records.LOG
     with log.open("rb") as stream:
         skipped = _skip(stream, log.stat().st_size - _VERDICT_BYTES)
         verdict = explain([LogSource(records.LOG, stream)], oom_kills)
-    if verdict.kind not in ("nothing", "finished"):
-        line = next((one.line for one in (*verdict.evidence, verdict.first_error) if one is not None), None)
-        if line is not None:
-            records.write(folder / records.CAUSE, {"line": skipped + line})
-        values = replace(verdict, logs=(), source="")
-        records.write(folder / records.VERDICT_VALUES, asdict(values))
-        text = "\n".join(verdict.lines("en"))
-        write_whole(folder / records.VERDICT, text.encode(errors="replace"), mode=PRIVATE)
+    if verdict.kind in ("nothing", "finished"):
+        return {}
+    text = "\n".join(verdict.lines("en")).encode(errors="replace").decode()
+    found: dict[str, object] = {"verdict": text, "why": asdict(replace(verdict, logs=(), source=""))}
+    line = next((one.line for one in (*verdict.evidence, verdict.first_error) if one is not None), None)
+    return found if line is None else {**found, "line": skipped + line}
 
 
 def _skip(stream: BinaryIO, many: int) -> int:
@@ -157,16 +147,6 @@ def _skip(stream: BinaryIO, many: int) -> int:
         many -= len(block)
         lines += block.count(b"\n")
     return lines + (1 if stream.tell() and stream.readline() else 0)
-
-
-def _now() -> dict[str, object]:
-    return {"boot": running.boot_id(), "at": records.clock_s()}
-
-
-def _note(path: Path, record: dict[str, object]) -> None:
-    """Write down what is good to know; a full disk must not end the training."""
-    with suppress(OSError):
-        records.write(path, record)
 
 
 def main(arguments: Sequence[str]) -> int:

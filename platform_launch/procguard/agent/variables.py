@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from platform_launch.environment import Environment
-from platform_launch.procguard.agent.launch import MARKER
+from platform_launch.procguard.agent.records import MARKER
 from platform_launch.procguard.api.wire import JOIN_TOKEN, PLACE_VARIABLES, WorkerOrder
 
 _SESSION_TOKEN = "PROCGUARD_TOKEN"  # noqa: S105 - a variable's name: what ctl acts for a person with

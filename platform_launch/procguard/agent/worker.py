@@ -17,7 +17,6 @@ from platform_launch.hardware import running
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.check import MasterLookup, why_not
 from platform_launch.procguard.agent.inspecting import hook_variables
-from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.leftovers import Leftovers
 from platform_launch.procguard.agent.progress import StepMeter
 from platform_launch.procguard.agent.reconcile import (
@@ -182,16 +181,17 @@ class Worker:
         """Write down that a run shall end; its supervisor sees it. A shorter grace time wins."""
         grace_s = self.order.grace_s if self.order else 25.0
         try:
-            written = records.read(folder.path / records.STOP)
-            if written is not None and float(written.get("grace_s", 0.0)) <= grace_s:
+            path = folder.path / records.AGENT
+            written = (records.read(path) or {}).get("stop")
+            if written is not None and float(written["grace_s"]) <= grace_s:
                 return
-            records.write(folder.path / records.STOP, {**records.reason(reason), "grace_s": grace_s})
+            records.update(path, stop={"reason": reason.document(), "grace_s": grace_s})
         except OSError:  # a disk in trouble must not keep it running
             self._signal_supervisor(folder)
         self._log_once("INFO", f"asked to end, {grace_s:g} s at most: {english(reason)}")
 
     def _signal_supervisor(self, folder: RunFolder) -> None:
-        found = running.find(int(str(folder.supervisor().get("pid", 0))))
+        found = running.find(int(folder.supervisor().get("pid", 0)))
         if found and self._signalled != folder.generation and is_alive(folder.supervisor()):
             self._signalled = folder.generation
             running.end(found, signal.SIGTERM)
@@ -207,7 +207,7 @@ class Worker:
             self._refuse(order, unknown)
             return
         folder = self._state.make_run(self.number, order.generation)
-        records.write(folder.path / records.READY, {"boot": self._boot})
+        records.write(folder.path / records.AGENT, {"ready": self._boot})
         self._log_once("INFO", f"ready for run {order.generation}")
 
     def _refused(self, order: WorkerOrder) -> bool:
@@ -232,7 +232,7 @@ class Worker:
         return bool(same) and time.monotonic() < self._check_again_at
 
     def _start(self, order: WorkerOrder, folder: RunFolder) -> None:
-        """Start once: whoever writes ``starting.json`` starts, and after it nobody does again.
+        """Start once: that it starts is written first, and after that nobody starts it again.
 
         What starts is what RUN says, so that it is checked as well: PREPARE could have said something else.
         """
@@ -243,7 +243,7 @@ class Worker:
         variables = training_variables(self._env, order, mark)
         if self._limits.observe:
             variables |= hook_variables(folder.path, variables)
-        RunLaunch(
+        records.RunLaunch(
             command=order.command or self._limits.command,
             environment=variables,
             directory=str(self._limits.directory / order.directory),
@@ -251,8 +251,7 @@ class Worker:
             lock=str(self._state.lock),
             orphan_after_s=self._limits.orphan_after_s,
         ).write(folder.path)
-        if not records.claim(folder.path / records.STARTING, {"boot": self._boot, "at": records.clock_s()}):
-            return
+        records.update(folder.path / records.AGENT, starting=records.now())
         argv = helper.command("procguard-supervisor", str(folder.path))
         try:
             self._supervisors.add(start_detached(argv, supervisor_variables(self._env)))

@@ -15,7 +15,6 @@ from typing import Annotated, TypeVar
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -23,7 +22,6 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    computed_field,
 )
 
 from platform_launch.health.quarantine import LAST_MOMENT
@@ -34,9 +32,6 @@ NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 MAX_WORKERS_PER_NODE = 64
 MAX_LOG_CHUNK = 256 * 1024
 """Bytes of log in one message."""
-
-PROTOCOL = 2
-"""What this version's agents understand: 2 knows an order's ``variables`` and ``directory``."""
 
 JOIN_TOKEN = "PROCGUARD_JOIN_TOKEN"  # noqa: S105 - a variable's name
 """Holds, for the server and its agents, what agents join with."""
@@ -114,8 +109,6 @@ class JoinRequest(WireMessage):
     allowed: Annotated[tuple[Text, ...], Field(max_length=64)] | None = None
     credential: Annotated[str, StringConstraints(max_length=100)] = ""
     """What joining was answered with before: an agent that is alive is replaced by nobody else."""
-    protocol: Annotated[int, Field(ge=1, lt=1000)] = 1
-    """What the agent understands; see :data:`PROTOCOL`."""
 
 
 class JoinAnswer(WireMessage):
@@ -221,11 +214,11 @@ class WorkerReport(WireMessage):
     pid: Code | None = None
     exit_code: Code | None = None
     ended_s_ago: Annotated[float, Field(ge=0)] | None = None
-    stop_requested: Annotated[bool, Field(validation_alias=AliasChoices("stop_requested", "asked"))] = False
-    """Whether its end was an order; agents of the first version say ``asked``."""
+    stop_requested: bool = False
+    """Whether its end was an order."""
     reason: Text = ""
     reason_sentence: Readable[ReportedSentence] = None
-    """What ``reason`` is made from; None from agents of versions that send it otherwise, or only in words."""
+    """What ``reason`` is made from; None from agents of another version."""
     verdict: LongText = ""
     why: Readable[ReportedVerdict] = None
     """What ``verdict`` is made from; None as with ``reason_sentence``."""
@@ -234,12 +227,6 @@ class WorkerReport(WireMessage):
     log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     gpus: Annotated[tuple[GpuReport, ...], Field(max_length=32)] = ()
     steps_per_s: Annotated[float, Field(ge=0)] | None = None
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def asked(self) -> bool:
-        """``stop_requested``, as servers of the first version read it."""
-        return self.stop_requested
 
 
 class QuarantineReport(WireMessage):
@@ -254,7 +241,7 @@ class QuarantineReport(WireMessage):
     until: Moment | None = None
     reason: Text = ""
     reason_sentence: Readable[ReportedSentence] = None
-    """What ``reason`` is made from; None for a person's words, and from agents of earlier versions."""
+    """What ``reason`` is made from; None for a person's words."""
     job: ShortText = ""
     trouble: ShortText = ""
 

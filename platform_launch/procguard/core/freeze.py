@@ -30,7 +30,6 @@ def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members
     ranked = [place.worker for place in table.places] or workers
     found = (
         _problem_of_command(settings.command, ranked, members),
-        _too_old(settings, ranked, members),
         _drained(ranked, members),
         _quarantined(ranked, members),
     )
@@ -76,20 +75,6 @@ def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Memb
         workers,
         members,
         lambda one: one.drained or one.quarantined or one.unfit or one.silent_s > settings.silent_after_s,
-    )
-
-
-def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Members) -> Problem | None:
-    """An agent of an older version would start the command without its variables, somewhere else."""
-    old = _nodes(ranked, members, lambda one: one.protocol < 2)
-    if not old or not (settings.environment or settings.directory):
-        return None
-    names = shown_list(old)
-    return Problem(
-        "agent-too-old",
-        f"the agent of {names} is of an older version: it knows no variables and no directory of a group",
-        "update it, or leave both empty",
-        {"nodes": names},
     )
 
 

@@ -271,7 +271,6 @@ class Registry:
             generation=generation,
             names=entry.node.names,
             command=entry.node.join.command,
-            protocol=entry.node.join.protocol,
             drained=bool(entry.node.drained_by),
             quarantined=entry.quarantine is not None,
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.wire import PROTOCOL, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 
 
 class WorkerSnapshot(NamedTuple):
@@ -17,7 +17,7 @@ class WorkerSnapshot(NamedTuple):
     of heartbeats in a row that said the same state. ``silent_s`` counts from the last heartbeat, or from
     when the server began to listen. ``ended_at`` is when the reported run ended, on the server's monotonic
     clock. ``generation`` is the highest this worker ever had. Of its agent are ``names`` (host name and
-    addresses), ``command`` (what it runs for a group that names none) and ``protocol`` (what it understands);
+    addresses) and ``command`` (what it runs for a group that names none);
     ``drained`` and ``quarantined`` are its node's.
     """
 
@@ -29,7 +29,6 @@ class WorkerSnapshot(NamedTuple):
     generation: int = 0
     names: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
-    protocol: int = PROTOCOL
     drained: bool = False
     quarantined: bool = False
 

@@ -323,8 +323,11 @@ class Person:
 def procguard(agents: int) -> Seen:
     """Measure the real server."""
     with tempfile.TemporaryDirectory() as folder:
-        data, port = Path(folder, "data"), free_port()
+        data, config, port = Path(folder, "data"), Path(folder, "procguard.yaml"), free_port()
+        config.write_text("nodes_limit: 100000\nnew_nodes_per_minute: 100000\n")
+        config.chmod(0o600)
         argv = ["-c", SERVER, "server", "--listen", f"127.0.0.1:{port}", "--data", str(data)]
+        argv += ["--config", str(config)]
         with running(argv, port) as server:
             leave, person, operator = threading.Event(), Person(port, data), Person(port, data)
             seen_by_operator = Seen()

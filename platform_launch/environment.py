@@ -20,6 +20,7 @@ from platform_launch.text import Phrase
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+_PR_SET_DUMPABLE = 4
 _LARGEST_FILE = 8 * 1024 * 1024  # bytes; a host list of 100 000 nodes is smaller
 
 
@@ -170,6 +171,24 @@ def parse_port(value: str, source: str) -> int:
 def is_service_link(value: str) -> bool:
     """Tell whether a value is a Kubernetes service link such as ``tcp://10.96.3.4:29500``."""
     return value.strip().startswith(("tcp://", "udp://", "sctp://"))
+
+
+def hide_from_neighbours(*secrets: str) -> None:
+    """Keep these variables, and this process's memory, from other processes of the same user.
+
+    ``/proc/PID/environ`` shows the memory that the variables came in, so they are overwritten there. The
+    process is no longer dumpable either: the kernel then lets only the superuser trace it or read its memory.
+    """
+    import ctypes  # most commands have no secret
+
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    for name in secrets:
+        place = libc.getenv(name.encode())
+        if place is not None:
+            ctypes.memset(place, 0, len(os.fsencode(os.environ[name])))
+            del os.environ[name]
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _routed_address() -> str | None:

@@ -271,6 +271,15 @@ def test_what_may_not_or_cannot_start_is_refused_with_the_reason(server: WireSer
     server.wait(WorkerState.READY, 9)
 
 
+def test_a_training_finds_the_join_token_nowhere(server: WireServer, node: AgentNode) -> None:
+    agent = node.start(server.url)
+    code = f"print(open('/proc/{agent.pid}/environ', 'rb').read().count({TOKEN.encode()!r}))"
+    started(server, 1, python(code))
+    assert server.wait(WorkerState.EXITED, 1).exit_code == 0
+    until(lambda: log(server, 1).endswith(b"\n"), "its output")
+    assert log(server, 1).splitlines()[-1] == b"0"
+
+
 def test_what_was_checked_is_what_starts(server: WireServer, node: AgentNode) -> None:
     """A server that says another thing with RUN than with PREPARE gets neither command nor variable past."""
     node.start(server.url, "--allow", f"{shlex.quote(sys.executable)} -u -c *")

@@ -168,7 +168,7 @@ def test_whatever_was_written_is_read_back(database_url: str) -> None:
         before = cluster.control._ledger
         cluster.kill_and_start()
         assert cluster.control._ledger.world == before.world
-        assert cluster.control.queries.worker("gn6-0").limited_to == [odd]
+        assert cluster.control.queries.node("gn6").limited_to == [odd]
         run = cluster.control._ledger.world.groups["g"].run
         assert run is not None
         assert run.commands == {"gn6": ("run", odd)}

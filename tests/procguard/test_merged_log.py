@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import time
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from platform_launch.procguard.server.logs.filtering import BadPattern, LineFilter
 from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, chosen_ranks
+from platform_launch.procguard.server.logs.reading import Reader
 from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.logs.times import FILE, ArrivalClock, ArrivalMarks
 
@@ -122,13 +127,87 @@ def test_what_is_sought_comes_with_its_context(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("pattern", ["(", "(a+)+$"])
-def test_a_pattern_that_is_none_or_takes_for_ever_is_refused(
-    pattern: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("platform_launch.procguard.server.logs.filtering._WITHIN_S", 0.05)
+LARGE = (
+    "(?:(?:x{1000}){1000}){5}",
+    "(?:" * 200 + "x" + "{2}){2}" * 200,
+    r"[\pL\pN]{1000}" * 12,
+)
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", *LARGE])
+def test_an_expression_that_is_none_or_too_large_is_refused_before_it_costs_anything(pattern: str) -> None:
+    before = psutil.Process().memory_info().rss
     with pytest.raises(BadPattern):
-        LineFilter(pattern, expression=True).wants("a" * 40_000 + "!")
+        LineFilter(pattern, expression=True)
+    assert psutil.Process().memory_info().rss - before < 64 * 2**20
+
+
+def test_a_search_that_takes_long_stops_and_goes_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends however short the time of each request is: each makes progress."""
+    monkeypatch.setattr("platform_launch.procguard.server.logs.filtering._WITHIN_S", 0.0)
+    logs = Logs(tmp_path, 2**30)
+    logs.append("gn6-0", 1, 0, b"aaaa!\n" * 400_000 + b"needle\n")
+    logs.append("gn7-0", 1, 0, b"b\n" * 400_000)
+    log, place, found, read = MergedLog(logs, WORKERS, 1, ended=True), None, list[str](), list[int]()
+    while True:
+        page = log.after(place, 500, LineFilter("(a+)+$|needle", expression=True))
+        found, place = found + [one.line.text for one in page.lines], page.after
+        read.append(page.read)
+        if not page.more:
+            break
+        assert len(read) < 100
+    assert found == ["needle"]
+    assert read == sorted(set(read))
+    assert len(read) > 1
+    assert page.read == page.size == 400_000 * 8 + 7
+
+
+SOUGHT: tuple[tuple[dict[str, Any], bytes], ...] = (
+    ({"text": "NEEDLE"}, rb"(?i)needle"),
+    ({"text": "ünï"}, "(?:ü|Ü)n(?:ï|Ï)".encode()),
+    ({"text": "n.*le$", "expression": True}, rb"(?im)n.*le$"),
+    ({"errors": True}, rb"Error\b"),
+    ({"text": "no", "errors": True}, rb"(?i:no).*Error\b|Error\b.*(?i:no)"),
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_search_by_blocks_finds_what_a_search_by_lines_finds(tmp_path: Path, seed: int) -> None:
+    """Random logs with long lines and odd bytes, each asked in pages of several sizes."""
+    dice = random.Random(seed)
+    data = b""
+    for _ in range(dice.randrange(1, 60)):
+        kind = dice.random()
+        if kind < 0.06:
+            data += b"x" * dice.randrange(1_000, 400_000)
+        elif kind < 0.3:
+            data += dice.choice((b"Needle", b"in a \xff needle stack", "Ünï".encode(), b"ValueError: no"))
+        else:
+            data += b"plain\n" * dice.randrange(2_000)
+        data += b"\n" * (dice.random() < 0.9)
+    logs = Logs(tmp_path, 2**30)
+    for begin in range(0, len(data), 50_000):
+        logs.append("gn6-0", 1, begin, data[begin : begin + 50_000])
+    log = Reader(tmp_path, "gn6-0", 1)
+    for asked, meaning in SOUGHT:
+        expected = [
+            number for number, line in enumerate(data.split(b"\n"), 1) if re.search(meaning, line, re.DOTALL)
+        ]
+        for context in (0, 2):
+            begin, numbers = 0, list[int]()
+            while True:
+                wanted, limit = LineFilter(**asked), dice.choice((1, 3, 500))
+                window = log.search(wanted, begin, limit=limit, context=context)
+                hits = [one for one in window.matches or () if one.match]
+                numbers += [one.line for one in hits]
+                assert all(data.count(b"\n", 0, one.offset) + 1 == one.line for one in hits)
+                if not window.more:
+                    break
+                assert hits
+                begin = window.next_offset
+            assert sorted(set(numbers)) == expected, asked
 
 
 def test_the_lines_around_one_of_them(tmp_path: Path) -> None:
@@ -206,8 +285,6 @@ def test_a_line_is_found_by_its_number(tmp_path: Path) -> None:
     data = b"".join(b"line %06d\n" % number for number in range(1, 5001))
     for begin in range(0, len(data), 10_000):
         logs.append("gn6-0", 1, begin, data[begin : begin + 10_000])
-    from platform_launch.procguard.server.logs.reading import Reader
-
     window = Reader(tmp_path, "gn6-0").at_line(3000, 64 * 1024, before=5)
     assert window.line == 2995
     assert window.text.startswith("line 002995\n")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from fastapi.routing import APIRoute
 from itsdangerous import URLSafeTimedSerializer
@@ -22,7 +23,7 @@ from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.throttle import BY_NAME, FROM_ALL, Throttle
 from platform_launch.procguard.web import stream as stream_module
-from tests.procguard.serving import PASSWORD, Served, served
+from tests.procguard.serving import PASSWORD, FakeAgent, Served, served
 
 # Who may ask these is not a matter of logging in.
 FOR_AGENTS = {f"/api/v1/agent/{what}" for what in ("join", "heartbeat", "log", "ranks")}
@@ -276,6 +277,24 @@ def test_only_a_trusted_proxy_says_who_asks(tmp_path: Path, trusted: tuple[str, 
         assert answer.status_code == 200
         secure = ["secure" in cookie.lower() for cookie in answer.headers.get_list("set-cookie")]
         assert secure == [bool(trusted)] * 2
+
+
+@pytest.mark.parametrize("where", ["workers/gn6-0", "groups/searched"])
+def test_no_viewer_fills_or_stalls_the_server_by_an_expression(server: Served, where: str) -> None:
+    """Compiled without limits, one of these took gigabytes, and every heartbeat waited for seconds."""
+    agent, people = FakeAgent(server, "gn6"), server.person()
+    people.post(
+        "/api/v1/groups", json={"name": "searched", "settings": {"command": "x", "master_addr": "gn6"}}
+    )
+    people.post("/api/v1/move", json={"workers": ["gn6-0"], "group": "searched"})
+    people.post("/api/v1/groups/searched/start")
+    agent.beat()
+    viewer, before = server.person("viewer"), psutil.Process().memory_info().rss
+    for expression in ("(?:(?:x{1000}){1000}){5}", "(?:(?:x{1000}){1000}){20}", r"[\pL\pN]{1000}" * 12):
+        asked = {"search": expression, "expression": "true", "after": ""}
+        answer = viewer.get(f"/api/v1/{where}/log", params=asked)
+        assert (answer.status_code, answer.json()["code"]) == (422, "bad-pattern")
+    assert psutil.Process().memory_info().rss - before < 64 * 2**20
 
 
 def test_what_browsers_are_told(server: Served) -> None:

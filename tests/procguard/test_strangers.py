@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -19,6 +21,7 @@ from platform_launch.procguard.database import store as store_module
 from platform_launch.procguard.server.settings import read_settings
 from platform_launch.procguard.server.throttle import Throttle, TooMany
 from platform_launch.sentences import quoted
+from tests.lab.effects import ROOT
 from tests.lab.needs import requires_root
 from tests.procguard.serving import PASSWORD, TOKEN, FakeAgent, Served, served
 
@@ -144,3 +147,62 @@ def test_a_login_is_remembered_by_its_address(server: Served) -> None:
     login = server.client().post("/api/v1/login", json={"name": "op", "password": PASSWORD})
     assert login.status_code == 200
     assert list(server.parts.throttle._known) == [("127.0.0.1", "op")]
+
+
+def test_a_join_token_brings_in_so_many_nodes_and_no_more(tmp_path: Path) -> None:
+    with served(tmp_path, nodes_limit=5, new_nodes_per_minute=7) as server:
+        client = server.client(TOKEN)
+        large = {"command": ["x" * 4_000] * 200, "allowed": ["y" * 4_000] * 60}
+        assert client.post("/api/v1/agent/join", json={**JOIN, **large}).status_code == 413
+        named = [{**JOIN, "node": f"gn{n}", "instance": f"instance-{n}", "workers": 64} for n in range(9)]
+        codes = [client.post("/api/v1/agent/join", json=join).status_code for join in named]
+        assert codes == [200] * 5 + [409] * 2 + [429] * 2
+        known = client.post("/api/v1/agent/join", json={**named[0], "workers": 63})
+        assert known.status_code == 409, "it is alive; a name that is known counts as no new one"
+        people = server.person("viewer")
+        shown = people.get("/api/v1/workers", params={"limit": 100}).json()
+        assert [one["worker"] for one in shown[:2]] == ["gn0-0", "gn0-1"]
+        seen = len(shown)
+        while shown:
+            shown = people.get("/api/v1/workers", params={"limit": 100, "after": shown[-1]["worker"]}).json()
+            assert len(shown) <= 100
+            seen += len(shown)
+        assert seen == 5 * 64
+        nodes = people.get("/api/v1/nodes", params={"limit": 2, "after": "gn2"}).json()
+        assert [one["node"] for one in nodes] == ["gn3", "gn4"]
+        assert people.get("/api/v1/workers", params={"limit": 1_001}).status_code == 422
+
+
+def test_what_a_node_says_once_is_not_repeated_for_each_of_its_workers(server: Served) -> None:
+    join = {**JOIN, "node": "wide", "workers": 64, "allowed": ["z" * 4_000] * 7}
+    assert server.client(TOKEN).post("/api/v1/agent/join", json=join).status_code == 200
+    people = server.person("viewer")
+    assert people.get("/api/v1/nodes/wide").json()["limited_to"] == join["allowed"]
+    assert people.get("/api/v1/workers/wide-0").json()["limited"]
+    for path in ("/api/v1/workers", "/", "/fragments/workers?text=wide"):
+        assert len(people.get(path).content) < 300_000
+
+
+def test_the_join_token_is_not_left_where_a_job_can_read_it() -> None:
+    """It would be in /proc/PID/environ of the agent, whose jobs run as the same user."""
+    code = (
+        "import ctypes\n"
+        "from pathlib import Path\n"
+        "from platform_launch.environment import Environment, hide_from_neighbours\n"
+        "hide_from_neighbours('PROCGUARD_JOIN_TOKEN', 'NOT_SET')\n"
+        "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"
+        "print('PROCGUARD_JOIN_TOKEN' in Environment.of_this_process())\n"
+        "print(b'a-secret-token' in Path('/proc/self/environ').read_bytes())\n"
+    )
+    variables = {**os.environ, "PROCGUARD_JOIN_TOKEN": "a-secret-token", "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines() == ["0", "False", "False"]
+
+
+def test_no_redirect_leads_to_what_the_host_header_says(server: Served) -> None:
+    for path in ("/events/", "/nodes/", "/api/v1/groups/", "/login/"):
+        answer = server.person().get(path, headers={"Host": "evil.example"}, follow_redirects=False)
+        assert "evil.example" not in answer.headers.get("location", "")
+        assert answer.status_code == 404

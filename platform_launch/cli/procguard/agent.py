@@ -16,7 +16,7 @@ from platform_launch.cli.flags import WholeNumber, seconds
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.quarantine import quarantine_file_option
 from platform_launch.console import Console
-from platform_launch.environment import Environment
+from platform_launch.environment import Environment, hide_from_neighbours
 from platform_launch.errors import HardwareError, InputError, UsageError, shown
 from platform_launch.launch.unfit import node_name, quarantine_file
 from platform_launch.text import counted
@@ -119,7 +119,9 @@ def command(
     folder.open()
     try:
         join = _join(name, folder.instance(), workers, limits, env)
-        connection = AgentConnection(url, join, folder, token=_token(token_file, env), ca_file=ca_file)
+        token = _token(token_file, env)
+        hide_from_neighbours("PROCGUARD_JOIN_TOKEN")
+        connection = AgentConnection(url, join, folder, token=token, ca_file=ca_file)
         _introduce(console, join, url, limits, folder.path)
         gpus = _gpus(env, console)
         watch = QuarantineWatch(

@@ -11,7 +11,7 @@ import click
 from platform_launch.cli import completion
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
-from platform_launch.environment import Environment
+from platform_launch.environment import Environment, hide_from_neighbours
 from platform_launch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def command(config: Path | None, **flags: Any) -> int:
         from platform_launch.procguard.server.run import prepare_process, serve
     prepare_process()
     token, token_file = join_token(settings, env)
+    hide_from_neighbours("PROCGUARD_JOIN_TOKEN")
     with assembled(settings, token) as parts:
         password = make_first_user(parts.accounts, settings)
         if password is not None:

@@ -62,13 +62,14 @@ class Control:
         *,
         log_size: views.LogSize,
         heartbeat_s: float,
+        nodes_limit: int = 1024,
         clock: ServerClock | None = None,
     ) -> None:
         self._ledger = Ledger(store)
         self._registry = Registry.of(self._ledger.nodes, self._ledger.world.workers)
         self._clock = clock or ServerClock()
         self.queries = Queries(self._ledger, self._registry, self._clock, log_size)
-        self._joining = Joining(self._ledger, self._registry, self._clock)
+        self._joining = Joining(self._ledger, self._registry, self._clock, nodes_limit)
         self._orders = Orders(self._ledger, log_size, heartbeat_s)
         self._silence = SilenceWatch(self._registry)
         self._heartbeat_s = heartbeat_s
@@ -84,6 +85,10 @@ class Control:
             credential = self._joining.join(join)
         self.queries.changed()
         return JoinAnswer(credential=credential, heartbeat_s=self._heartbeat_s)
+
+    def knows(self, node: str) -> bool:
+        """Tell whether a node of this name has joined."""
+        return node in self._registry.nodes
 
     def who(self, credential: str) -> str | None:
         """Return the node whose agent this is, None where it is nobody's."""

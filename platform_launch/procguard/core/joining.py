@@ -29,9 +29,10 @@ def credential_hash(credential: str) -> str:
 
 
 class Joining:
-    """Takes nodes in and lets them go. The caller holds the ledger's lock."""
+    """Takes nodes in, ``limit`` at most, and lets them go. The caller holds the ledger's lock."""
 
-    def __init__(self, ledger: Ledger, registry: Registry, clock: ServerClock) -> None:
+    def __init__(self, ledger: Ledger, registry: Registry, clock: ServerClock, limit: int) -> None:
+        self._limit = limit
         self._ledger = ledger
         self._registry = registry
         self._clock = clock
@@ -39,9 +40,15 @@ class Joining:
     def join(self, join: JoinRequest) -> str:
         """Take a node in and return its agent's credential.
 
-        Raises RequestRefused where an agent has the name and is alive, unless this one shows its credential.
+        Raises RequestRefused where an agent has the name and is alive, unless this one shows its credential,
+        and for a new name where there are as many nodes as may be.
         """
         before = self._registry.nodes.get(join.node)
+        if before is None and len(self._registry.nodes) >= self._limit:
+            raise RequestRefused(
+                f"the server has {self._limit} nodes, as many as it takes in",
+                "forget those that are gone, or raise nodes_limit in the server's configuration",
+            )
         other = before is not None and before.node.join.instance != join.instance
         if before is not None and self._is_alive(before):
             same = not other and credential_hash(join.credential) == before.node.credential_sha256

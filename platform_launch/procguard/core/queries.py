@@ -79,6 +79,10 @@ class Queries:
         """Return the names of all workers by node and number."""
         return [worker.text for _, worker in self._registry.all_workers()]
 
+    def node_names(self) -> list[str]:
+        """Return the names of all nodes in order."""
+        return [entry.node.name for entry in self._registry.in_order()]
+
     def glances(self) -> list[NodeGlance]:
         """Return all nodes by name at a glance, each with its workers by number."""
         world, moment = self._ledger.world, self._clock.moment()

@@ -211,8 +211,7 @@ def worker_shape(
         gpus=list(report.gpus) if report else [],
         steps_per_s=report.steps_per_s if report else None,
         pid=report.pid if report else None,
-        hostname=node.node.join.hostname,
-        limited_to=_limits(node),
+        limited=node.node.join.allowed is not None,
     )
 
 

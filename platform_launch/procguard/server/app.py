@@ -49,6 +49,7 @@ def build_app(parts: ServerParts) -> FastAPI:
         description=_ABOUT,
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would lead to whatever the Host header says
     )
     app.state.parts = parts
     add_answers(app)

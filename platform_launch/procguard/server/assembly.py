@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from limits import RateLimitItemPerMinute
+
 from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.core.control import Control
@@ -65,7 +67,12 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
         secret = read_or_make(settings.data / "session-secret")
         logs = Logs(settings.data / "logs", settings.log_limit_mib * _MIB)
         try:
-            control = Control(database.store, log_size=logs.size, heartbeat_s=settings.heartbeat_s)
+            control = Control(
+                database.store,
+                log_size=logs.size,
+                heartbeat_s=settings.heartbeat_s,
+                nodes_limit=settings.nodes_limit,
+            )
         except Unavailable as error:
             raise DatabaseError(error.refusal.error, error.refusal.hint) from error
         ended = settings.data / "ended-sessions"
@@ -74,7 +81,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             logs=logs,
             accounts=database.users,
             sessions=Sessions(secret, database.users, ended, settings.session_hours),
-            throttle=Throttle(),
+            throttle=Throttle(new_nodes=RateLimitItemPerMinute(settings.new_nodes_per_minute)),
             meter=Metrics(control.queries),
             history=History(control.queries, database.measurements),
             control_loop=PeriodicThread("control-loop", _TICK_S, control.tick, "groups cannot be advanced"),

@@ -26,6 +26,7 @@ STRANGERS_BODY = 16 * 1024
 _BODIES = {
     HEARTBEAT: 4 * 1024 * 1024,
     "/api/v1/agent/log": MAX_LOG_CHUNK,
+    "/api/v1/agent/join": 32 * 1024,
     "/api/v1/login": 16 * 1024,
 }
 

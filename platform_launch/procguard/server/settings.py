@@ -43,6 +43,8 @@ class ServerSettings(BaseModel):
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     trusted_proxies: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    nodes_limit: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    new_nodes_per_minute: Annotated[int, Field(ge=1, le=100_000)] = 300
     # A third of DEFAULT_SILENT_AFTER_S at most: else living workers are silent between two heartbeats.
     heartbeat_s: Annotated[float, Field(ge=0.2, le=5)] = 2.0
     log_limit_mib: Annotated[int, Field(ge=1, le=1024 * 1024)] = 64

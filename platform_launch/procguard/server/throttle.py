@@ -21,6 +21,9 @@ _RECORDED_JOINS = RateLimitItemPerMinute(1)
 FAILED_JOINS = RateLimitItemPerMinute(30)
 """With a wrong token, from one address."""
 
+NEW_NODES = RateLimitItemPerMinute(300)
+"""Of one address, with the right token: whoever has it can make up names."""
+
 _REMEMBERED = 10_000
 
 
@@ -33,7 +36,13 @@ class TooMany(RequestRefused):
 class Throttle:
     """Counts logins that are tried, successful ones too: a guess is one before it is known to be wrong."""
 
-    def __init__(self, by_address: RateLimitItem = BY_ADDRESS, by_name: RateLimitItem = BY_NAME) -> None:
+    def __init__(
+        self,
+        by_address: RateLimitItem = BY_ADDRESS,
+        by_name: RateLimitItem = BY_NAME,
+        new_nodes: RateLimitItem = NEW_NODES,
+    ) -> None:
+        self._new_nodes = new_nodes
         self._limiter = FixedWindowRateLimiter(MemoryStorage())
         self._by_address, self._by_name = by_address, by_name
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -62,6 +71,14 @@ class Throttle:
         if not self._limiter.hit(FAILED_JOINS, "join", network):
             raise TooMany("too many joins with a wrong token", "wait a minute, and correct the token")
         return self._limiter.hit(_RECORDED_JOINS, "recorded", network)
+
+    def count_new_node(self, address: str) -> None:
+        """Count a node that joins for the first time. Raises TooMany."""
+        if not self._limiter.hit(self._new_nodes, "new node", _network(address)):
+            raise TooMany(
+                f"more than {self._new_nodes.amount} new nodes from one address in a minute",
+                "this agent tries again; new_nodes_per_minute in the server's configuration is the limit",
+            )
 
 
 def _network(address: str) -> str:

@@ -202,3 +202,55 @@ def test_the_log_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent])
     expect(page.locator(".line.target")).to_have_text("500step 499")
     page.get_by_role("link", name="Rank 1").click()
     expect(lines.first).to_contain_text("rank one")
+
+
+def test_a_search_shows_how_far_it_is_stops_when_told_and_says_none_only_at_the_end(
+    visit: Visit, server: Lab, agents: dict[str, Agent]
+) -> None:
+    server.group("long", ["gn40-0"], GroupSettings(master_addr="gn40"))
+    assert server.api.post("groups/long/start").is_success
+    until(lambda: agents["gn40"].reports[0].state is WorkerState.RUNNING, "the worker runs")
+    agents["gn40"].write(0, b"step 1\nstep 2\n")
+    agents["gn40"].end(0, 1)
+    until(lambda: server.phase("long") == "failed", "the group has failed")
+    page = visit("/groups/long/log")
+    expect(page.locator("#log-lines .line")).to_have_count(2)
+    held: list[Route] = []
+    page.route(re.compile("errors=true|search="), lambda route: held.append(route))
+
+    def answer(read: int, *lines: str) -> None:
+        until(lambda: page.evaluate("0") == 0 and held, "the page to ask")
+        place = f"{read}-0-{read}"
+        shown = [
+            {"rank": 0, "worker": "gn40-0", "at": 0, "offset": 0, "text": text, "match": True, "place": place}
+            for text in lines
+        ]
+        about = {"group": "long", "run": 1, "generation": 1, "ended": True, "before": None, "target": None}
+        more = read < 100
+        held.pop().fulfill(
+            json={**about, "lines": shown, "after": place, "more": more, "read": read, "size": 100}
+        )
+
+    page.get_by_label("Errors only").check()
+    status, none = page.locator("#log-status"), page.locator("#log-empty")
+    answer(30)
+    expect(status).to_have_text("Searching… 30 %")
+    expect(page.locator("#log-lines .line")).to_have_count(0)
+    expect(none).to_be_hidden()
+    answer(100)
+    expect(none).to_have_text("No line looks like an error.")
+    page.get_by_placeholder("Search the log").fill("step")
+    answer(40, "RuntimeError: step")
+    expect(page.locator("#log-lines mark")).to_have_text("step")
+    page.get_by_role("button", name="Stop", exact=True).last.click()
+    answer(70)
+    expect(status).to_have_text("Stopped at 70 %: what was found until there is shown.")
+    page.get_by_placeholder("Search the log").fill("nothing")
+    expect(page.locator("#log-lines .line")).to_have_count(0)  # not those of another search
+    answer(50)
+    page.get_by_role("button", name="Stop", exact=True).last.click()
+    answer(60)
+    expect(none).to_be_hidden()
+    page.get_by_role("button", name="Search further").click()
+    answer(100)
+    expect(none).to_have_text("No line holds “nothing”.")

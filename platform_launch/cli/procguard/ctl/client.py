@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import httpx
 
 _TIMEOUT_S = 30.0
+_LISTED = 1_000  # in one answer
 _TAB_S = 3.0  # somebody waits at a key
 
 SERVER_OPTION = click.option("--server", "url", metavar="URL", help="Where the server is (PROCGUARD_SERVER).")
@@ -68,6 +69,16 @@ class ApiClient:
         return self._json(
             "GET", path, params={key: value for key, value in query.items() if value is not None}
         )
+
+    def all(self, path: str, key: str) -> list[dict[str, Any]]:
+        """Return all of a list that the API gives a page at a time; ``key`` names one of it."""
+        found: list[dict[str, Any]] = []
+        while len(found) % _LISTED == 0:
+            page = self.get(path, limit=_LISTED, after=found[-1][key] if found else "")
+            found += page
+            if not page:
+                break
+        return found
 
     def send(self, method: str, path: str, body: object = None) -> Any:
         """Ask for a change."""
@@ -148,7 +159,7 @@ def offered(path: str, key: str) -> Callable[..., Any]:
     def known(context: click.Context) -> list[str]:
         url = context.params.get("url")
         with ApiClient(*server(Environment.of_this_process(), url), timeout_s=_TAB_S) as client:
-            return [one[key] for one in client.get(path)]
+            return [one[key] for one in (client.get(path) if path == "/groups" else client.all(path, key))]
 
     return completion.names(known)
 

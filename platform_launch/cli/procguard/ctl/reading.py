@@ -70,7 +70,7 @@ def workers(client: ApiClient, group: str | None, state: str | None, as_json: bo
     """List workers."""
     found = [
         worker
-        for worker in client.get("/workers")
+        for worker in client.all("/workers", "worker")
         if (group is None or worker["group"] == group)
         and (state is None or worker["status"] == state or worker["status"].startswith(f"{state}-"))
     ]

@@ -30,7 +30,7 @@ class LogWindow(Shape):
 
     ``offset`` is where ``text`` begins: later than asked for where bytes were left out to keep the log within
     its limit. ``next_offset`` is where to go on, ``size`` the end. ``line`` is the number of the first line.
-    ``matches`` is None when nothing was searched for; ``more`` tells that there are further ones.
+    ``matches`` is None when nothing was searched for; ``more`` tells that the search goes on there.
     """
 
     worker: str
@@ -65,8 +65,8 @@ class MergedLogPage(Shape):
     """Lines of all ranks of a run, in the order in which the server had them.
 
     ``before`` and ``after`` are where to go on, None where there is nothing earlier; ``more``: what comes
-    after can be read at once. Lines of the last two seconds are left out while the run goes on: others may
-    come before them.
+    after can be read at once. ``read`` of ``size`` bytes are before ``after``. Lines of the last two seconds
+    are left out while the run goes on: others may come before them.
     """
 
     group: str
@@ -77,5 +77,7 @@ class MergedLogPage(Shape):
     before: str | None
     after: str | None
     more: bool
+    read: int = 0
+    size: int = 0
     target: str | None = None
     """The place of the line that was asked for."""

@@ -64,9 +64,8 @@ class WorkerShape(Shape):
     steps_per_s: float | None
     """From its output; None where it counts no steps there."""
     pid: int | None
-    hostname: str
-    limited_to: list[str] | None
-    """The commands its agent is limited to; None: any."""
+    limited: bool
+    """Whether its agent only starts some commands: those of its node."""
 
 
 class NodeShape(Shape):
@@ -88,6 +87,7 @@ class NodeShape(Shape):
     release_requested: bool
     """Whether its agent was told to end the quarantine and has not done so yet."""
     limited_to: list[str] | None
+    """The commands its agent is limited to; None: any."""
     machine: MachineReport | None
     gpus: list[GpuReport]
 

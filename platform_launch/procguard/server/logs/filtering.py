@@ -1,27 +1,36 @@
-"""Which lines of a log are wanted: a text, a regular expression, or what looks like an error."""
+"""Which lines of a log are wanted: a text, a regular expression, or what looks like an error.
+
+Blocks are searched, and only those that hold a match are looked at line by line. Expressions are RE2's: they
+take time in proportion to the text and memory within a limit, and other threads run meanwhile.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-import regex
+import re2
 
 from platform_launch.procguard.api.refused import RequestRefused
 
-_WITHIN_S = 2.0
-"""What one request may spend on a regular expression: some take time without end."""
+_WITHIN_S = 0.5
+"""How long one request searches; whoever asked goes on from where it stopped."""
+_MOST_MEMORY = 1024 * 1024
+"""Bytes of a compiled expression: a larger one is refused while it is compiled."""
+_SHOWN_OF_LINE = 2_000
 
-_ERRORS = regex.compile(
-    r"\b\w*(?:Error|Exception)\b|\bTraceback \(most recent call last\)|\b(?:ERROR|FATAL|CRITICAL|NCCL WARN)\b"
+_ERRORS = (
+    r"(?-i:(?:Error|Exception)\b|\bTraceback \(most recent call last\)|\b(?:ERROR|FATAL|CRITICAL|NCCL WARN)\b"
     r"|\[E\d{3}|[Ss]egmentation fault|core dumped|\bKilled\b|[Oo]ut of memory|\bAborted\b"
-    r"|[Aa]ssertion.*failed"
+    r"|[Aa]ssertion.*failed)"
 )
 
 
 class BadPattern(RequestRefused):
-    """A regular expression that is none, or that takes too long."""
+    """A regular expression that is none, or that is too large."""
 
     status = 422
 
@@ -42,62 +51,116 @@ class LogLine:
 class LineFilter:
     """Tells which lines are wanted. ``text`` is sought in any case, as it is or as a regular expression.
 
-    One filter serves one request: the time that its expression may take is counted. Raises BadPattern.
+    One filter serves one request, whose time it keeps. Raises BadPattern.
     """
 
     def __init__(self, text: str = "", *, expression: bool = False, errors: bool = False) -> None:
-        self._errors = errors
         self._until = time.monotonic() + _WITHIN_S
-        self._plain = "" if expression else text.casefold()
-        self._pattern = None
-        if expression and text:
-            try:
-                self._pattern = regex.compile(text, regex.IGNORECASE)
-            except regex.error as error:
-                raise BadPattern(
-                    f"not a regular expression: {error}", "a plain text is found without it"
-                ) from error
+        patterns = [_ERRORS] if errors else []
+        if text:
+            patterns.insert(0, text if expression else str(re2.escape(text)))
+        self._first, *self._others = [_compiled(pattern) for pattern in patterns] or [None]
 
     @property
     def everything(self) -> bool:
         """Whether no line is left out."""
-        return not (self._errors or self._plain or self._pattern)
+        return self._first is None
 
-    def may_hold(self, block: str) -> bool:
-        """Tell whether a part of a log can hold a wanted line; quick where it cannot."""
-        return self._plain in block.casefold()
+    @property
+    def time_is_up(self) -> bool:
+        """Whether this request has searched for long enough."""
+        return time.monotonic() > self._until
 
-    def wants(self, line: str) -> bool:
-        """Tell whether a line is wanted. Raises BadPattern when that takes too long."""
-        if self._plain and self._plain not in line.casefold():
-            return False
-        if self._errors and not _ERRORS.search(line):
-            return False
-        if self._pattern is None:
-            return True
-        left_s = self._until - time.monotonic()
-        try:
-            if left_s > 0:
-                return self._pattern.search(line, timeout=left_s, concurrent=True) is not None
-        except TimeoutError:
-            pass
-        raise BadPattern(
-            f"the regular expression takes more than {_WITHIN_S:g} s", "write a simpler one, or a plain text"
-        )
+    def wanted(self, block: bytes) -> Iterator[int]:
+        """Yield where the wanted lines of a block begin: of whole lines, or of a part of a long one."""
+        place = 0
+        while 0 <= place < len(block):
+            hit = place
+            if self._first is not None:
+                found = self._first.search(block, place)
+                if found is None:
+                    return
+                hit = found.start()
+            begin, end = block.rfind(b"\n", place, hit) + 1 or place, block.find(b"\n", hit)
+            line_end = len(block) if end < 0 else end
+            # No match reaches beyond its line (never_nl), so none is missed if this line is not wanted.
+            if all(pattern.search(block[begin:line_end]) for pattern in self._others):
+                yield begin
+            place = end + 1 if end >= 0 else -1
 
-    def with_context(self, lines: Iterable[LogLine], context: int) -> Iterator[LogLine]:
-        """Yield the wanted lines, and so many before and after each."""
-        before: list[LogLine] = []
-        after = 0
-        for line in lines:
-            if self.wants(line.text):
-                yield from before
-                before.clear()
-                after = context
+
+class LineScan:
+    """Finds the wanted lines of one log, block after block, with so many lines before and after each."""
+
+    def __init__(self, wanted: LineFilter, context: int = 0) -> None:
+        self._wanted = wanted
+        self._context = context
+        self._before: deque[LogLine] = deque(maxlen=context)
+        self._after = 0
+
+    def lines(self, offset: int, block: bytes, number: int = 0) -> Iterator[LogLine]:
+        """Yield those of the next block: where it begins, and the number of its first line (0: unknown)."""
+        if not self._context:
+            counted = 0
+            for begin in self._wanted.wanted(block):
+                if number:
+                    number, counted = number + block.count(b"\n", counted, begin), begin
+                yield _line(offset, block, begin, number)
+            return
+        hits = set(self._wanted.wanted(block))
+        if not hits and not self._after:
+            self._keep_last(offset, block, number)
+            return
+        begin = 0
+        while begin < len(block):
+            line = _line(offset, block, begin, number)
+            if begin in hits:
+                yield from self._before
+                self._before.clear()
+                self._after = self._context
                 yield line
-            elif after:
-                after -= 1
+            elif self._after:
+                self._after -= 1
                 yield replace(line, match=False)
-            elif context:
-                before.append(replace(line, match=False))
-                del before[:-context]
+            else:
+                self._before.append(replace(line, match=False))
+            begin, number = (block.find(b"\n", begin) + 1) or len(block), number + bool(number)
+
+    def _keep_last(self, offset: int, block: bytes, number: int) -> None:
+        """Remember the last lines of a block without a hit: the next one may begin with one."""
+        end = len(block)
+        starts: deque[int] = deque()
+        while end > 0 and len(starts) < self._context:
+            end = block.rfind(b"\n", 0, end - 1) + 1
+            starts.appendleft(end)
+        for begin in starts:
+            at = number + block.count(b"\n", 0, begin) if number else 0
+            self._before.append(replace(_line(offset, block, begin, at), match=False))
+
+
+def _line(offset: int, block: bytes, begin: int, number: int) -> LogLine:
+    end = block.find(b"\n", begin)
+    return LogLine(offset + begin, decoded(block[begin : len(block) if end < 0 else end]), number=number)
+
+
+def decoded(line: bytes) -> str:
+    """Return a line as it is shown: only the beginning of a long one."""
+    return line[:_SHOWN_OF_LINE].decode(errors="replace")
+
+
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.case_sensitive = options.log_errors = False
+    options.never_nl = options.never_capture = True
+    options.max_mem = _MOST_MEMORY
+    try:
+        return re2.compile(f"(?m){pattern}".encode(), options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0] if isinstance(error, re2.error) else error
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise BadPattern(
+            f"not a regular expression that can be searched for: {text}",
+            "expressions are RE2's, without look-around and back-references; a plain text is found without",
+            code="bad-pattern",
+            reason=text,
+        ) from error

@@ -6,19 +6,21 @@ known, so the page ends there, and the next one begins there.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from platform_launch.procguard.server.logs.filtering import LineFilter, LogLine
+from platform_launch.procguard.server.logs.filtering import LineFilter, LineScan, LogLine
 from platform_launch.procguard.server.logs.reading import Reader
 from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.logs.times import ArrivalMarks
 
-_READ_AT_ONCE = 16 * 1024 * 1024
-"""Bytes that one page is made from, of all ranks together."""
-_LEAST, _MOST = 8 * 1024, 256 * 1024
-"""Bytes of one rank where nothing is sought."""
+_READ_AHEAD = 64 * 1024 * 1024
+"""Bytes that are read of all ranks together before one of them is read on."""
+_LEAST, _MOST = 8 * 1024, 1024 * 1024
+"""Bytes of one rank in one step."""
 _SETTLED_MS = 2_000
 """A line this old has all that came before it in its place: agents send at their own pace."""
 _MOST_RANKS = 100_000
@@ -56,13 +58,15 @@ class MergedLine:
 class MergedPage:
     """Some lines in order. ``before`` and ``after`` are where to go on; None where there is nothing more now.
 
-    ``more``: what comes after can be read at once.
+    ``more``: what comes after can be read at once. ``read`` of ``size`` bytes are before ``after``.
     """
 
     lines: list[MergedLine]
     before: LogPlace | None
     after: LogPlace | None
     more: bool
+    read: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class MergedLog:
         until = place or self._settled()
         floor: LogPlace | None = None
         lines: list[MergedLine] = []
-        each = min(_MOST, max(_LEAST, _READ_AT_ONCE // 4 // max(1, len(self._logs))))
+        each = min(_MOST // 4, max(_LEAST, _READ_AHEAD // 16 // max(1, len(self._logs))))
         for log in self._logs:
             end = log.offset_of(until)
             begin = max(0, end - each)
@@ -143,28 +147,52 @@ class MergedLog:
         return MergedPage(earlier.lines + later.lines, earlier.before, later.after, later.more)
 
     def after(self, place: LogPlace | None, most: int, wanted: LineFilter, context: int = 0) -> MergedPage:
-        """Return the first wanted lines at a place or after it, or the first ones of all."""
-        begin_at = place or LogPlace(0, 0, 0)
-        settled = self._settled()
-        each = min(
-            _MOST if wanted.everything else _READ_AT_ONCE,
-            max(_LEAST, _READ_AT_ONCE // max(1, len(self._logs))),
-        )
-        ceiling = settled
+        """Return the first wanted lines at a place or after it, or the first ones of all.
+
+        The log that is furthest behind is read on, until enough lines are known or the filter's time is up.
+        What other logs have beyond that place is left for the next page.
+        """
+        begin_at, settled = place or LogPlace(0, 0, 0), self._settled()
+        each = min(_MOST, max(_LEAST, _READ_AHEAD // max(1, len(self._logs))))
+        scans = [LineScan(wanted, context) for _ in self._logs]
+        ends = [log.offset_of(settled) for log in self._logs]
+        begins = [log.offset_of(begin_at) for log in self._logs]
+        behind = [
+            (max(begin_at, log.place(begin)), index, begin)
+            for index, (log, begin) in enumerate(zip(self._logs, begins, strict=True))
+            if begin < ends[index]
+        ]
+        heapq.heapify(behind)
         lines: list[MergedLine] = []
-        for log in self._logs:
-            begin, end = log.offset_of(begin_at), log.offset_of(settled)
-            stop = min(end, begin + each)
-            part = log.lines(begin, stop)
-            if stop < end:
-                # What begins at ``stop`` or after was not looked at.
-                ceiling = min(ceiling, log.place(stop))
-            lines += _placed(log, list(wanted.with_context(part, context)))
+        while behind:
+            known_to, index, begin = behind[0]
+            if lines and (wanted.time_is_up or sum(one.place < known_to for one in lines) > most):
+                break
+            if known_to > begin_at and wanted.time_is_up:
+                break
+            log, stop = self._logs[index], min(ends[index], begin + each)
+            part: list[LogLine] = []
+            for offset, block in log.reader.blocks(begin, stop, whole=log.whole):
+                part += islice(scans[index].lines(offset, block), most + 1 - len(part))
+                if len(part) > most:
+                    stop = part.pop().offset
+                    break
+            lines += _placed(log, part)
+            if stop < ends[index]:
+                heapq.heapreplace(behind, (log.place(stop), index, stop))
+            else:
+                heapq.heappop(behind)
+        ceiling = behind[0][0] if behind else settled
         kept = sorted((one for one in lines if begin_at <= one.place < ceiling), key=lambda one: one.place)
-        more = ceiling < settled
+        more = bool(behind)
         if len(kept) > most:
             ceiling, more = kept[most].place, True
-        return MergedPage(kept[:most], begin_at if place else None, max(begin_at, ceiling), more=more)
+        after = max(begin_at, ceiling)
+        return MergedPage(kept[:most], begin_at if place else None, after, more, *self._progress(after, ends))
+
+    def _progress(self, place: LogPlace, ends: Sequence[int]) -> tuple[int, int]:
+        done = (min(log.offset_of(place), end) for log, end in zip(self._logs, ends, strict=True))
+        return sum(done), sum(ends)
 
     def _settled(self) -> LogPlace:
         return LogPlace(self._now_ms + 1 if self._ended else max(0, self._now_ms - _SETTLED_MS), 0, 0)

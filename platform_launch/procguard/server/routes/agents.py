@@ -70,6 +70,8 @@ def join(
         _count_failed_join(parts, address, wanted.node)
         raise Unauthorized("the join token is not this server's", "it lies in the server's join-token file")
     try:
+        if not parts.control.knows(wanted.node):
+            parts.throttle.count_new_node(address)
         joined = parts.control.join(wanted)
     except RequestRefused:
         parts.meter.joins.labels("refused").inc()

@@ -111,7 +111,8 @@ async def read_group_log(
 ) -> MergedLogPage:
     """Read the logs of all ranks of a run as one, ordered by when the server had their lines.
 
-    What is sought is sought from `after` on; without `after` the last lines are returned, whatever they say.
+    A search goes on from `after` for half a second, or until it has `limit` lines: `more` tells to ask again
+    with the answer's `after`. Without `after` the last lines are returned, whatever they say.
     """
 
     def read() -> MergedLogPage:
@@ -155,6 +156,8 @@ def _merged(run: RunDetail, page: MergedPage, target: LogPlace | None) -> Merged
         before=None if page.before is None else str(page.before),
         after=None if page.after is None else str(page.after),
         more=page.more,
+        read=page.read,
+        size=page.size,
         target=None if target is None else str(target),
     )
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar
 
 import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query
 from starlette.responses import StreamingResponse
 
+from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes.logs import LogWindow
 from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, WorkerShape
 from platform_launch.procguard.api.wire import Generation
+from platform_launch.procguard.core.registry import natural
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, Viewer
 from platform_launch.procguard.server.logs.filtering import LineFilter
@@ -19,13 +24,14 @@ from platform_launch.procguard.server.logs.reading import MAX_WINDOW, Reader
 from platform_launch.procguard.server.parts import Parts, ServerParts
 
 router = APIRouter(prefix="/api/v1", tags=["workers"])
+Shape = TypeVar("Shape")
 _READ = refusals(401, 404, 422, 503)
 
 # A search reads all of a log: heartbeats get their part of the processor whoever else searches.
 SEARCHES = anyio.CapacityLimiter(1)
 MOST_CONTEXT = 20
 SEARCH = "Return the lines that hold this, in any case."
-EXPRESSION = "`search` is a regular expression."
+EXPRESSION = "`search` is a regular expression, of RE2."
 ERRORS = "Return the lines that look like errors."
 CONTEXT = "So many lines before and after each that is returned."
 
@@ -35,10 +41,18 @@ RunNumber = Annotated[
 ]
 
 
-@router.get("/workers", operation_id="workers", responses=refusals(401, 503))
-def workers(parts: Parts, _person: Viewer) -> list[WorkerShape]:
-    """List all workers by node and number."""
-    return parts.control.queries.workers()
+MOST_LISTED = 1_000
+Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
+After = Annotated[str, Query(max_length=80, description="Only those after this one, in the list's order.")]
+
+
+@router.get("/workers", operation_id="workers", responses=refusals(401, 422, 503))
+def workers(
+    parts: Parts, _person: Viewer, limit: Limit = MOST_LISTED, after: After = ""
+) -> list[WorkerShape]:
+    """List workers by node and number, a page at a time: ask again with `after`, the last one's name."""
+    names = parts.control.queries.worker_names()
+    return _found(parts.control.queries.worker, _page(names, after, limit, _worker_order))
 
 
 @router.get("/workers/{worker}", operation_id="worker", responses=_READ)
@@ -66,15 +80,17 @@ async def read_log(
     errors: Annotated[bool, Query(description=ERRORS)] = False,
     context: Annotated[int, Query(ge=0, le=MOST_CONTEXT, description=CONTEXT)] = 0,
 ) -> LogWindow:
-    """Read a part of a worker's log, or search it. To follow it, ask again from `next_offset`."""
+    """Read a part of a worker's log, or search it. To follow it, ask again from `next_offset`.
+
+    A search goes on from `offset` for half a second, or until it has 500 lines: `more` tells to ask again.
+    """
     searched = search is not None or errors
 
     def read() -> LogWindow:
         log = _reader(parts, worker, generation)
         if searched:
-            found = log.search(
-                LineFilter(search or "", expression=expression, errors=errors), context=context
-            )
+            wanted = LineFilter(search or "", expression=expression, errors=errors)
+            found = log.search(wanted, offset, context=context)
         elif line is not None:
             found = log.at_line(line, limit)
         else:
@@ -103,10 +119,11 @@ def download_log(
     )
 
 
-@router.get("/nodes", operation_id="nodes", responses=refusals(401, 503))
-def nodes(parts: Parts, _person: Viewer) -> list[NodeShape]:
-    """List all nodes by name."""
-    return parts.control.queries.nodes()
+@router.get("/nodes", operation_id="nodes", responses=refusals(401, 422, 503))
+def nodes(parts: Parts, _person: Viewer, limit: Limit = MOST_LISTED, after: After = "") -> list[NodeShape]:
+    """List nodes by name, a page at a time: ask again with `after`, the last one's name."""
+    names = parts.control.queries.node_names()
+    return _found(parts.control.queries.node, _page(names, after, limit, natural))
 
 
 @router.get("/nodes/{node}", operation_id="node", responses=_READ)
@@ -147,6 +164,25 @@ def forget_node(node: str, parts: Parts, person: Operator) -> None:
     Its logs stay until their room is needed.
     """
     parts.control.forget(node, person.name)
+
+
+def _page(names: Sequence[str], after: str, limit: int, order: Callable[[str], Any]) -> Sequence[str]:
+    """Return the names of a page. One that is gone by now is where it would be in the list's order."""
+    first = bisect_right(names, order(after), key=order) if after else 0
+    return names[first : first + limit]
+
+
+def _worker_order(worker: str) -> tuple[object, int]:
+    node, _, number = worker.rpartition("-")
+    return natural(node), int(number) if number.isdecimal() else -1
+
+
+def _found(find: Callable[[str], Shape], names: Sequence[str]) -> list[Shape]:
+    found = []
+    for name in names:
+        with suppress(NotFound):  # its node was forgotten just now
+            found.append(find(name))
+    return found
 
 
 def _reader(parts: ServerParts, worker: str, generation: int | None) -> Reader:

@@ -22,6 +22,10 @@
   let turn = 0;
   let request = 0; // the newest: answers to earlier ones are left
   let sought = null;
+  let more = false; // whether what comes after can be read at once
+  let searching = false;
+  let halted = false;
+  let share = 0; // of the logs that was looked through
 
   const time = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium", hourCycle: "h23" });
 
@@ -45,51 +49,77 @@
   }
 
   function take(page) {
-    [ended, generation] = [page.ended, page.generation];
+    [ended, generation, after, more] = [page.ended, page.generation, page.after, page.more];
+    share = page.size ? page.read / page.size : 1;
   }
 
   function sayState() {
     older.hidden = before === null || sought !== null;
-    empty.hidden = text.childElementCount > 0;
-    empty.textContent = sought ? say("log.no_match", { text: $("#log-text").value.trim() }) : say("log.empty");
+    empty.hidden = text.childElementCount > 0 || searching || more;
+    empty.textContent = sought ? logText.nothing() : say("log.empty");
     const n = text.querySelectorAll(".line:not(.beside)").length;
-    if (sought && !further.hidden) status.textContent = say("log.more", { n });
-    else if (sought) status.textContent = n === 1 ? say("log.match") : say("log.matches", { n });
-    else status.textContent = following || ended ? "" : say("log.paused");
+    if (sought && !searching) status.textContent = logText.outcome(n, more, halted, share);
+    else if (!sought) status.textContent = following || ended ? "" : say("log.paused");
     status.setAttribute("aria-live", sought ? "polite" : "off");
+    further.hidden = !more || searching;
     $("#log-follow").setAttribute("aria-pressed", String(following));
     if (following && !sought) pane.scrollTop = pane.scrollHeight;
+  }
+
+  // Looks through the logs part by part, until there are enough hits or somebody stops it.
+  async function search() {
+    const mine = request;
+    const enough = text.childElementCount + PAGE;
+    [searching, more, halted] = [true, true, false];
+    while (more && text.childElementCount < enough) {
+      halted = logText.progress(share);
+      if (halted) break;
+      const page = await ask({ after });
+      if (mine !== request) return;
+      take(page);
+      text.append(...rows(page.lines));
+      sayState();
+    }
+    searching = false;
+    logText.progress(null);
+    sayState();
+    if (!more && !ended) plan(1500);
   }
 
   async function show(query = {}) {
     const mine = (request += 1);
     clearTimeout(turn);
     sought = logText.sought();
-    const page = await ask(sought && !("line" in query) ? { after: "" } : query);
+    logText.progress(null);
+    [searching, more, share] = [false, false, 0];
+    if (sought && !("line" in query)) {
+      text.replaceChildren();
+      [before, after] = [null, ""];
+      return search();
+    }
+    const page = await ask(query);
     if (mine !== request) return;
-    take(page);
     text.replaceChildren(...rows(page.lines, page.target));
-    [before, after] = [page.before, page.after];
-    further.hidden = !page.more;
+    take(page);
+    before = page.before;
     sayState();
     text.querySelector(".target")?.scrollIntoView({ block: "center" });
-    plan(page.more && sought && text.childElementCount < PAGE ? 0 : 1500);
+    plan(1500);
   }
 
-  // What came since, and what a search has not looked through yet.
+  // What came since.
   async function grow() {
-    const searching = sought !== null && text.childElementCount < PAGE;
-    if (document.hidden || !(following || searching) || after === null) return plan(1500);
+    if (document.hidden || !(following || sought) || after === null || more) return plan(1500);
     const mine = request;
     const page = await ask({ after });
     if (mine !== request) return;
-    take(page);
-    after = page.after;
     text.append(...rows(page.lines));
     while (!sought && text.childElementCount > MOST_LINES) text.firstChild.remove();
-    further.hidden = !page.more || searching;
-    if (page.lines.length || !page.more) sayState();
-    if (!ended || page.more) plan(page.more ? 0 : 1500);
+    const behind = page.more && !sought;
+    take(page);
+    if (behind) more = false;
+    if (page.lines.length) sayState();
+    if (!ended || behind) plan(behind ? 0 : 1500);
   }
 
   function plan(wait) {
@@ -101,6 +131,8 @@
     try {
       await work();
     } catch (error) {
+      searching = false;
+      logText.progress(null);
       status.textContent = error.cause === "refused" ? error.message : say("log.trouble");
       if (error.cause !== "refused") plan(3000);
     }
@@ -117,15 +149,7 @@
     sayState();
     pane.scrollTop += pane.scrollHeight - height;
   }));
-  logText.onClick(further, () => attempt(async () => {
-    const mine = request;
-    const page = await ask({ after });
-    if (mine !== request) return;
-    text.append(...rows(page.lines));
-    after = page.after;
-    further.hidden = !page.more;
-    sayState();
-  }));
+  logText.onClick(further, () => attempt(search));
   pane.addEventListener("scroll", () => {
     if (following && !sought && pane.scrollHeight - pane.scrollTop - pane.clientHeight > 60) {
       following = false;
@@ -153,6 +177,6 @@
   $("#log-cause")?.addEventListener("click", () => attempt(cause));
   logText.onSearch(() => attempt(() => show()));
 
-  if (!$("#log-run").options.length) empty.textContent = say("log.empty");
+  if (!$("#log-run").options.length) empty.textContent = say("log.no_runs");
   else attempt(location.hash === "#cause" && box.dataset.causeRank ? cause : () => show());
 })();

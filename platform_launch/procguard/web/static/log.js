@@ -13,6 +13,7 @@
   const TAIL_LINES = 1000;
   const MOST_LINES = 6000;
   const FAR_BEHIND = 1048576;
+  const MOST_HITS = 500;
 
   const text = element("div");
   const hits = element("div");
@@ -169,7 +170,6 @@
         if (window.offset > next && next > 0) gap(window.offset - next);
         next = window.next_offset;
         append(window);
-        if (!hits.hidden) await search();
       }
       listRuns(window);
       sayState();
@@ -187,6 +187,7 @@
     try {
       await work();
     } catch (error) {
+      logText.progress(null);
       status.textContent = error.cause === "refused" ? error.message : say("log.trouble");
       plan(3000);
     }
@@ -199,27 +200,33 @@
     sayState();
   }
 
+  // Looks through the log from its beginning, part by part, until there are enough hits or somebody stops it.
   async function search() {
-    sought = logText.sought();
-    hits.hidden = sought === null;
+    const wanted = sought = logText.sought();
+    hits.hidden = wanted === null;
     text.hidden = !hits.hidden;
     hits.replaceChildren();
-    if (sought === null) return sayState();
-    const wanted = sought;
-    const window = await ask(wanted.query);
-    if (wanted !== sought) return;
-    hits.replaceChildren();
-    let last = 0;
-    for (const match of window.matches) {
-      const made = rows(match.text, match.line, match.match ? wanted.mark : null, match.offset);
-      if (!match.match) made.forEach((row) => row.classList.add("beside"));
-      if (last && match.line > last + 1 && wanted.query.context !== "0") hits.append(element("div", undefined, "apart"));
-      last = match.line;
-      hits.append(...made);
+    logText.progress(null);
+    if (wanted === null) return sayState();
+    let [from, last, n, more, stopped] = [0, 0, 0, true, false];
+    while (more && n < MOST_HITS && !stopped) {
+      stopped = logText.progress(size ? from / size : 0);
+      if (stopped) break;
+      const window = await ask({ ...wanted.query, offset: from });
+      if (wanted !== sought) return;
+      for (const match of window.matches) {
+        const made = rows(match.text, match.line, match.match ? wanted.mark : null, match.offset);
+        if (!match.match) made.forEach((row) => row.classList.add("beside"));
+        if (last && match.line > last + 1 && wanted.query.context !== "0") hits.append(element("div", undefined, "apart"));
+        last = match.line;
+        hits.append(...made);
+      }
+      n += window.matches.filter((match) => match.match).length;
+      [from, size, more] = [window.next_offset, window.size, window.more];
     }
-    const n = window.matches.filter((match) => match.match).length;
-    status.textContent = window.more ? say("log.more", { n }) : n === 1 ? say("log.match") : say("log.matches", { n });
-    if (n === 0) hits.append(element("p", say("log.no_match", { text: field.value.trim() }), "muted"));
+    logText.progress(null);
+    status.textContent = logText.outcome(n, more, stopped, size ? from / size : 1);
+    if (n === 0 && !more) hits.append(element("p", logText.nothing(), "muted"));
     sayState();
   }
 

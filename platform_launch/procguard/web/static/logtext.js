@@ -152,11 +152,36 @@ const logText = (() => {
     if (answer.status === 401) location.reload();
     if (answer.status === 422) {
       const refusal = await answer.json().catch(() => ({}));
-      throw new Error(refusal.error ?? "", { cause: "refused" });
+      throw new Error(refusal.error ? refused(refusal) : "", { cause: "refused" });
     }
     if (!answer.ok) throw new Error(answer.status);
     return answer.json();
   }
 
-  return { shown, rewritten, inBytes, sought, onSearch, onClick, ask };
+  // How far a search is, with a button that stops it; null: there is none. Tells whether it was stopped.
+  let halted = false;
+  const stop = element("button", say("log.stop"));
+  [stop.type, stop.hidden] = ["button", true];
+  stop.addEventListener("click", () => { halted = true; });
+  $("#log-status").after(stop);
+  function progress(share) {
+    stop.hidden = share === null;
+    if (share === null) halted = false;
+    else $("#log-status").textContent = say("log.searching", { percent: Math.floor(100 * share) });
+    return halted;
+  }
+
+  // What a search has found, once it has ended.
+  function outcome(n, more, stopped, share) {
+    if (stopped) return say("log.stopped", { percent: Math.floor(100 * share) });
+    return more ? say("log.more", { n }) : n === 1 ? say("log.match") : say("log.matches", { n });
+  }
+
+  // That a whole log holds nothing that was sought.
+  function nothing() {
+    const search = $("#log-text").value.trim();
+    return search ? say("log.no_match", { text: search }) : say("log.no_error");
+  }
+
+  return { shown, rewritten, inBytes, sought, onSearch, onClick, ask, progress, outcome, nothing };
 })();

@@ -15,22 +15,89 @@ _MOST_READINGS = 128
 # Of a log that grows faster the latest lines are enough.
 _MOST_BYTES = 256 * 1024
 _LONGEST_REST = 4096
-# ``Step 120/1000``, ``global_step=120``, ``step: 120 of 1000``: the step, and the last one if it is told.
+# The launcher's own lines, which may quote steps: ``[node 0] 10:00:00 [INFO] …``.
+_OF_THE_LAUNCHER = re.compile(r"\[node \d+\] \d\d:\d\d:\d\d \[[A-Z]+\]")
+# tqdm: ``Epoch 3:  45%|████▌     | 45/100 [00:01<00:02, …`` with its description, if it has one.
+_BAR = re.compile(r"%\|[^|]*\|\s{0,9}(?P<done>\d{1,12})/(?P<all>\d{1,12}) \[\d+:")
+_BARE_BAR = re.compile(r"\s{0,9}(?P<done>\d{1,12})/(?P<all>\d{1,12}) \[\d+:\d\d(?::\d\d)?<")
+_BAR_OF_STEPS = re.compile(r"(?:.*\b(?:train\w*|steps?|iter\w*)\b.*|(?:epoch\W*)?)$", re.IGNORECASE)
+_BAR_OF_AN_EPOCH = re.compile(r"epoch\W*(\d+)(?:/\d+)?\W*$", re.IGNORECASE)
 _STEP = re.compile(
-    r"\b(?:global[ _]?)?steps?['\"]?[ :=#]{1,3}(\d{1,12})\b(?:\s*(?:/|of)\s*(\d{1,12})\b)?", re.IGNORECASE
+    r"(?<![\w-])(?:global[ _])?(?:step|iter|iteration)['\"]?\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(?P<done>\d{1,12})"
+    r"\b(?:\s{0,9}(?:/|of)\s{0,9}(?P<all>\d{1,12})\b)?",
+    re.IGNORECASE,
 )
+_IN_BRACKETS = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
+_FOLLOWED_BY_A_NUMBER = re.compile(r"\W*[\w/.]+['\"]?\s?[:=]?\s{0,9}[-+]?[\d(\[]")
+_SIGNS = ("tep", "TEP", "ter", "TER", "/")
+_LONGEST_LINE = 2000
 
 
 class NamedStep(NamedTuple):
-    """A step, and the last one of the training where it is told with it."""
+    """A step, and the last one of the job if it is told with it."""
 
     step: int
     target: int | None
 
 
 def named_steps(output: str) -> list[NamedStep]:
-    """Return the steps that an output names, in its order."""
-    return [NamedStep(int(step), int(target) if target else None) for step, target in _STEP.findall(output)]
+    """Return the steps that an output names in its lines of progress, in its order.
+
+    Lines of progress are bars of tqdm, and lines in which only names and numbers stand around the step. A
+    step in a sentence, in a command line or in a message of the launcher is none.
+    """
+    return [step for line in re.split(r"[\r\n]+", output) if (step := _step_of(line)) is not None]
+
+
+def _step_of(line: str) -> NamedStep | None:
+    line = line[:_LONGEST_LINE]
+    if not any(sign in line for sign in _SIGNS) or _OF_THE_LAUNCHER.match(line):
+        return None
+    if bar := _BAR.search(line) or _BARE_BAR.match(line):
+        description = line[: bar.start()].rstrip("0123456789 ")
+        return _step_of_bar(description, int(bar["done"]), int(bar["all"]))
+    for found in _STEP.finditer(line):
+        has_target = found["all"] is not None
+        if _is_no_sentence(line[: found.start()]) and (
+            has_target or _goes_on_in_numbers(line[found.end() :])
+        ):
+            return NamedStep(int(found["done"]), int(found["all"]) if has_target else None)
+    return None
+
+
+def _is_no_sentence(before: str) -> bool:
+    """Tell whether only times, levels, names of loggers, and numbers with names stand before a step."""
+    tokens = _IN_BRACKETS.sub(" ", before).split()
+    return all(_is_label(token, after) for token, after in zip(tokens, [*tokens, ""][1:], strict=True))
+
+
+def _is_label(token: str, after: str) -> bool:
+    word = token.strip("'\"{}()[],;|")
+    return (
+        not any(letter.isalpha() for letter in word)
+        or any(sign.isdigit() for sign in word)
+        or word.isupper()
+        or word.endswith((":", "="))
+        or word.lower() in ("train", "training")
+        or after[:1] in ("-", "|", ":", "=")
+        or after[:1].isdigit()
+    )
+
+
+def _goes_on_in_numbers(rest: str) -> bool:
+    """Tell a line of progress from a sentence by what follows the step: nothing, or numbers with names."""
+    rest = rest.strip(" \t.'\"}")
+    if rest[:1] in ("|", ",", ";", ":", "(", "[", "-", ")", "]"):
+        return not rest[1:].strip() or any(sign.isdigit() for sign in rest)
+    return not rest or _FOLLOWED_BY_A_NUMBER.match(rest) is not None
+
+
+def _step_of_bar(description: str, done: int, of_all: int) -> NamedStep | None:
+    """Return the step of a bar of tqdm; bars of downloads, of shards or of an evaluation have other names."""
+    name = description.rsplit("]:", 1)[-1].strip().rstrip(":")
+    if epoch := _BAR_OF_AN_EPOCH.search(name):  # each epoch has a bar that begins anew
+        return NamedStep(int(epoch[1]) * of_all + done, None)
+    return NamedStep(done, of_all) if _BAR_OF_STEPS.match(name) else None
 
 
 def highest_step(log: str) -> int | None:
@@ -131,7 +198,13 @@ class StepWatch:
     def _take(self, found: list[NamedStep]) -> None:
         if not found:
             return
+        # The bar of an evaluation looks as the job's own, and is shorter.
+        largest = max((named.target for named in found if named.target is not None), default=None)
+        known = max(filter(None, (largest, self._target)), default=None)
+        found = [named for named in found if named.target is None or named.target == known]
         numbers = [named.step for named in found]
+        if not numbers:
+            return
         targets = [named.target for named in found if named.target is not None]
         if not self._readings:
             self._note(min(numbers), targets)

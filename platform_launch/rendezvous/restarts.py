@@ -50,8 +50,14 @@ def why_not_again(failed: Sequence[FailedRun], restarts_used: int, max_restarts:
         return NotAgain(NotAgainKind.NOT_ASKED_FOR)
     if restarts_used >= max_restarts:
         return NotAgain(NotAgainKind.USED_UP, max_restarts)
-    if len(failed) >= 3 and not any(
-        _progressed(earlier, later) for earlier, later in zip(failed[-3:-1], failed[-2:], strict=True)
+    # Output that never names a step tells nothing about progress: unknown progress is not no progress.
+    names_steps = any(run.step is not None for run in failed)
+    if (
+        names_steps
+        and len(failed) >= 3
+        and not any(
+            _progressed(earlier, later) for earlier, later in zip(failed[-3:-1], failed[-2:], strict=True)
+        )
     ):
         return NotAgain(NotAgainKind.NO_PROGRESS, max_restarts, failed[-1].step)
     return None

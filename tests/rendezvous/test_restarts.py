@@ -20,8 +20,8 @@ def runs(*steps: int | None, duration_s: float = 30.0) -> list[FailedRun]:
     ("log", "step"),
     [
         ("Step 1/100 | Loss\nStep 12/100 | Loss", 12),
-        ("{'global_step': 5} global_step=70", 70),
-        ("step: 3\nsteps 9", 9),
+        ("{'global_step': 5}\nglobal_step=70", 70),
+        ("step: 3\nstep 9", 9),
         ("stepped back 3 times", None),
         ("", None),
     ],
@@ -53,10 +53,18 @@ def test_progress_in_either_of_the_last_two_runs_earns_another(steps: tuple[int 
     assert why_not_again(runs(*steps), restarts_used=2, max_restarts=9) is None
 
 
-def test_a_training_that_names_no_steps_is_judged_by_how_long_it_ran() -> None:
-    short, long = runs(None, None, None), runs(None, None, None, duration_s=1200.0)
-    assert why_not_again(short, restarts_used=2, max_restarts=9) == NotAgain(NotAgainKind.NO_PROGRESS, 9)
-    assert why_not_again(long, restarts_used=2, max_restarts=9) is None
+def test_job_whose_output_names_no_steps_gets_all_its_restarts() -> None:
+    """Unknown progress is not no progress."""
+    for used in range(9):
+        assert why_not_again(runs(*[None] * (used + 1)), restarts_used=used, max_restarts=9) is None
+    assert why_not_again(runs(*[None] * 10), restarts_used=9, max_restarts=9) is not None
+
+
+def test_runs_that_no_longer_reach_a_step_made_no_progress_unless_they_ran_for_long() -> None:
+    assert why_not_again(runs(7, None, None), restarts_used=2, max_restarts=9) == NotAgain(
+        NotAgainKind.NO_PROGRESS, 9
+    )
+    assert why_not_again(runs(7, None, None, duration_s=1200.0), restarts_used=2, max_restarts=9) is None
 
 
 def test_a_replaced_node_0_counts_restarts_it_has_not_seen() -> None:

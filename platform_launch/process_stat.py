@@ -17,7 +17,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class ProcessStat:
     """A process or thread. ``state`` is the kernel's letter; ``started`` counts clock ticks since boot.
 
-    ``exit_status`` is that of waitpid(2) for what has ended; 0 too where the kernel does not tell this user.
+    ``cpu_s`` is its own CPU time, ``reaped_cpu_s`` that of the children it has waited for. ``exit_status`` is
+    that of waitpid(2) for what has ended; 0 too if the kernel does not tell this user.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ProcessStat:
     cpu_s: float
     started: int
     exit_status: int
+    reaped_cpu_s: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -41,8 +43,9 @@ def read_stat(folder: Path) -> ProcessStat | None:
         head, _, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
         fields = rest.split()
         cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        reaped_cpu_s = (int(fields[13]) + int(fields[14])) / _TICKS_PER_S
         name = head.partition("(")[2]
         parent, session, started, exit_status = (int(fields[place]) for place in (1, 3, 19, 49))
-        return ProcessStat(name, fields[0], parent, session, cpu_s, started, exit_status)
+        return ProcessStat(name, fields[0], parent, session, cpu_s, started, exit_status, reaped_cpu_s)
     except (OSError, IndexError, ValueError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from platform_launch.console.languages import phrase_words, rank_words
@@ -12,6 +12,7 @@ from platform_launch.observe.collectives import WaitReport, compare, ranks_in_wo
 from platform_launch.observe.dumps import (
     RankTrace,
     find_dumps,
+    last_job,
     looks_like_dump,
     read_dump,
 )
@@ -21,11 +22,15 @@ from platform_launch.why.sources import logs_in
 
 @dataclass(frozen=True)
 class DumpReading:
-    """The dumps that were found, by rank, what they tell, and why some of them could not be read."""
+    """The dumps that were found, by rank, what they tell, and why some of them could not be read.
+
+    ``older`` are of a job that had ended before: they are left out.
+    """
 
     dumps: dict[int, Path]
     report: WaitReport
     unreadable: tuple[str, ...]
+    older: dict[int, Path] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
         """Return what stands in the JSON output beside the verdict of the logs."""
@@ -35,6 +40,7 @@ class DumpReading:
             "waiting": [waiting.as_dict() for waiting in self.report.waiting],
             "dumps": {str(rank): str(path) for rank, path in sorted(self.dumps.items())},
             "unreadable_dumps": list(self.unreadable),
+            "older_dumps": {str(rank): str(path) for rank, path in sorted(self.older.items())},
         }
 
     def lines(self) -> list[str]:
@@ -56,6 +62,9 @@ class DumpReading:
         if report.missing_ranks:
             facts.append((Phrase("no dump:"), _named(report.missing_ranks)))
         facts += [(Phrase("unreadable:"), problem) for problem in self.unreadable]
+        if self.older:
+            left_out = Phrase("dumps of an earlier job, left out: {who}", who=_named(self.older))
+            facts.append((Phrase("older:"), left_out))
         return [f"{padded(phrase_words(label), 11)} {phrase_words(text)}" for label, text in facts]
 
 
@@ -72,7 +81,7 @@ def split(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def read(paths: Sequence[Path]) -> DumpReading:
-    """Read dumps; one that cannot be read is named, and its rank counts as one without a dump.
+    """Read dumps of the last job; one that cannot be read is named, and nothing is concluded from it.
 
     Raises InputError when a file's name does not end with its rank.
     """
@@ -96,7 +105,13 @@ def read(paths: Sequence[Path]) -> DumpReading:
             problems.append(error.message)
         except OSError as error:
             problems.append(str(error))
-    return DumpReading(dumps, compare(traces, max(dumps, default=-1) + 1), tuple(problems))
+    last = last_job(traces)
+    older = {rank: path for rank, path in dumps.items() if rank in traces and rank not in last}
+    unreadable = set(dumps) - set(traces)
+    kept = {rank: path for rank, path in dumps.items() if rank not in older}
+    traces = {rank: trace for rank, trace in traces.items() if rank in last}
+    report = compare(traces, max(kept, default=-1) + 1, unreadable)
+    return DumpReading(kept, report, tuple(problems), older)
 
 
 def _named(ranks: Iterable[int]) -> str:

@@ -15,7 +15,7 @@ from platform_launch.sentences import Sentence, sentence
 
 @dataclass(frozen=True)
 class Activity:
-    """Something that takes long by nature (``lengthy``), or that waits for somebody else.
+    """What a frame stands for. ``lengthy``: it works by itself for long, rather than waits for somebody.
 
     ``id`` is what programs read, ``doing`` the code of what completes "rank 0 …".
     """
@@ -31,10 +31,16 @@ class Activity:
         """What it does, in words."""
         return sentence(self.doing)
 
+    def covers(self, frame: PythonFrame) -> bool:
+        """Tell whether a frame is of this."""
+        return bool(re.search(self.file, frame.file) and re.fullmatch(self.function, frame.function))
+
 
 ACTIVITIES = (
     Activity("compile", "compiles-model", r"/torch/(_dynamo|_inductor|_functorch)/", lengthy=True),
     Activity("compile", "compiles-kernels", r"/triton/(compiler|backends|runtime)/", lengthy=True),
+    Activity("lock", "waits-build-lock", r"/torch/utils/file_baton\.py$"),
+    Activity("lock", "waits-file-lock", r"/filelock/"),
     Activity("compile", "compiles-extension", r"/torch/utils/cpp_extension\.py$", lengthy=True),
     Activity(
         "compile",
@@ -56,8 +62,12 @@ ACTIVITIES = (
     ),
     Activity("store", "waits-store", r"/torch/distributed/(rendezvous|elastic/.*)\.py$"),
     Activity(
-        "download", "downloads", r"/(huggingface_hub|requests|urllib3|boto3|fsspec|gcsfs|s3fs)/", lengthy=True
+        "request",
+        "http-request",
+        r"/(huggingface_hub|requests|urllib3|boto3|fsspec|gcsfs|s3fs)/",
+        lengthy=True,
     ),
+    Activity("request", "http-request", r"/(http/client|urllib/request)\.py$", lengthy=True),
     Activity("import", "imports", r"^<frozen importlib", lengthy=True),
     Activity(
         "child",
@@ -72,6 +82,6 @@ def activity_of(frames: Sequence[PythonFrame]) -> Activity | None:
     """Return what the innermost frame that is known tells; None where none is."""
     for frame in frames:
         for activity in ACTIVITIES:
-            if re.search(activity.file, frame.file) and re.fullmatch(activity.function, frame.function):
+            if activity.covers(frame):
                 return activity
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from platform_launch.observe.dumps import Collective, GroupStatus, RankTrace
 from platform_launch.observe.words import english
@@ -25,8 +25,8 @@ _POINT_TO_POINT = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")
 class Waiting:
     """Ranks that wait in one operation of one group, and those of the group that have not come to it.
 
-    ``behind`` have not enqueued it; ``stopped`` have, and their device is at an earlier one; ``differ`` are
-    at an operation of another name or shape under the same number.
+    ``behind`` have not enqueued it; ``stopped`` have, and are still in an earlier one; ``differ`` are at an
+    operation of another name or shape under the same number, which ``others`` lists.
     """
 
     operation: Collective
@@ -35,6 +35,7 @@ class Waiting:
     behind: tuple[int, ...] = ()
     stopped: tuple[int, ...] = ()
     differ: tuple[int, ...] = ()
+    others: tuple[Collective, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form."""
@@ -50,6 +51,9 @@ class Waiting:
             "behind": list(self.behind),
             "stopped": list(self.stopped),
             "differ": list(self.differ),
+            "other_operations": [
+                {"operation": one.name, "shapes": one.shapes, "frame": one.frame} for one in self.others
+            ],
         }
 
     def __str__(self) -> str:
@@ -57,32 +61,49 @@ class Waiting:
 
     def sentence(self) -> Sentence:
         """Return who waits where, and for whom."""
-        what = sentence("of-all", operation=str(self.operation))
-        if self.group.name:
-            described = f" ({self.group.description})" if self.group.description else ""
-            what = sentence("of-group", operation=str(self.operation), group=f"{self.group.name}{described}")
+        what = in_group(self.operation, self.group)
         if self.operation.frame:
             what = sentence("called-at", what=what, frame=self.operation.frame)
-        told = sentence("are-in", who=ranks_named(self.ranks), what=what)
+        # Those that differ wait there as well, but not in this operation.
+        here = [rank for rank in self.ranks if rank not in self.differ] or self.ranks
+        told = sentence("are-in", who=ranks_named(here), what=what)
         reasons: list[str | Sentence] = [
             sentence(code, who=ranks_named(ranks))
-            for code, ranks in (
-                ("not-come", self.behind),
-                ("stuck-before", self.stopped),
-                ("elsewhere", self.differ),
-            )
+            for code, ranks in (("not-come", self.behind), ("stuck-before", self.stopped))
             if ranks
         ]
+        if self.differ:
+            other: list[str | Sentence] = [
+                sentence("called-at", what=str(one), frame=one.frame) if one.frame else str(one)
+                for one in self.others
+            ]
+            reasons.append(sentence("elsewhere", who=ranks_named(self.differ), operations=other))
         return sentence("waiting-for", told=told, others=reasons) if reasons else told
 
 
 @dataclass(frozen=True)
 class WaitReport:
-    """Who waits for whom. ``suspect_ranks`` are sorted global ranks; empty when nobody waits."""
+    """Who waits for whom. ``suspect_ranks`` are sorted global ranks; empty when nobody waits.
+
+    With ``circular`` each of them waits for another one of them, in operations of several groups.
+    """
 
     suspect_ranks: tuple[int, ...]
     waiting: tuple[Waiting, ...] = ()
     missing_ranks: tuple[int, ...] = ()
+    circular: bool = False
+
+
+DEFAULT_GROUPS = ("", "0")
+"""The names that torch gives the group of all ranks."""
+
+
+def in_group(operation: Collective, group: GroupStatus) -> Sentence:
+    """Return an operation with the group it belongs to."""
+    if not group.name:
+        return sentence("of-all", operation=str(operation))
+    described = f" ({group.description})" if group.description else ""
+    return sentence("of-group", operation=str(operation), group=f"{group.name}{described}")
 
 
 def ranks_named(ranks: Iterable[int]) -> Sentence:
@@ -111,20 +132,32 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
     return english(ranks_named(ranks))
 
 
-def compare(traces: Mapping[int, RankTrace], world_size: int | None = None) -> WaitReport:
-    """Compare the traces of a job's ranks. ``world_size`` names ranks without a trace; else the groups do."""
+def compare(
+    traces: Mapping[int, RankTrace], world_size: int | None = None, unknown: Collection[int] = ()
+) -> WaitReport:
+    """Compare the traces of a job's ranks. ``world_size`` names ranks without a trace; else the groups do.
+
+    A rank without a trace counts as one that did not come, except the ``unknown`` ones.
+    """
     members = _members(traces)
     everyone = set(traces).union(*(ranks for ranks in members.values() if ranks), range(world_size or 0))
     waits = _Waits()
     waiting: list[Waiting] = []
     for name in sorted(members, key=lambda name: (len(name), name)):
         ranks = members[name] or _assumed_members(name, traces, everyone)
-        waiting += _waits_in_group(name, traces, ranks, waits)
+        waiting += _waits_in_group(name, traces, set(ranks) - set(unknown), waits)
     suspects = waits.suspects(traces)
     if not suspects:
         _point_to_point(traces, waits)
         suspects = waits.suspects(traces)
-    return WaitReport(tuple(sorted(suspects)), tuple(waiting), tuple(sorted(everyone - set(traces))))
+    missing = tuple(sorted(everyone - set(traces) - set(unknown)))
+    return WaitReport(tuple(sorted(suspects)), tuple(waiting), missing, _is_circular(suspects, waiting))
+
+
+def _is_circular(suspects: Collection[int], waiting: Iterable[Waiting]) -> bool:
+    """Tell whether all suspects wait themselves, in operations of more than one group."""
+    groups = {rank: one.group.name for one in waiting for rank in one.ranks if rank in suspects}
+    return bool(suspects) and len(groups) == len(suspects) and len({*groups.values()}) > 1
 
 
 def _members(traces: Mapping[int, RankTrace]) -> dict[str, set[int]]:
@@ -139,7 +172,7 @@ def _members(traces: Mapping[int, RankTrace]) -> dict[str, set[int]]:
 def _assumed_members(name: str, traces: Mapping[int, RankTrace], everyone: set[int]) -> set[int]:
     """Return who is in a group that no dump describes: all where it is the default one, else who used it."""
     status = next(trace.groups[name] for trace in traces.values() if name in trace.groups)
-    if name in ("", "0") or status.description == "default_pg":
+    if name in DEFAULT_GROUPS or status.description == "default_pg":
         return everyone
     return {rank for rank, trace in traces.items() if name in trace.groups}
 
@@ -171,14 +204,16 @@ class _Stalled:
 
     operation: Collective
     ranks: list[int] = field(default_factory=list)
+    others: list[Collective] = field(default_factory=list)
     behind: set[int] = field(default_factory=set)
     stopped: set[int] = field(default_factory=set)
     differ: set[int] = field(default_factory=set)
 
     def waiting(self, group: GroupStatus) -> Waiting:
         """Return what was found."""
-        missing = (tuple(sorted(ranks)) for ranks in (self.behind, self.stopped, self.differ))
-        return Waiting(self.operation, group, tuple(self.ranks), *missing)
+        behind, stopped, differ = (tuple(sorted(one)) for one in (self.behind, self.stopped, self.differ))
+        ranks, others = tuple(self.ranks), tuple(self.others)
+        return Waiting(self.operation, group, ranks, behind, stopped, differ, others)
 
 
 def _waits_in_group(
@@ -193,11 +228,17 @@ def _waits_in_group(
     for sequence, at in stalled.items():
         behind = {rank for rank, last in enqueued.items() if last < sequence}
         at.behind = behind if len(at.ranks) > 1 else behind - set(at.ranks)
-        at.stopped = {rank for rank, one in oldest.items() if one.sequence < sequence} - behind
+        earlier = {rank for rank, one in oldest.items() if one.sequence < sequence}
+        at.stopped = earlier - behind
         waits.add(at.ranks, at.stopped)
+        if any(oldest[rank].on_gloo and oldest[rank].kind in WITH_A_ROOT for rank in earlier):
+            # One of them may have another rank for its root: the recorder does not tell who.
+            waits.add(earlier, at.ranks)
         waits.add([rank for rank in at.ranks if behind != {rank}], at.behind)
         _compare_kinds(at, oldest, waits)
     status = next(trace.groups[name] for trace in traces.values() if name in trace.groups)
+    if not status.ranks:  # gloo's dumps do not name them
+        status = replace(status, ranks=tuple(sorted(ranks)))
     return [at.waiting(status) for at in stalled.values()]
 
 
@@ -228,28 +269,34 @@ def _enqueued(name: str, traces: Mapping[int, RankTrace], ranks: Collection[int]
 
 
 def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: _Waits) -> None:
-    """Find those who came to an operation with another name or shape than most."""
-    kinds = Counter(_kind(oldest[rank]) for rank in at.ranks)
-    if len(kinds) == 1 or at.operation.name.partition(":")[2] in _SHAPES_MAY_DIFFER:
+    """Find those that came to an operation of another name than most, else of another shape."""
+    names = {oldest[rank].kind for rank in at.ranks}
+    if len(names) == 1 and names <= _SHAPES_MAY_DIFFER:
         return
-    most = max(kinds.values())
-    usual = [kind for kind, count in kinds.items() if count == most]
-    odd = {rank for rank in at.ranks if _kind(oldest[rank]) not in usual}
-    at.differ.update(odd if len(usual) == 1 else at.ranks)
+    kinds = {rank: (oldest[rank].kind, "" if len(names) > 1 else oldest[rank].shapes) for rank in at.ranks}
+    counts = Counter(kinds.values())
+    if len(counts) == 1:
+        return
+    most = max(counts.values())
+    usual = [kind for kind, count in counts.items() if count == most]
+    odd = {rank for rank in at.ranks if kinds[rank] not in usual}
     if len(usual) > 1:  # who is right cannot be told: each waits for those that differ from it
+        odd = set(at.ranks)
         waits.add(at.ranks, at.ranks)
     else:
         waits.add(set(at.ranks) - odd, odd)
+    at.differ.update(odd)
+    first = {kinds[rank]: oldest[rank] for rank in sorted(at.ranks, reverse=True)}
+    at.operation = first[usual[0]]
+    at.others = [one for kind, one in first.items() if kind != usual[0]]
 
 
 # Ranks bring pieces of their own size to these.
 _SHAPES_MAY_DIFFER = frozenset(
     {"all_to_all", "alltoall", "alltoall_base", "all_gather", "gather", "scatter", "ALLGATHER"}
 )
-
-
-def _kind(collective: Collective) -> tuple[str, str]:
-    return collective.name, collective.shapes
+# The operations in which one rank is told from the others by an argument.
+WITH_A_ROOT = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
 def _point_to_point(traces: Mapping[int, RankTrace], waits: _Waits) -> None:

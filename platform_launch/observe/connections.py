@@ -1,4 +1,4 @@
-"""TCP connections of a process whose packets nobody acknowledges, as the kernel counts them.
+"""TCP connections of a process, as the kernel counts them: bytes moved, packets that nobody acknowledges.
 
 A firewall, a switch or a wrong MTU may let packets vanish without a reset. Both ends then wait in the same
 collective, and no recorder tells them apart; the kernel alone knows that it sends the same bytes again.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +42,7 @@ def unheard_connections(pid: int) -> tuple[UnheardConnection, ...]:
     found = [one for name in ("tcp", "tcp6") for one in _silent(Path(f"/proc/{pid}/net/{name}"))]
     if not found:
         return ()
-    mine = _sockets(pid)
+    mine = socket_inodes(pid)
     own = [connection for inode, connection in found if inode in mine]
     return tuple(sorted(own, key=lambda one: -one.attempts)[:_MOST])
 
@@ -58,15 +60,22 @@ def parse_connection(line: str) -> tuple[str, UnheardConnection] | None:
         return None
 
 
-def _silent(table: Path) -> list[tuple[str, UnheardConnection]]:
-    try:
-        lines = table.read_text().splitlines()[1:_MOST_LINES]
-    except OSError:
-        return []
-    return [found for found in map(parse_connection, lines) if found is not None]
+def peer_of(process: Path, link: str) -> str:
+    """Return the address at the other end of a TCP socket, ``HOST:PORT``; else the link as it is.
+
+    ``process`` is /proc/PID, ``link`` what a descriptor of it leads to: ``socket:[INODE]``.
+    """
+    found = _SOCKET.fullmatch(link)
+    for name in ("tcp", "tcp6"):
+        for line in _lines(process / "net" / name):
+            fields = line.split()
+            with suppress(IndexError, ValueError):
+                if found and fields[9] == found[1]:
+                    return _address(fields[2])
+    return link
 
 
-def _sockets(pid: int) -> set[str]:
+def socket_inodes(pid: int) -> set[str]:
     """Return the inodes of a process's sockets."""
     found = set()
     with suppress(OSError):
@@ -75,6 +84,66 @@ def _sockets(pid: int) -> set[str]:
                 if match := _SOCKET.fullmatch(str(descriptor.readlink())):
                     found.add(match[1])
     return found
+
+
+# linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h, linux/tcp.h.
+_SOCK_DIAG, _BY_FAMILY, _DUMP, _ERROR, _DONE = 4, 20, 0x301, 2, 3
+_HEADER, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=HH")
+_MESSAGE_BYTES, _INODE_AT = 72, 68  # struct inet_diag_msg
+_INFO = 2  # INET_DIAG_INFO, a struct tcp_info
+_BYTES_ACKED_AT = 120  # … and bytes_received behind it
+_DIAG_LIMIT_S = 1.0
+
+
+def moved_by_sockets(inodes: Collection[str]) -> dict[str, int]:
+    """Return the bytes that TCP sockets have sent and received so far; empty if the kernel does not tell."""
+    moved: dict[str, int] = {}
+    with suppress(OSError, struct.error):
+        for family in (socket.AF_INET, socket.AF_INET6):
+            moved |= {inode: count for inode, count in _diagnosed(family) if inode in inodes}
+    return moved
+
+
+def _diagnosed(family: int) -> list[tuple[str, int]]:
+    """Ask the kernel for all TCP sockets of a family, with their counters."""
+    body = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 0xFFFFFFFF)
+    request = _HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _DUMP, 1, 0) + body
+    found: list[tuple[str, int]] = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
+        netlink.settimeout(_DIAG_LIMIT_S)
+        netlink.send(request)
+        while len(found) < _MOST_LINES:
+            data = netlink.recv(1 << 18)
+            while data:
+                length, kind, *_ = _HEADER.unpack_from(data)
+                if kind in (_ERROR, _DONE) or length < _HEADER.size:
+                    return found
+                found += _moved_by(data[_HEADER.size : length])
+                data = data[(length + 3) & ~3 :]
+    return found
+
+
+def _moved_by(message: bytes) -> list[tuple[str, int]]:
+    """Read one socket's counters out of an inet_diag_msg and its attributes."""
+    (inode,) = struct.unpack_from("=I", message, _INODE_AT)
+    at = _MESSAGE_BYTES
+    while at + _ATTRIBUTE.size <= len(message):
+        length, kind = _ATTRIBUTE.unpack_from(message, at)
+        if kind == _INFO and length >= _ATTRIBUTE.size + _BYTES_ACKED_AT + 16:
+            return [(str(inode), sum(struct.unpack_from("=QQ", message, at + 4 + _BYTES_ACKED_AT)))]
+        at += max(4, (length + 3) & ~3)
+    return []
+
+
+def _silent(table: Path) -> list[tuple[str, UnheardConnection]]:
+    return [found for found in map(parse_connection, _lines(table)) if found is not None]
+
+
+def _lines(table: Path) -> list[str]:
+    try:
+        return table.read_text().splitlines()[1:_MOST_LINES]
+    except OSError:
+        return []
 
 
 def _address(text: str) -> str:

@@ -8,6 +8,7 @@ torch 2.13 dumps it, says every number of ``pg_status`` as text, and of at most 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,6 +20,11 @@ from platform_launch.text import Phrase
 
 # Two thousand entries with stacks stay far below this.
 _LARGEST_DUMP = 256 * 1024 * 1024
+_GLOO = "gloo:"
+# Of folders in folders, and of their files.
+_DEEPEST, _MOST_FILES = 3, 100_000
+# A rank that is stuck may have enqueued its last operation this long before another enqueued its first.
+_APART_S = 600.0
 _RANK_IN_NAME = re.compile(r"(\d+)(?:\.json|\.pickle|\.pkl)?$")
 
 
@@ -27,7 +33,8 @@ class Collective:
     """One operation of a process group, as a rank enqueued it. ``sequence`` counts those of its group from 1.
 
     ``name`` is the recorder's, such as ``nccl:all_reduce``; ``shapes`` are its inputs', ``frame`` is the
-    innermost line of Python that called it, ``file:line (function)``, where the dump has stacks.
+    innermost line of Python that called it, ``file:line (function)``, if the dump has stacks; ``thread`` is
+    the identity of the thread that issued it, 0 if it is unknown.
     """
 
     group: str
@@ -36,16 +43,28 @@ class Collective:
     shapes: str = ""
     point_to_point: bool = False
     frame: str = ""
+    thread: int = 0
 
     def __str__(self) -> str:
-        return f"{self.name.partition(':')[2] or self.name} #{self.sequence}"
+        return f"{self.kind} #{self.sequence}"
+
+    @property
+    def kind(self) -> str:
+        """What it does, without the backend: ``all_reduce``."""
+        return self.name.partition(":")[2] or self.name
+
+    @property
+    def on_gloo(self) -> bool:
+        """Whether CPUs do it, with no device that could be stuck."""
+        return self.name.startswith(_GLOO)
 
 
 @dataclass(frozen=True)
 class GroupStatus:
     """How far a rank is in one process group; numbers are sequence numbers, None where the dump does not say.
 
-    ``ranks`` are the group's, in its own order; empty where they are not known.
+    ``ranks`` are the group's, in its own order; empty if they are not known. ``operations`` counts what was
+    enqueued and what was completed, together, sends and receives included.
     """
 
     name: str
@@ -53,19 +72,26 @@ class GroupStatus:
     ranks: tuple[int, ...] = ()
     enqueued: int | None = None
     completed: int | None = None
+    operations: int = 0
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """One rank's dump: its groups by name, and what it has enqueued and not completed, the oldest first."""
+    """One rank's dump: its groups by name, and what it has enqueued and not completed, the oldest first.
+
+    ``earliest_s`` and ``latest_s`` are when the first and the last of its operations were enqueued, by the
+    rank's clock (time.time()); 0 if it recorded none.
+    """
 
     rank: int
     groups: Mapping[str, GroupStatus] = field(default_factory=dict)
     pending: tuple[Collective, ...] = ()
+    earliest_s: float = 0.0
+    latest_s: float = 0.0
 
 
 def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
-    """Return the dumps among files and folders, by the rank that ends each name.
+    """Return the dumps among files and folders, and in folders below them, by the rank that ends each name.
 
     Of a folder with the dumps of several launches, whose names differ before the rank, those of the last.
     """
@@ -75,8 +101,8 @@ def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
             found |= _by_rank([path])
             continue
         launches: dict[str, dict[Path, float]] = {}
-        for file in sorted(path.iterdir()):
-            with suppress(FileNotFoundError):  # a training that goes on replaces its dumps
+        for file in _files_below(path):
+            with suppress(FileNotFoundError):  # a job that goes on replaces its dumps
                 if _RANK_IN_NAME.search(file.name) and file.is_file() and looks_like_dump(file):
                     written = file.stat().st_mtime
                     launches.setdefault(_RANK_IN_NAME.sub("", file.name), {})[file] = written
@@ -86,13 +112,50 @@ def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
     return found
 
 
+def _files_below(folder: Path) -> list[Path]:
+    """Return the files of a folder and of those below it: people collect a folder per node."""
+    found: list[Path] = []
+    for at, folders, names in os.walk(folder):
+        folders[:] = sorted(folders) if len(Path(at).relative_to(folder).parts) < _DEEPEST else []
+        found += [Path(at, name) for name in sorted(names)]
+        if len(found) > _MOST_FILES:
+            break
+    return found[:_MOST_FILES]
+
+
+def last_job(traces: Mapping[int, RankTrace]) -> set[int]:
+    """Return the ranks whose dumps are of the job that ran last.
+
+    The ranks of a job run at the same time: what they recorded overlaps. A dump without times is of any job.
+    """
+    known = sorted(
+        (trace.earliest_s, trace.latest_s, rank) for rank, trace in traces.items() if trace.latest_s
+    )
+    jobs: list[set[int]] = []
+    until_s = float("-inf")
+    for earliest_s, latest_s, rank in known:
+        if not jobs or earliest_s > until_s + _APART_S:
+            jobs.append(set())
+        jobs[-1].add(rank)
+        until_s = max(until_s, latest_s)
+    timeless = {rank for rank, trace in traces.items() if not trace.latest_s}
+    return (jobs[-1] if jobs else set()) | timeless
+
+
 def _by_rank(files: Iterable[Path]) -> dict[int, Path]:
-    found = {}
-    for file in files:
+    found: dict[int, Path] = {}
+    for file in sorted(files, key=_written):  # of two of the same rank, the newer one
         match = _RANK_IN_NAME.search(file.name)
         if match:
             found[int(match[1])] = file
     return found
+
+
+def _written(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def looks_like_dump(path: Path) -> bool:
@@ -138,16 +201,28 @@ def parse_dump(data: bytes, rank: int) -> RankTrace:
 def _trace(document: dict[str, object], entries: list[dict[str, object]], rank: int) -> RankTrace:
     groups = _groups(document, entries)
     pending = []
+    by_gloo: dict[str, list[tuple[int, bool]]] = {}
     for entry in entries:
         group = _group_of(entry)
         done = groups[group].completed if group in groups else None
         collective = _collective(entry, group)
-        if entry.get("retired") or entry.get("state") == "completed":
+        ended = bool(entry.get("retired")) or entry.get("state") == "completed"
+        if collective.on_gloo and not collective.point_to_point:
+            by_gloo.setdefault(group, []).append((collective.sequence, ended))
+        if ended:
             continue
-        if not collective.point_to_point and done is not None and collective.sequence <= done:
+        counts = not collective.point_to_point and not (collective.on_gloo and "retired" in entry)
+        if counts and done is not None and collective.sequence <= done:
             continue
         pending.append(collective)
-    return RankTrace(rank, groups, tuple(pending))
+    for group, numbers in by_gloo.items():
+        # gloo's own counts include sends and receives, which its recorder does not keep.
+        enqueued = max(number for number, _ in numbers)
+        completed = max((number for number, ended in numbers if ended), default=0)
+        groups[group] = replace(groups[group], enqueued=enqueued, completed=completed)
+    created = [at for entry in entries if (at := _whole(entry.get("time_created_ns")))]
+    times = (min(created) / 1e9, max(created) / 1e9) if created else (0.0, 0.0)
+    return RankTrace(rank, groups, tuple(pending), *times)
 
 
 def _load(data: bytes) -> object:
@@ -184,7 +259,10 @@ def _groups(document: dict[str, object], entries: list[dict[str, object]]) -> di
             continue
         known = groups.get(name, GroupStatus(name))
         enqueued, completed = (counts.get(f"last_{what}_collective") for what in ("enqueued", "completed"))
-        groups[name] = replace(known, enqueued=_whole(enqueued), completed=_whole(completed))
+        counted = _whole(enqueued), _whole(completed)
+        groups[name] = replace(
+            known, enqueued=counted[0], completed=counted[1], operations=sum(filter(None, counted))
+        )
     for entry in entries:
         name = _group_of(entry)
         if name not in groups:
@@ -209,7 +287,13 @@ def _collective(entry: dict[str, object], group: str) -> Collective:
     except (TypeError, ValueError):  # a pickle's bytes, or a list in itself
         shapes = ""
     return Collective(
-        group, sequence, str(entry.get("profiling_name", "?"))[:100], shapes, point_to_point, frame
+        group,
+        sequence,
+        str(entry.get("profiling_name", "?"))[:100],
+        shapes,
+        point_to_point,
+        frame,
+        _whole(entry.get("thread_id")) or 0,
     )
 
 

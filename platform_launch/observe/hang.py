@@ -1,7 +1,8 @@
 """Snapshots of all nodes → who keeps whom waiting, and the paragraph that tells a person so.
 
-Pure. The collectives tell whom the others wait for; stacks and the kernel tell what those are doing. Where no
-collective is known (JAX, an old torch), the ranks that stand apart from the large group are the suspects.
+Pure. The collectives tell whom the others wait for; where none is known (JAX, an old torch), the ranks that
+stand apart from the large group are the suspects. Whether a suspect works is told by what it uses (``work``);
+stacks and the kernel only name what it is doing.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 
 from platform_launch.observe.activity import Activity, activity_of
-from platform_launch.observe.collectives import Waiting, WaitReport, compare, ranks_named
+from platform_launch.observe.collectives import (
+    DEFAULT_GROUPS,
+    WITH_A_ROOT,
+    Waiting,
+    WaitReport,
+    compare,
+    in_group,
+    ranks_named,
+)
 from platform_launch.observe.dumps import Collective
+from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack, own_first
 from platform_launch.observe.words import english
+from platform_launch.observe.work import Work, evidence
 from platform_launch.sentences import Sentence, listed, sentence
 
 _MOST_CULPRITS = 8
@@ -130,27 +141,106 @@ def judge(nodes: Sequence[NodeSnapshot], world_size: int, silent_nodes: Mapping[
     """Say who keeps whom waiting. ``silent_nodes`` did not answer: rank of the node → its name."""
     ranks = {rank.rank: rank for node in nodes for rank in node.ranks}
     home = {rank.rank: node for node in nodes for rank in node.ranks}
-    if ranks and not silent_nodes and all(found.state.gone for found in ranks.values()):
+    alive = {rank: found for rank, found in ranks.items() if not found.state.gone}
+    if ranks and not silent_nodes and not alive:
         return HangFinding(FindingKind.BUSY, (), (sentence("all-ended"),), (), ())
-    traces = {rank: found.trace for rank, found in ranks.items() if found.trace is not None}
-    report = compare(traces, world_size) if traces else WaitReport(())
-    suspects = set(report.suspect_ranks) or _stuck_by_themselves(ranks) or _unheard(ranks) or _outliers(ranks)
-    suspects |= {rank for rank, found in ranks.items() if found.state.gone}
-    if any(ranks[rank].state.gone or ranks[rank].state.stopped for rank in suspects if rank in ranks):
-        # What the others lack follows from these.
-        suspects = {r for r in suspects if r not in ranks or ranks[r].state.gone or ranks[r].state.stopped}
+    traces = {rank: found.trace for rank, found in alive.items() if found.trace is not None}
+    waiters = {rank: found for rank, found in alive.items() if _waits_for_others(found)}
+    # Without a trace a rank counts as one that did not come: one that ended is meant only if others wait.
+    report = (
+        compare(traces, world_size, () if waiters else set(ranks) - set(alive)) if traces else WaitReport(())
+    )
+    suspects = _suspects(ranks, alive, waiters, report)
+    idle = [found.work for rank, found in waiters.items() if found.work is not None and rank not in suspects]
+    if not suspects:  # nobody stands apart; whoever works is no hang
+        suspects = {rank for rank, found in alive.items() if rank not in waiters and _works(found, idle)}
     culprits = [
-        _culprit(rank, ranks.get(rank), home.get(rank), report, silent_nodes) for rank in sorted(suspects)
+        _culprit(rank, ranks.get(rank), home.get(rank), report, idle, silent_nodes)
+        for rank in sorted(suspects)
     ]
-    stuck = [culprit for culprit in culprits if not culprit.busy]
-    kind = FindingKind.HANG if stuck else FindingKind.BUSY if culprits else FindingKind.UNKNOWN
+    working = [culprit for culprit in culprits if culprit.busy]
+    kind = FindingKind.BUSY if working else FindingKind.HANG if culprits else FindingKind.UNKNOWN
+    named = working or culprits
     return HangFinding(
         kind,
-        tuple(stuck or culprits),
-        tuple(_waiting_line(waiting, ranks, suspects) for waiting in _telling(report, suspects)),
-        tuple(_groups(ranks, {culprit.rank for culprit in culprits})),
-        tuple(culprit.rank for culprit in stuck or culprits),
+        tuple(named),
+        tuple(_waiting_line(waiting, ranks, suspects, report) for waiting in _telling(report, suspects)),
+        tuple(_groups(ranks, {culprit.rank for culprit in named})),
+        tuple(culprit.rank for culprit in named),
     )
+
+
+def _suspects(
+    ranks: Mapping[int, RankSnapshot],
+    alive: Mapping[int, RankSnapshot],
+    waiters: Mapping[int, RankSnapshot],
+    report: WaitReport,
+) -> set[int]:
+    """Return the ranks that the others wait for, or that stand apart; empty if nobody does."""
+    suspects = (
+        set(report.suspect_ranks) or _stuck_by_themselves(alive) or _unheard(alive) or _outliers(alive, ranks)
+    )
+    if waiters:
+        suspects |= set(ranks) - set(alive)
+    surely = {r for r in suspects if r in ranks and (ranks[r].state.gone or ranks[r].state.stopped)}
+    return _owners_of_locks(surely or suspects, alive)
+
+
+def _owners_of_locks(suspects: set[int], alive: Mapping[int, RankSnapshot]) -> set[int]:
+    """Name the rank that holds a file lock instead of the ranks that wait for it."""
+    rank_of = {
+        pid: rank
+        for rank, found in alive.items()
+        for pid in (found.state.pid, *(child.state.pid for child in found.children))
+    }
+    owners = {rank: rank_of.get(alive[rank].state.lock_owner, rank) for rank in suspects if rank in alive}
+    return {owners.get(rank, rank) for rank in suspects}
+
+
+def _waits_for_others(found: RankSnapshot) -> bool:
+    """Tell whether a rank is in a collective, or waits for the other ranks in a store."""
+    activity = activity_of(found.main.frames) if found.main else None
+    return _operation(found) is not None or (activity is not None and activity.id in _WAITS_FOR_RANKS)
+
+
+_WAITS_FOR_RANKS = ("collective", "store")
+
+
+def _operation(found: RankSnapshot) -> Collective | None:
+    """Return the operation that the main thread is in: it issued it, and waits in the library since.
+
+    An operation of another thread, or one that was left pending to do something else, is not meant.
+    """
+    if found.trace is None or found.state.gone:
+        return None
+    main = found.main
+    mine = [
+        one
+        for one in found.trace.pending
+        if not one.thread or main is None or not main.ident or one.thread == main.ident
+    ]
+    oldest = min(mine, key=lambda one: one.sequence, default=None)
+    if main is None or oldest is None:
+        return oldest
+    activity = activity_of(main.frames)
+    if activity is not None:
+        return oldest if activity.id in (*_WAITS_FOR_RANKS, "device") else None
+    in_torch = "/torch/" in main.frames[0].file
+    return oldest if in_torch or found.state.call == "futex" else None
+
+
+def _works(found: RankSnapshot, idle: Sequence[Work]) -> str:
+    """Return what shows that a rank works, see ``evidence``; of one watched too shortly, what seems to."""
+    if found.state.stopped:
+        return ""
+    activity = activity_of(found.main.frames) if found.main else None
+    in_place = _waits_for_others(found) or (activity is not None and activity.id == "device")
+    if found.work is None:
+        seems = found.state.state == "R" or (activity is not None and activity.lengthy)
+        return "seems" if seems and not in_place else ""
+    if found.gil_held and max(found.work.main, found.work.threads) < _BUSY_SHARE:
+        return ""  # threads that wait for the GIL wake up 200 times a second
+    return evidence(found.work, idle, waits_in_place=in_place)
 
 
 def _telling(report: WaitReport, suspects: set[int]) -> list[Waiting]:
@@ -160,48 +250,62 @@ def _telling(report: WaitReport, suspects: set[int]) -> list[Waiting]:
     return (others if suspects else list(report.waiting))[:_MOST_GROUPS]
 
 
-def _waiting_line(waiting: Waiting, ranks: Mapping[int, RankSnapshot], suspects: set[int]) -> Sentence:
-    came = [rank for rank in waiting.ranks if rank not in suspects] or list(waiting.ranks)
+def _waiting_line(
+    waiting: Waiting, ranks: Mapping[int, RankSnapshot], suspects: set[int], report: WaitReport
+) -> Sentence:
+    named = report.circular or {*waiting.differ} >= {*waiting.ranks}
+    came = [rank for rank in waiting.ranks if named or rank not in suspects] or list(waiting.ranks)
     places = {str(own) for rank in came if rank in ranks and (main := ranks[rank].main) and (own := main.own)}
-    operation: str | Sentence = str(waiting.operation)
-    if waiting.group.name not in ("", "0"):
-        operation = sentence("of-group", operation=operation, group=waiting.group.name)
-    line = sentence("waits-in" if len(came) == 1 else "wait-in", who=ranks_named(came), operation=operation)
+    line = sentence(
+        "waits-in" if len(came) == 1 else "wait-in",
+        who=ranks_named(came),
+        operation=_named(waiting.operation, waiting, always=report.circular),
+    )
     if len(places) == 1:
         line = sentence("from-frame", what=line, frame=min(places))
-    lacking = sorted({*waiting.behind, *waiting.stopped, *waiting.differ} & suspects)
+    lacking = sorted({*waiting.behind, *waiting.stopped, *waiting.differ} & suspects - set(came))
     return sentence("for-ranks", what=line, who=ranks_named(lacking)) if lacking else line
 
 
-def _stuck_by_themselves(ranks: Mapping[int, RankSnapshot]) -> set[int]:
+def _named(operation: Collective, waiting: Waiting, *, always: bool = False) -> str | Sentence:
+    """Return an operation, with its group if that is not the one of all ranks."""
+    if not always and waiting.group.name in DEFAULT_GROUPS:
+        return str(operation)
+    return in_group(operation, waiting.group)
+
+
+def _stuck_by_themselves(alive: Mapping[int, RankSnapshot]) -> set[int]:
     """Return who is stopped or blocked in the kernel, else the few that compute outside a collective."""
-    stuck = {rank for rank, found in ranks.items() if found.state.stopped or found.state.state == "D"}
-    computing = {rank for rank, found in ranks.items() if found.computes and not _in_collective(found)}
-    return stuck or (computing if len(computing) * 2 <= len(ranks) else set())
+    stuck = {rank for rank, found in alive.items() if found.state.stopped or found.state.state == "D"}
+    computing = {rank for rank, found in alive.items() if not _waits_for_others(found) and _computes(found)}
+    return stuck or (computing if len(computing) * 2 <= len(alive) else set())
 
 
-def _unheard(ranks: Mapping[int, RankSnapshot]) -> set[int]:
+def _computes(found: RankSnapshot) -> bool:
+    return found.work.main >= _BUSY_SHARE if found.work is not None else found.state.state == "R"
+
+
+# What computes is told from what wakes up now and then.
+_BUSY_SHARE = 0.05
+
+
+def _unheard(alive: Mapping[int, RankSnapshot]) -> set[int]:
     """Return the ranks at the ends of connections whose packets vanish."""
-    return {rank for rank, found in ranks.items() if found.unheard}
+    return {rank for rank, found in alive.items() if found.unheard}
 
 
-def _outliers(ranks: Mapping[int, RankSnapshot]) -> set[int]:
-    """Return the ranks outside the largest group with equal stacks; none where no group is the largest."""
+def _outliers(alive: Mapping[int, RankSnapshot], ranks: Mapping[int, RankSnapshot]) -> set[int]:
+    """Return the ranks outside the largest group with equal stacks; none if no group is the largest."""
     places: dict[object, set[int]] = {}
-    for rank, found in ranks.items():
+    for rank, found in alive.items():
         main = found.main
         places.setdefault(main.functions if main is not None else None, set()).add(rank)
     sizes = sorted((len(members) for members in places.values()), reverse=True)
     if len(sizes) < 2 or sizes[0] == sizes[1]:
-        # Two equal groups: whoever is not inside a collective stands apart.
-        outside = {rank for rank, found in ranks.items() if not _in_collective(found)}
+        # Two equal groups: whoever does not wait for others stands apart.
+        outside = {rank for rank, found in alive.items() if not _waits_for_others(found)}
         return outside if 0 < len(outside) < len(ranks) else set()
     return {rank for members in places.values() if len(members) < sizes[0] for rank in members}
-
-
-def _in_collective(found: RankSnapshot) -> bool:
-    activity = activity_of(found.main.frames) if found.main else None
-    return activity is not None and activity.id == "collective"
 
 
 def _culprit(
@@ -209,11 +313,12 @@ def _culprit(
     found: RankSnapshot | None,
     node: NodeSnapshot | None,
     report: WaitReport,
+    idle: Sequence[Work],
     silent_nodes: Mapping[int, str],
 ) -> Culprit:
     if found is None or node is None:
         return Culprit(rank, None, "", 0, "", "absent", _absent(silent_nodes), busy=False)
-    doing, does, busy = _doing(found, report)
+    doing, does, busy = _doing(found, report, idle)
     gpu = node.gpus.get(found.local_rank or 0, "")
     return Culprit(
         rank, node.node_rank, node.host, found.state.pid, gpu, doing, does, busy, tuple(_stack_lines(found))
@@ -231,10 +336,9 @@ def _at(what: Sentence, frame: PythonFrame | None) -> Sentence:
     return sentence("at", what=what, frame=str(frame)) if frame is not None else what
 
 
-def _doing(found: RankSnapshot, report: WaitReport) -> tuple[str, Sentence, bool]:
-    """Return what a rank does: a word, words, and whether it works. The surest signs come first."""
+def _doing(found: RankSnapshot, report: WaitReport, idle: Sequence[Work]) -> tuple[str, Sentence, bool]:
+    """Return what a rank does: a word, words, and whether it works."""
     state, main = found.state, found.main
-    activity = activity_of(main.frames) if main is not None else None
     own = main.own if main is not None else None
     if state.gone:
         return "gone", sentence("gone"), False
@@ -244,49 +348,121 @@ def _doing(found: RankSnapshot, report: WaitReport) -> tuple[str, Sentence, bool
             sentence("halted", pid=state.pid) if signalled else sentence("is", state=sentence("state-traced"))
         )
         return "stopped", _at(halted, own), False
-    if activity is not None and activity.id == "data" and (child := _stuck_child(found)):
-        waits = _at(sentence("waits-loader"), own)
-        return (
-            "data-worker",
-            sentence("loader-stuck", what=waits, pid=child.state.pid, does=_child_does(child)),
-            False,
-        )
-    blocked = state.sentence if state.state == "D" else None
-    if blocked and not found.moving:
-        does = sentence("is", state=blocked)
-        if state.waits_for:
-            does = sentence("on", what=does, file=state.waits_for)
+    activity = activity_of(main.frames) if main is not None else None
+    if shown := _works(found, idle):
+        return _working(found, shown, activity, own)
+    if found.unheard and (activity is None or activity.id in _WAITS_FOR_RANKS):
+        does = activity.sentence if activity else sentence("sleeps")
+        return "network", _unheard_end(_at(does, own), found), False
+    if found.gil_held:
+        does = _at(sentence("holds-gil"), own)
+        return "gil", sentence("and", what=does, more=_waits(state)) if state.waits_for else does, False
+    if _waits_for_others(found):
+        return _in_a_collective(found, report, activity, own)
+    if state.state == "D":
+        does = _waits(state)
         if activity is not None and activity.lengthy:
             does = sentence("while", what=does, doing=activity.sentence)
         return "kernel", _at(does, own), False
-    if found.gil_held:
-        does = _at(sentence("holds-gil"), own)
-        return "gil", sentence("and", what=does, more=blocked) if blocked else does, False
-    if activity is not None and activity.lengthy:
-        return activity.id, _at(activity.sentence, own), True
-    # Threads of Python take turns where one calls into C, so that samples of a loop over library calls agree.
-    in_library = main is not None and main.frames[0].is_library and activity is None
-    if found.computes and (found.moving or in_library):
-        return "busy", _at(sentence("computes"), own), True
-    if found.computes:
-        return "loop", _at(sentence("loops"), own), False
-    if found.unheard and (activity is None or activity.id in ("collective", "store")):
+    return _waiting_for(found, activity, own)
+
+
+def _working(
+    found: RankSnapshot, shown: str, activity: Activity | None, own: PythonFrame | None
+) -> tuple[str, Sentence, bool]:
+    """Return what a rank works at, and what shows it. Frames only give it its name."""
+    work = found.work or Work(0.0)
+    known = activity is not None and activity.id not in _WAITS_FOR_RANKS
+    base = activity.sentence if activity is not None and known else sentence("runs")
+    doing = activity.id if activity is not None and known else "busy"
+    if shown == "child":
+        name = "worker" if doing == "data" else "child"
+        one = sentence(name, pid=work.child, name=work.child_name)
         return (
-            "network",
-            _unheard_end(_at(activity.sentence if activity else sentence("sleeps"), own), found),
-            False,
+            doing,
+            sentence("child-works", what=_at(base, own), child=one, percent=_percent(work.children)),
+            True,
         )
-    if activity is not None and activity.id == "collective":
-        return _in_a_collective(found, report, activity, own)
+    if shown == "threads":
+        return doing, sentence("thread-works", what=_at(base, own), percent=_percent(work.threads)), True
+    if shown == "bytes":
+        return doing, sentence("bytes-move", what=_at(base, own), rate=f"{work.bytes_per_s / 1e6:.2g}"), True
+    if doing != "busy" and activity is not None and activity.lengthy:
+        return doing, _at(base, own), True
+    # Threads of Python take turns where one calls into C, so that samples of a loop over library calls agree.
+    in_library = found.main is not None and found.main.frames[0].is_library
+    stays = found.moving is False and not in_library
+    return ("loop" if stays else "busy"), _at(sentence("loops" if stays else "computes"), own), True
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
+
+
+def _waiting_for(
+    found: RankSnapshot, activity: Activity | None, own: PythonFrame | None
+) -> tuple[str, Sentence, bool]:
+    """Return what a rank waits for that shows no sign of work, and is in no collective."""
+    state = found.state
+    if activity is not None and activity.id in ("data", "child"):
+        child = _stuck_child(found)
+        if child is None and activity.id == "child":
+            child = next((one for one in reversed(found.children) if not one.state.gone), None)
+        if child is not None:
+            name = "worker" if activity.id == "data" else "child"
+            one = sentence(name, pid=child.state.pid, name=child.state.name)
+            waits = _at(activity.sentence, own)
+            doing = "data-worker" if activity.id == "data" else "child"
+            return doing, sentence("child-stuck", what=waits, child=one, does=_child_does(child)), False
     if activity is not None:
-        return activity.id, _at(activity.sentence, own), False
-    if "nanosleep" in state.wchan:
-        return "asleep", _at(sentence("naps"), own), False
-    asleep = _at(sentence("sleeps-in", function=state.wchan) if state.wchan else sentence("sleeps"), own)
+        does = activity.sentence
+        if state.waits_for.count(":") and not state.waits_for.startswith(("/", "pipe:", "socket:", "anon")):
+            does = sentence("to-peer", what=does, peer=state.waits_for)
+        elif activity.id == "lock" or state.call == "lock":
+            does = _waits(state) if state.call == "lock" else does
+        does = _at(does, own)
+        if activity.lengthy and found.work is not None:
+            does = sentence("no-sign", what=does, seconds=round(found.work.observed_s))
+        return activity.id, does, False
+    does = _at(_waits(state), own)
     others = [thread.own for thread in found.threads if not thread.main and _is_own(thread)]
-    if others and "futex" in state.wchan:
-        asleep = sentence("other-thread", what=asleep, frame=str(others[0]))
-    return "asleep", asleep, False
+    if others and state.call == "futex":
+        does = sentence("other-thread", what=does, frame=str(others[0]))
+    return "asleep", does, False
+
+
+def _waits(state: ProcessState) -> Sentence:
+    """Return what the main thread of a process waits for, as far as the kernel tells."""
+    if state.call == "lock" and state.waits_for:
+        code = "waits-lock-of" if state.lock_owner else "waits-lock"
+        values = {"pid": state.lock_owner} if state.lock_owner else {}
+        return sentence(code, file=state.waits_for, **values)
+    if state.waits_for.startswith("pipe:"):
+        return sentence("pipe-full" if state.call == "write" else "pipe-empty")
+    if state.waits_for and state.call in ("read", "write", "connect"):
+        file = state.waits_for.startswith("/")
+        return sentence(
+            f"waits-{state.call}" if file or state.call == "connect" else f"waits-peer-{state.call}",
+            file=state.waits_for,
+        )
+    known = sentence(_CALLS[state.call]) if state.call in _CALLS else sentence("sleeps")
+    if state.state == "D":
+        blocked = sentence("is", state=sentence("state-blocked"))
+        return sentence("on", what=blocked, file=state.waits_for) if state.waits_for else blocked
+    return known
+
+
+_CALLS = {
+    "sleep": "naps",
+    "futex": "waits-lock-or-thread",
+    "child": "waits-child",
+    "poll": "waits-poll",
+    "open": "waits-open",
+    "accept": "waits-accept",
+    "lock": "waits-some-lock",
+    "read": "waits-some-read",
+    "write": "waits-some-write",
+}
 
 
 def _unheard_end(what: Sentence, found: RankSnapshot) -> Sentence:
@@ -298,19 +474,60 @@ def _unheard_end(what: Sentence, found: RankSnapshot) -> Sentence:
 
 
 def _in_a_collective(
-    found: RankSnapshot, report: WaitReport, activity: Activity, own_frame: PythonFrame | None
+    found: RankSnapshot, report: WaitReport, activity: Activity | None, own_frame: PythonFrame | None
 ) -> tuple[str, Sentence, bool]:
     """Say what is wrong with a rank that waits in an operation itself."""
+    at = next((one for one in report.waiting if found.rank in {*one.differ}), None)
+    mine = _own_operation(found, at) or _operation(found) if at is not None else None
+    if at is not None and mine is not None:
+        what = _at(_is_in(found, mine), own_frame)
+        return "mismatch", sentence("mismatch", what=what, others=_other_operations(mine, at)), False
+    if report.circular and found.rank in report.suspect_ranks:
+        at = next(one for one in report.waiting if found.rank in one.ranks)
+        mine = _own_operation(found, at) or at.operation
+        what = sentence("is-in", operation=in_group(mine, at.group))
+        return "circular", sentence("circular", what=_at(what, own_frame)), False
     for waiting in report.waiting:
-        if found.rank in waiting.differ:
-            mine = next((w.operation for w in report.waiting if found.rank in w.ranks), waiting.operation)
-            differs = sentence("mismatch", operation=str(_own_operation(found, waiting) or mine))
-            return "mismatch", _at(differs, own_frame), False
         own = _own_operation(found, waiting)
         if found.rank in waiting.stopped or (found.rank in waiting.behind and own is not None):
-            still = sentence("still-in", operation=str(own)) if own is not None else activity.sentence
-            return "transport", _at(sentence("others-done", what=still), own_frame), False
-    return "collective", _at(activity.sentence, own_frame), False
+            still = _in(found, activity, own)
+            doing, code = "transport", "others-done"
+            if own is not None and own.on_gloo:
+                rooted = own.kind in WITH_A_ROOT
+                doing, code = ("root", "others-left-root") if rooted else ("order", "others-left")
+            return doing, sentence(code, what=_at(still, own_frame)), False
+    return "collective", _at(_in(found, activity, _operation(found)), own_frame), False
+
+
+def _in(found: RankSnapshot, activity: Activity | None, operation: Collective | None) -> Sentence:
+    """Return the operation that a rank is in, by the recorder, or by the function of torch that it called."""
+    if operation is not None:
+        return _is_in(found, operation)
+    if activity is None or found.main is None:
+        return sentence("sleeps")
+    called = next((frame.function for frame in found.main.frames if activity.covers(frame)), "")
+    if activity.doing == "waits-torch" and called.isidentifier():
+        return sentence("waits-torch-in", function=called)
+    return activity.sentence
+
+
+def _is_in(found: RankSnapshot, operation: Collective) -> Sentence:
+    group = found.trace.groups.get(operation.group) if found.trace is not None else None
+    if group is None or group.name in DEFAULT_GROUPS:
+        return sentence("is-in", operation=str(operation))
+    return sentence("is-in", operation=in_group(operation, group))
+
+
+def _other_operations(mine: Collective, at: Waiting) -> list[str | Sentence]:
+    every = {
+        one.kind: one
+        for one in (at.operation, *at.others)
+        if (one.kind, one.shapes) != (mine.kind, mine.shapes)
+    }
+    return [
+        str(one) if one.kind != mine.kind else sentence("with-shapes", operation=str(one), shapes=one.shapes)
+        for one in every.values()
+    ]
 
 
 def _own_operation(found: RankSnapshot, waiting: Waiting) -> Collective | None:
@@ -326,7 +543,7 @@ def _stuck_child(found: RankSnapshot) -> ChildSnapshot | None:
     )
 
 
-_NOT_BLOCKED = 4
+_NOT_BLOCKED = 5
 
 
 def _blockage(child: ChildSnapshot) -> int:
@@ -336,7 +553,8 @@ def _blockage(child: ChildSnapshot) -> int:
     signs = (
         state.stopped,
         state.state == "D",
-        state.waits_for.startswith("/") or "wait_for_partner" in state.wchan,
+        state.call == "write" or state.call == "lock",
+        state.waits_for.startswith("/") or state.call == "open" or "wait_for_partner" in state.wchan,
         any(frame is not None and not frame.is_library for frame in own),
     )
     return signs.index(True) if True in signs else _NOT_BLOCKED
@@ -344,12 +562,9 @@ def _blockage(child: ChildSnapshot) -> int:
 
 def _child_does(child: ChildSnapshot) -> Sentence:
     state = child.state
-    if state.sentence:
-        does = sentence("is", state=state.sentence)
-    else:
-        does = sentence("kernel-sleeps", function=state.wchan) if state.wchan else sentence("runs")
-    if state.waits_for:
-        does = sentence("on", what=does, file=state.waits_for)
+    does = sentence("is", state=state.sentence) if state.sentence and state.state != "D" else _waits(state)
+    if state.state == "R":
+        does = sentence("runs")
     return _at(does, child.threads[0].own if child.threads else None)
 
 

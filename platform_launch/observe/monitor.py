@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from platform_launch.events import marked
-from platform_launch.observe.hang import HangFinding, judge
+from platform_launch.observe.hang import FindingKind, HangFinding, judge
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.progress import NewLines, Progress
 from platform_launch.observe.snapshot import NodeSnapshot
@@ -23,9 +23,22 @@ from platform_launch.observe.snapshot import NodeSnapshot
 # Reading /proc and the end of the log costs next to nothing; asking the recorders locks them for a moment.
 _LOOK_S = 5.0
 ASK_S = 15.0
+
+
+def work_window_s(hang_after_s: float) -> float:
+    """Return the time over which evidence of work is taken: half of a silence, and 10 s if that fits in."""
+    return max(hang_after_s / 2, min(10.0, hang_after_s * 2 / 3)) if hang_after_s < float("inf") else 10.0
+
+
 # How long the others may take to look at their ranks and to answer over the rendezvous.
 ANSWER_LIMIT_S = 8.0
 _LONGEST_READ = 1024 * 1024
+# While a job moves or prints, its recorders are asked this often in the time that makes a hang.
+_ASKED_WHILE_MOVING = 3
+# For so many times that time, new output counts although no collective moves.
+_OUTPUT_DELAYS = 3
+# A job whose suspect works is judged again this often in that time: it may get stuck after all.
+_JUDGED_WHILE_BUSY = 4
 # The other nodes see the last step a moment earlier or later.
 _ABOUT_AS_LONG = 0.6
 
@@ -87,9 +100,10 @@ class HangMonitor:
         self._reported, self._resumed, self._failed = reported, resumed, failed
         self._lines = NewLines()
         now = time.monotonic()
-        self._progress = Progress(now, hang_after_s / 4)
+        self._progress = Progress(now, hang_after_s / 4, _OUTPUT_DELAYS * hang_after_s)
         self._queried_at = self._sampled_at = self._looked_at = now
         self._known_still_s = 0.0  # of the last finding, 0 where there is none
+        self._known_kind: FindingKind | None = None
         self._report_at_s = hang_after_s
         self._lock = Lock()
         self._ended = Event()
@@ -109,7 +123,7 @@ class HangMonitor:
     def reply(self, still_s: float) -> NodeReply:
         """Answer another node, which asks as ``ask_others``; 0 asks for a snapshot in any case."""
         with self._lock:
-            self._look(time.monotonic(), thoroughly=still_s > 0)
+            self._look(time.monotonic(), thoroughly=True)
             still = self._progress.still_s(time.monotonic())
             return NodeReply(still, self._probe.snapshot() if still >= still_s else None)
 
@@ -146,7 +160,8 @@ class HangMonitor:
                 still = self._progress.still_s(time.monotonic())
                 if self._known_still_s and still < self._known_still_s:
                     self._resumed(self._known_still_s)
-                    self._known_still_s, self._report_at_s = 0.0, self._hang_after_s
+                    self._known_still_s, self._known_kind = 0.0, None
+                    self._report_at_s = self._hang_after_s
                 if self._leads and still >= self._report_at_s:
                     self._conclude()
         except Exception as error:  # whatever it is, the training goes on
@@ -157,20 +172,23 @@ class HangMonitor:
     def _look(self, now: float, *, thoroughly: bool = False) -> None:
         """Take in what is new on this node."""
         before, self._looked_at = self._progress.moved_at, now
-        if self._lines.count(self._new_output()):
-            self._progress.output(now)
+        if novelty := self._lines.novelty(self._new_output()):
+            self._progress.output(now, novelty)
         still = self._progress.still_s(now)
         ask_s = min(ASK_S, self._hang_after_s / 4)
         quiet_s = now - self._progress.spoke_at
-        due = quiet_s >= ask_s and now - self._queried_at >= ask_s
-        if thoroughly or due or (still >= self._report_at_s and now - self._queried_at >= ask_s / 4):
-            self._queried_at = now
-            self._progress.collectives(self._probe.collectives(), now, time.time())
-        # Stacks only where it is quiet already: to give them costs a process a moment.
-        stacks = quiet_s >= self._hang_after_s / 2 and now - self._sampled_at >= self._hang_after_s / 10
-        if stacks:
-            self._sampled_at = now
-        self._progress.samples(self._probe.sample(stacks=stacks), now)
+        moves = now - max(self._progress.spoke_at, self._progress.printed_at) < ask_s
+        due_s = max(ask_s, self._hang_after_s / _ASKED_WHILE_MOVING) if moves else ask_s
+        due = now - self._queried_at >= due_s
+        with self._probe.asking():
+            if thoroughly or due or (still >= self._report_at_s and now - self._queried_at >= ask_s / 4):
+                self._queried_at = now
+                self._progress.collectives(self._probe.collectives(), now, time.time())
+            # Stacks only if it is quiet already: to give them costs a process a moment.
+            stacks = quiet_s >= self._hang_after_s / 2 and now - self._sampled_at >= self._hang_after_s / 10
+            if stacks:
+                self._sampled_at = now
+            self._progress.samples(self._probe.sample(stacks=stacks), now)
         if self._progress.moved_at > before:
             self._probe.forget_samples()
 
@@ -195,8 +213,14 @@ class HangMonitor:
         nodes.sort(key=lambda node: node.node_rank)
         still = self._progress.still_s(time.monotonic())
         finding = judge(nodes, self._world_size, replies.silent)
-        self._known_still_s = still
-        self._report_at_s = max(still * 2, self._report_at_s)
+        if finding.kind is FindingKind.BUSY:
+            # It is said as seldom as a hang, but looked at more often.
+            self._report_at_s = still + self._hang_after_s / _JUDGED_WHILE_BUSY
+            if self._known_kind is FindingKind.BUSY and still < self._known_still_s * 2:
+                return
+        else:
+            self._report_at_s = max(still * 2, self._report_at_s)
+        self._known_still_s, self._known_kind = still, finding.kind
         self._reported(HangReport(still, finding, tuple(nodes)))
 
     def _new_output(self) -> str:

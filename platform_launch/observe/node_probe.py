@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from platform_launch.observe import processes
-from platform_launch.observe.connections import unheard_connections
+from platform_launch.observe.connections import moved_by_sockets, unheard_connections
 from platform_launch.observe.dumps import RankTrace
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.processes import ProcessState
@@ -25,11 +27,11 @@ from platform_launch.observe.snapshot import (
     NodeSnapshot,
     RankSnapshot,
     Sample,
-    busy_share,
     has_moved,
     with_sample,
 )
 from platform_launch.observe.stacks import ThreadStack, main_stack, parse_stacks
+from platform_launch.observe.work import Usage, WorkMeter
 from platform_launch.observe.workers import (
     HookedProcess,
     NoAnswerError,
@@ -67,6 +69,7 @@ class NodeProbe:
         gpus: Mapping[int, str] | None = None,
         root: int = 0,
         memory: Callable[[], MemoryHeld] = MemoryHeld,
+        work_window_s: float = 10.0,
     ) -> None:
         self._root = root or os.getpid()
         self._folder = folder.resolve()
@@ -76,6 +79,30 @@ class NodeProbe:
         self._memory = memory
         self._samples: dict[int, list[Sample]] = {}
         self._without_gil: set[int] = set()
+        self._work_window_s = work_window_s
+        self._meters: dict[int, WorkMeter] = {}
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Count what the ranks work up to here, and on from the end: what they use in between answers us."""
+        for pid, (at, usage) in self._usages().items():
+            self._meters.setdefault(pid, WorkMeter(self._work_window_s)).end(at, usage)
+        try:
+            yield
+        finally:
+            usages = self._usages()
+            self._meters = {pid: self._meters.get(pid, WorkMeter(self._work_window_s)) for pid in usages}
+            for pid, (at, usage) in usages.items():
+                self._meters[pid].begin(at, usage)
+
+    def _usages(self) -> dict[int, tuple[float, Usage]]:
+        found = {one.pid: (time.monotonic(), processes.read_usage(one.pid)) for one in self.ranks()}
+        every = {inode for _, usage in found.values() for inode in usage.sockets}
+        moved = moved_by_sockets(every)
+        return {
+            pid: (at, replace(usage, socket_bytes={i: moved[i] for i in usage.sockets if i in moved}))
+            for pid, (at, usage) in found.items()
+        }
 
     def ranks(self) -> list[HookedProcess]:
         """Return the process of each rank: of several with one rank the first, which started the others."""
@@ -114,10 +141,10 @@ class NodeProbe:
             if one.local_rank not in failed_local_ranks and one.described_at < ended_at.get(one.pid, never)
         ]
 
-    def collectives(self) -> dict[int, tuple[RankTrace, float]]:
-        """Return how far the collectives of the ranks that answer came, and when the last was enqueued."""
+    def collectives(self) -> dict[int, RankTrace]:
+        """Return how far the collectives of the ranks that answer came."""
 
-        def ask(hooked: HookedProcess) -> tuple[RankTrace, float] | None:
+        def ask(hooked: HookedProcess) -> RankTrace | None:
             return _tried(lambda: ask_collectives(hooked, _TORCH_LIMIT_S), [])
 
         ranks = [one for one in self.ranks() if _answers(one)]
@@ -143,7 +170,8 @@ class NodeProbe:
 
     def snapshot(self) -> NodeSnapshot:
         """Look at all ranks with all sources."""
-        ranks = tuple(self._at_once(self._snapshot, self.ranks()))
+        with self.asking():
+            ranks = tuple(self._at_once(self._snapshot, self.ranks()))
         return NodeSnapshot(self._node_rank, self._host, time.time(), ranks, self._gpus, self._memory())
 
     def _at_once(self, look: Callable[[HookedProcess], T], ranks: Sequence[HookedProcess]) -> list[T]:
@@ -196,8 +224,8 @@ class NodeProbe:
             # A server that answers without the GIL, and does not with it.
             gil_held=answer is not None and hooked.pid in self._without_gil,
             moving=has_moved(samples),
-            busy=busy_share(samples),
-            trace=answer[0] if answer is not None else None,
+            work=self._meters[hooked.pid].work() if hooked.pid in self._meters else None,
+            trace=answer,
             children=self._children(hooked, problems),
             unheard=unheard_connections(hooked.pid),
             problems=tuple(problems),

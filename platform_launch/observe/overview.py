@@ -80,7 +80,7 @@ def stack_lines(nodes: Sequence[NodeSnapshot], say: Callable[[Sentence], str] = 
                 what: Value = child.state.sentence or child.state.wchan
                 if own is not None:
                     what = sentence("at", what=what, frame=str(own))
-                one = sentence("child", pid=child.state.pid, name=child.state.name, what=what)
+                one = sentence("child-at", pid=child.state.pid, name=child.state.name, what=what)
                 lines.append(f"  {say(one)}")
             lines += [f"  {say(sentence('not-told', problem=problem))}" for problem in rank.problems]
     return lines

@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.observe.connections import peer_of, socket_inodes
+from platform_launch.observe.work import Usage
 from platform_launch.process_stat import read_stat
 from platform_launch.sentences import Sentence, sentence
 
@@ -22,9 +24,11 @@ class ProcessState:
     """A process at one moment. ``state`` is the letter of the kernel, empty when the process is gone.
 
     ``wchan`` names the function of the kernel in which its main thread waits, ``kernel_stack`` more of them
-    (for root), ``waits_for`` the file of the system call it is in, where that can be told. ``main_cpu_s`` is
-    the CPU time of the main thread, ``cpu_s`` that of all, ``main_queued_s`` the time that the main thread
-    waited for a processor; ``moved_bytes`` counts what was read and written.
+    (for root). ``call`` is what that thread waits in: read, write, open, connect, accept, lock, poll, sleep,
+    child or futex; empty if it runs or that is unknown. ``waits_for`` is the file of the call, or the address
+    of a socket's peer (``HOST:PORT``), ``lock_owner`` the process that holds the file lock it waits for.
+    ``main_cpu_s`` is the CPU time of the main thread, ``cpu_s`` that of all, ``main_queued_s`` the time that
+    the main thread waited for a processor; ``moved_bytes`` counts what was read and written.
     """
 
     pid: int
@@ -37,6 +41,8 @@ class ProcessState:
     cpu_s: float = 0.0
     moved_bytes: int = 0
     main_queued_s: float = 0.0
+    call: str = ""
+    lock_owner: int = 0
 
     @property
     def gone(self) -> bool:
@@ -50,9 +56,7 @@ class ProcessState:
 
     @property
     def sentence(self) -> Sentence | None:
-        """What is unusual about its state; None where it runs or sleeps."""
-        if self.state == "D" and self.wchan:
-            return sentence("state-blocked-in", function=self.wchan)
+        """What is unusual about its state; None if it runs or sleeps."""
         return sentence(_STATES[self.state]) if self.state in _STATES else None
 
 
@@ -65,20 +69,42 @@ def read_process(pid: int) -> ProcessState:
     # A stopped process, whose main thread may have been asleep in the kernel.
     of_all = _status(folder).get("State", "")[:1]
     state = of_all if of_all in ("T", "t", "Z") else main.state
+    wchan = "" if (read := _read(folder / "wchan").strip()) == "0" else read
+    call, waits_for, lock_owner = _waits_in(folder, wchan) if state in ("S", "D") else ("", "", 0)
     return ProcessState(
         pid,
         whole.name,
         state,
-        "" if (wchan := _read(folder / "wchan").strip()) == "0" else wchan,
+        wchan,
         tuple(
             line.split("]", 1)[-1].strip().split("+")[0] for line in _read(folder / "stack").splitlines()[:12]
         ),
-        _waits_for(folder),
+        waits_for,
         main.cpu_s,
         whole.cpu_s,
         _moved_bytes(folder),
         _queued_s(folder / "task" / str(pid)),
+        call,
+        lock_owner,
     )
+
+
+def read_usage(pid: int) -> Usage:
+    """Return what a process and its descendants have used so far."""
+    folder = Path("/proc", str(pid))
+    whole, main = read_stat(folder), read_stat(folder / "task" / str(pid))
+    if whole is None or main is None:
+        return Usage()
+    used, reaped_cpu_s, moved = {}, whole.reaped_cpu_s, _moved_bytes(folder)
+    inodes = socket_inodes(pid)
+    for child in children(pid):
+        stat = read_stat(Path("/proc", str(child)))
+        if stat is not None:
+            used[child] = (stat.name, stat.cpu_s)
+            reaped_cpu_s += stat.reaped_cpu_s
+            moved += _moved_bytes(Path("/proc", str(child)))
+            inodes |= socket_inodes(child)
+    return Usage(main.cpu_s, whole.cpu_s - main.cpu_s, used, reaped_cpu_s, moved, frozenset(inodes))
 
 
 def catches(pid: int, number: int) -> bool:
@@ -124,22 +150,85 @@ def _status(folder: Path) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _waits_for(folder: Path) -> str:
-    """Return the file of the call that the main thread is in, for the calls whose first argument is one."""
+def _waits_in(folder: Path, wchan: str) -> tuple[str, str, int]:
+    """Return the call that the main thread waits in, the file or peer of it, and who holds its lock."""
     number, _, arguments = _read(folder / "syscall").partition(" ")
-    if number not in _OF_A_DESCRIPTOR.get(os.uname().machine, ()):
-        return ""
+    call = _CALLS.get(os.uname().machine, {}).get(number, "")
+    if not call:
+        return next((known for part, known in _BY_FUNCTION if part in wchan), ""), "", 0
+    if call not in _OF_A_DESCRIPTOR:
+        return call, "", 0
     try:
-        return str((folder / "fd" / str(int(arguments.split()[0], 16))).readlink())
+        values = [int(value, 16) for value in arguments.split()]
+        link = folder / "fd" / str(values[0])
+        file = str(link.readlink())
+        if call == "fcntl" and values[1] not in _SET_LOCK_AND_WAIT:
+            return "", file, 0
+        if call in ("lock", "fcntl"):
+            return "lock", file, lock_owner(link.stat(), int(folder.name))
     except (OSError, ValueError, IndexError):
-        return ""
+        return call, "", 0
+    return call, peer_of(folder, file) if file.startswith("socket:[") else file, 0
 
 
-# read, write, pread64, pwrite64, readv, writev, fsync, fdatasync, flock, recvfrom, recvmsg
-_OF_A_DESCRIPTOR = {
-    "x86_64": {"0", "1", "17", "18", "19", "20", "74", "75", "73", "45", "47"},
-    "aarch64": {"63", "64", "67", "68", "65", "66", "82", "83", "32", "207", "212"},
+def lock_owner(file: os.stat_result, waiter: int) -> int:
+    """Return who holds a lock on a file that ``waiter`` waits for; 0 if the kernel does not tell."""
+    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    for line in _read(Path("/proc/locks")).splitlines():
+        fields = line.split()
+        if len(fields) > 5 and fields[5] == place and fields[4].isdecimal() and int(fields[4]) != waiter:
+            return int(fields[4])
+    return 0
+
+
+# fcntl's commands that wait for a lock: F_SETLKW and F_OFD_SETLKW.
+_SET_LOCK_AND_WAIT = (7, 38)
+# The calls whose first argument is a descriptor.
+_OF_A_DESCRIPTOR = ("read", "write", "connect", "accept", "lock", "fcntl")
+_X86_64 = {
+    "read": "0 17 19 45 47",  # read, pread64, readv, recvfrom, recvmsg
+    "write": "1 18 20 44 46 74 75",  # write, pwrite64, writev, sendto, sendmsg, fsync, fdatasync
+    "open": "2 257",  # open, openat
+    "connect": "42",
+    "accept": "43 288",
+    "fcntl": "72",
+    "lock": "73",  # flock
+    "poll": "7 23 232 270 271 281",  # poll, select, epoll_wait, pselect6, ppoll, epoll_pwait
+    "sleep": "35 230",  # nanosleep, clock_nanosleep
+    "child": "61 247",  # wait4, waitid
+    "futex": "202 449",  # futex, futex_waitv
 }
+_AARCH64 = {
+    "read": "63 65 67 207 212",
+    "write": "64 66 68 82 83 206 211",
+    "open": "56",
+    "connect": "203",
+    "accept": "202 242",
+    "fcntl": "25",
+    "lock": "32",
+    "poll": "22 72 73",
+    "sleep": "101 115",
+    "child": "95 260",
+    "futex": "98 449",
+}
+_CALLS = {
+    machine: {number: call for call, numbers in table.items() for number in numbers.split()}
+    for machine, table in (("x86_64", _X86_64), ("aarch64", _AARCH64))
+}
+# The same by a part of the kernel's function, if a container hides the call.
+_BY_FUNCTION = (
+    ("futex", "futex"),
+    ("nanosleep", "sleep"),
+    ("do_wait", "child"),
+    ("locks_lock", "lock"),
+    ("pipe_read", "read"),
+    ("pipe_write", "write"),
+    ("wait_for_partner", "open"),
+    ("sk_wait_data", "read"),
+    ("csk_accept", "accept"),
+    ("poll", "poll"),
+    ("select", "poll"),
+)
 
 
 def _queued_s(folder: Path) -> float:
@@ -152,6 +241,6 @@ def _moved_bytes(folder: Path) -> int:
     total = 0
     for line in _read(folder / "io").splitlines():
         name, _, value = line.partition(":")
-        if name in ("rchar", "wchar", "read_bytes", "write_bytes"):
+        if name in ("rchar", "wchar"):
             total += int(value)
     return total

@@ -2,6 +2,8 @@
 
 Progress is any of: a collective enqueued or completed, output that is not the same line again, and, for a
 rank whose collectives nobody can tell, CPU time of its main thread unless it stays in the same functions.
+Once the collectives of all ranks are known, they decide: lines that differ from earlier ones only in their
+numbers count no more (a retry loop prints its counter), and other lines only for so long.
 The thresholds and their reasons: docs/decisions/0014-a-hang-explains-itself.md.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import IntEnum
 
 from platform_launch.observe.dumps import RankTrace
 from platform_launch.observe.snapshot import Sample, busy_share, has_moved, with_sample
@@ -25,41 +28,66 @@ _CHANGES_BY_ITSELF = re.compile(
 )
 
 
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
+
+
+class Novelty(IntEnum):
+    """How new a text is: nothing is, a line differs in its numbers, a line differs in its words."""
+
+    NONE = 0
+    NUMBERS = 1
+    WORDS = 2
+
+
 class NewLines:
-    """Tells lines that say something new from those that are said again and again."""
+    """Tells lines that report something new from those that are printed again and again."""
 
     def __init__(self) -> None:
         self._known: dict[int, None] = {}
+        self._forms: dict[int, None] = {}
 
-    def count(self, text: str) -> int:
-        """Return how many lines of a text are new, whatever their times and durations."""
-        new = 0
+    def novelty(self, text: str) -> Novelty:
+        """Return how new the newest line of a text is, whatever its times and durations."""
+        found = Novelty.NONE
         for line in re.split(r"[\r\n]+", text):
-            key = hash(" ".join(_CHANGES_BY_ITSELF.sub("", line).split()))
-            if line.strip() and key not in self._known:
-                new += 1
-            self._known.pop(key, None)
-            self._known[key] = None
-        while len(self._known) > _MOST_LINES:
-            del self._known[next(iter(self._known))]
-        return new
+            lasting = " ".join(_CHANGES_BY_ITSELF.sub("", line).split())
+            is_new = _remember(self._known, lasting)
+            has_new_words = _remember(self._forms, _NUMBER.sub("0", lasting))
+            if is_new and line.strip():
+                found = max(found, Novelty.WORDS if has_new_words else Novelty.NUMBERS)
+        return found
+
+
+def _remember(known: dict[int, None], text: str) -> bool:
+    """Keep a text as the newest of those that are known; return whether it was not."""
+    key = hash(text)
+    is_new = key not in known
+    known.pop(key, None)
+    known[key] = None
+    if len(known) > _MOST_LINES:
+        del known[next(iter(known))]
+    return is_new
 
 
 class Progress:
     """The moments at which something moved, on any clock that only goes forward.
 
     ``moved_at`` is the last of them, ``because`` in a word why: "start", "output", "collectives" or "cpu";
-    ``spoke_at`` the last that was more than CPU time. Where stacks are sampled, a sample without one is not
-    judged while the last with one is younger than ``stack_age_s``.
+    ``spoke_at`` the last that was more than CPU time, and ``printed_at`` the last output, progress or not.
+    Where stacks are sampled, a sample without one is not judged while the last with one is younger than
+    ``stack_age_s``. Once all ranks have recorders, output may delay a finding by ``output_delay_s`` at most.
     """
 
-    def __init__(self, now: float, stack_age_s: float = 0.0) -> None:
+    def __init__(self, now: float, stack_age_s: float = 0.0, output_delay_s: float = float("inf")) -> None:
         self._stack_age_s = stack_age_s
-        self.moved_at = self.spoke_at = now
+        self._output_delay_s = output_delay_s
+        self._collective_at = now
+        self.moved_at = self.spoke_at = self.printed_at = now
         self.because = "start"
-        self._counts: dict[int, Mapping[str, tuple[int | None, int | None]]] = {}
+        self._counts: dict[int, Mapping[str, tuple[int | None, int | None, int]]] = {}
         self._samples: dict[int, list[Sample]] = {}
         self._pids: set[int] = set()
+        self._ranks = 0
 
     def still_s(self, now: float) -> float:
         """Return for how long nothing has moved."""
@@ -70,22 +98,36 @@ class Progress:
         """Whether any process of the training was there when it was looked for last."""
         return bool(self._pids)
 
-    def output(self, at: float) -> None:
+    def output(self, at: float, novelty: Novelty = Novelty.WORDS) -> None:
         """Note that something new was printed."""
+        self.printed_at = at
+        if self._all_have_recorders and (
+            novelty < Novelty.WORDS or at - self._collective_at >= self._output_delay_s
+        ):
+            return
         self._move(at, "output")
 
-    def collectives(self, traces: Mapping[int, tuple[RankTrace, float]], now: float, wall: float) -> None:
-        """Note how far the collectives are. ``traces`` say when the last was enqueued, by the wall clock."""
-        for rank, (trace, latest) in traces.items():
-            counts = {name: (status.enqueued, status.completed) for name, status in trace.groups.items()}
+    @property
+    def _all_have_recorders(self) -> bool:
+        return self._ranks > 0 and sum(1 for counts in self._counts.values() if counts) >= self._ranks
+
+    def collectives(self, traces: Mapping[int, RankTrace], now: float, wall: float) -> None:
+        """Note how far the collectives are; ``wall`` is the time of the clock by which they bear times."""
+        for rank, trace in traces.items():
+            counts = {
+                name: (status.enqueued, status.completed, status.operations)
+                for name, status in trace.groups.items()
+            }
             if rank in self._counts and counts != self._counts[rank] and counts:
                 # They may have moved long before this look: the last enqueued operation bears its time.
-                moved = now - (wall - latest) if 0 < latest <= wall else now
+                moved = now - (wall - trace.latest_s) if 0 < trace.latest_s <= wall else now
+                self._collective_at = min(now, max(moved, self._collective_at))
                 self._move(min(now, max(moved, self.moved_at)), "collectives")
             self._counts[rank] = counts
 
     def samples(self, samples: Mapping[int, Sample], now: float) -> None:
         """Note what the ranks have used, of which only those count whose collectives are unknown."""
+        self._ranks = len(samples)
         pids = {sample.pid for sample in samples.values()}
         if pids - self._pids or not pids:
             # Processes are still being started.

@@ -10,11 +10,10 @@ from platform_launch.observe.dumps import RankTrace
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.stacks import ThreadStack, main_stack
+from platform_launch.observe.work import Work
 
 # To print its stacks moves some data, too.
 _MUCH_DATA = 4 * 1024 * 1024
-# Less of a core than this is what waiting costs, also where many processes share few cores.
-_BUSY = 0.05
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,9 @@ class ChildSnapshot:
 class RankSnapshot:
     """One rank. ``gil_held``: torch's server could not get the GIL, its stacks came by signal.
 
-    ``moving`` tells whether its main thread was in other functions, or had moved data, in earlier samples;
-    ``busy`` is the share of a core that its main thread used since then; both None where it was not sampled.
-    ``unheard`` are its connections whose packets nobody acknowledges.
+    ``moving`` tells whether its main thread was in other functions in earlier samples, ``work`` what it did
+    lately; both None if it was not watched for long enough. ``unheard`` are its connections whose packets
+    nobody acknowledges.
     """
 
     rank: int
@@ -41,7 +40,7 @@ class RankSnapshot:
     stacks_from: str = ""
     gil_held: bool = False
     moving: bool | None = None
-    busy: float | None = None
+    work: Work | None = None
     trace: RankTrace | None = None
     children: tuple[ChildSnapshot, ...] = ()
     unheard: tuple[UnheardConnection, ...] = ()
@@ -51,11 +50,6 @@ class RankSnapshot:
     def main(self) -> ThreadStack | None:
         """The stack of the main thread, if it is known."""
         return main_stack(self.threads)
-
-    @property
-    def computes(self) -> bool:
-        """Whether its main thread used the CPU for more than waiting costs."""
-        return self.state.state == "R" or (self.busy or 0.0) >= _BUSY
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _THREAD = re.compile(
     r"(?:Current thread|Thread) (?P<ident>0x[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):"
@@ -35,11 +35,15 @@ class PythonFrame:
 
 @dataclass(frozen=True)
 class ThreadStack:
-    """A thread of Python, the innermost frame first; ``name`` where the interpreter tells it (3.14)."""
+    """A thread of Python, the innermost frame first; ``name`` if the interpreter tells it (3.14).
+
+    ``ident`` is its identity, as Python and torch know it; 0 if it is unknown.
+    """
 
     main: bool
     frames: tuple[PythonFrame, ...]
     name: str = ""
+    ident: int = field(default=0, compare=False)
 
     @property
     def own(self) -> PythonFrame | None:
@@ -73,7 +77,9 @@ def parse_stacks(text: str, main_thread: int | None = None) -> tuple[ThreadStack
     idents = [ident for ident, _, _ in threads]
     # faulthandler lists the newest thread first.
     main = main_thread if main_thread in idents else idents[-1] if idents else None
-    stacks = [ThreadStack(ident == main, tuple(frames), name) for ident, name, frames in threads if frames]
+    stacks = [
+        ThreadStack(ident == main, tuple(frames), name, ident) for ident, name, frames in threads if frames
+    ]
     return tuple(sorted(stacks, key=lambda stack: not stack.main))
 
 

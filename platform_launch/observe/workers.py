@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from platform_launch.observe import processes
 from platform_launch.observe.dumps import RankTrace, parse_dump
 
 _MOST_BYTES = 64 * 1024 * 1024
-_CREATED = re.compile(rb'"time_created_ns":(\d{19})')
 
 
 class NoAnswerError(Exception):
@@ -116,27 +114,27 @@ def ask_torch(hooked: HookedProcess, question: str, limit_s: float) -> bytes:
     return data
 
 
-def ask_collectives(hooked: HookedProcess, limit_s: float) -> tuple[RankTrace, float]:
-    """Return how far a rank's collectives came, and when it enqueued the last (time.time(); 0: never).
+def ask_collectives(hooked: HookedProcess, limit_s: float) -> RankTrace:
+    """Return how far a rank's collectives came.
 
     Both recorders are asked: a job may use NCCL for its GPUs and gloo beside it. Raises NoAnswerError.
     """
     answers, problem = [], NoAnswerError("it has no flight recorder")
     for question in ("dump_nccl_trace_json?onlyactive=true", "fr_trace_json"):
         try:
-            data = ask_torch(hooked, question, limit_s)
-            answers.append((parse_dump(data, hooked.rank or 0), data))
+            answers.append(parse_dump(ask_torch(hooked, question, limit_s), hooked.rank or 0))
         except NoAnswerError as error:
             problem = error
         except InputError as error:
             problem = NoAnswerError(f"torch's answer to {question} cannot be read: {error}")
     if not answers:
         raise problem
-    latest = max((int(found) for _, data in answers for found in _CREATED.findall(data)), default=0)
     # Each recorder counts its groups by itself: those of the second keep their own names where they differ.
-    groups = {name: status for trace, _ in reversed(answers) for name, status in trace.groups.items()}
-    pending = tuple(collective for trace, _ in answers for collective in trace.pending)
-    return RankTrace(hooked.rank or 0, groups, pending), latest / 1e9
+    groups = {name: status for trace in reversed(answers) for name, status in trace.groups.items()}
+    pending = tuple(collective for trace in answers for collective in trace.pending)
+    earliest_s = min((trace.earliest_s for trace in answers if trace.earliest_s), default=0.0)
+    latest_s = max(trace.latest_s for trace in answers)
+    return RankTrace(hooked.rank or 0, groups, pending, earliest_s, latest_s)
 
 
 def ask_faulthandler(hooked: HookedProcess, pid: int, limit_s: float) -> str:

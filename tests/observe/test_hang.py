@@ -14,6 +14,7 @@ from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.observe.words import english
+from platform_launch.observe.work import Work
 from platform_launch.sentences import Sentence, sentence
 from tests.observe.dump_files import document, entry, gloo
 
@@ -26,9 +27,9 @@ def stack(*frames: PythonFrame) -> tuple[ThreadStack, ...]:
     return (ThreadStack(True, frames),)
 
 
-def waiting(rank: int, sequence: int = 6, **more: Any) -> RankSnapshot:
+def waiting(rank: int, sequence: int = 6, backend: str = "gloo", **more: Any) -> RankSnapshot:
     """Return a rank in an all_reduce."""
-    dump = document([entry(sequence, backend="gloo")], status={0: (sequence, sequence - 1)})
+    dump = document([entry(sequence, backend=backend)], status={0: (sequence, sequence - 1)})
     return RankSnapshot(
         rank,
         rank % 2,
@@ -41,7 +42,7 @@ def waiting(rank: int, sequence: int = 6, **more: Any) -> RankSnapshot:
 
 def absent(rank: int, *frames: PythonFrame, state: str = "S", **more: Any) -> RankSnapshot:
     """Return a rank that has not come to it."""
-    known: dict[str, Any] = {"moving": False, "busy": 0.0, **more}
+    known: dict[str, Any] = {"moving": False, "work": Work(150.0), **more}
     dump = document([entry(5, state="completed", backend="gloo")], status={0: (5, 5)})
     process = known.pop("process", ProcessState(100 + rank, "python", state))
     trace = None if process.stopped or process.gone else parse_dump(gloo(dump), rank)
@@ -65,47 +66,50 @@ def one(culprit: RankSnapshot) -> HangFinding:
 
 
 VALIDATE = PythonFrame("/job/train.py", 88, "validate")
+LINEAR = PythonFrame(f"{TORCH}/nn/modules/linear.py", 9, "forward")
+SYNCHRONIZE = PythonFrame(f"{TORCH}/cuda/__init__.py", 9, "synchronize")
+IMPORT = PythonFrame("<frozen importlib._bootstrap>", 9, "_find_and_load")
+BATON = PythonFrame(f"{TORCH}/utils/file_baton.py", 9, "wait")
+BUILD = PythonFrame(f"{TORCH}/utils/cpp_extension.py", 9, "_run_ninja_build")
+LOADER = PythonFrame(f"{TORCH}/utils/data/dataloader.py", 1, "_try_get_data")
+SAVE = PythonFrame(f"{TORCH}/serialization.py", 9, "save")
+POST = PythonFrame("/venv/lib/python3.11/site-packages/requests/sessions.py", 9, "send")
+COMPUTES = Work(150.0, main=0.9)
+IN_A_CHILD = Work(150.0, children=0.98, child=900, child_name="cc1plus")
 
 
 @pytest.mark.parametrize(
     ("culprit", "doing", "kind"),
     [
         (absent(3, VALIDATE), "asleep", FindingKind.HANG),
-        (absent(3, VALIDATE, busy=0.9, moving=False, state="R"), "loop", FindingKind.HANG),
-        (absent(3, VALIDATE, busy=0.9, moving=True), "busy", FindingKind.BUSY),
-        (
-            absent(3, PythonFrame(f"{TORCH}/nn/modules/linear.py", 9, "forward"), VALIDATE, busy=0.9),
-            "busy",
-            FindingKind.BUSY,
-        ),
-        (
-            absent(3, PythonFrame(f"{TORCH}/cuda/__init__.py", 9, "synchronize"), VALIDATE, busy=0.9),
-            "loop",
-            FindingKind.HANG,
-        ),
-        (
-            absent(3, PythonFrame("<frozen importlib._bootstrap>", 9, "_find_and_load"), VALIDATE),
-            "import",
-            FindingKind.BUSY,
-        ),
+        (absent(3, VALIDATE, work=COMPUTES, moving=False, state="R"), "loop", FindingKind.BUSY),
+        (absent(3, VALIDATE, work=COMPUTES, moving=True), "busy", FindingKind.BUSY),
+        (absent(3, LINEAR, VALIDATE, work=COMPUTES), "busy", FindingKind.BUSY),
+        (absent(3, SYNCHRONIZE, VALIDATE, work=COMPUTES), "device", FindingKind.HANG),
+        (absent(3, IMPORT, VALIDATE), "import", FindingKind.HANG),
+        (absent(3, IMPORT, VALIDATE, work=COMPUTES), "import", FindingKind.BUSY),
+        (absent(3, BATON, VALIDATE), "lock", FindingKind.HANG),
+        (absent(3, BUILD, VALIDATE), "compile", FindingKind.HANG),
+        (absent(3, BUILD, VALIDATE, work=IN_A_CHILD), "compile", FindingKind.BUSY),
+        (absent(3, LOADER, VALIDATE, work=IN_A_CHILD), "data", FindingKind.BUSY),
+        (absent(3, POST, VALIDATE), "request", FindingKind.HANG),
+        (absent(3, POST, VALIDATE, work=Work(150.0, bytes_per_s=1e6)), "request", FindingKind.BUSY),
+        (absent(3, VALIDATE, work=Work(150.0, threads=0.5)), "busy", FindingKind.BUSY),
+        (absent(3, VALIDATE, work=Work(150.0, main=0.002, bytes_per_s=80.0)), "asleep", FindingKind.HANG),
         (absent(3, VALIDATE, gil_held=True), "gil", FindingKind.HANG),
         (absent(3, state="T"), "stopped", FindingKind.HANG),
         (absent(3, state=""), "gone", FindingKind.HANG),
         (absent(3, VALIDATE, process=ProcessState(103, "p", "D", "nfs_wait")), "kernel", FindingKind.HANG),
+        (absent(3, SAVE, VALIDATE), "checkpoint", FindingKind.HANG),
         (
-            absent(3, PythonFrame(f"{TORCH}/serialization.py", 9, "save"), VALIDATE),
+            absent(3, SAVE, VALIDATE, work=Work(150.0, bytes_per_s=2e6), state="D"),
             "checkpoint",
-            FindingKind.BUSY,
-        ),
-        (
-            absent(3, PythonFrame(f"{TORCH}/_inductor/graph.py", 9, "run"), VALIDATE),
-            "compile",
             FindingKind.BUSY,
         ),
         (
             absent(
                 3,
-                PythonFrame(f"{TORCH}/serialization.py", 9, "save"),
+                SAVE,
                 process=ProcessState(103, "p", "D", "nfs_wait", waits_for="/data/checkpoint.pt"),
             ),
             "kernel",
@@ -123,8 +127,9 @@ def test_rank_that_others_wait_for_is_named_with_what_it_does(
     assert told(finding.waiting) == ["ranks 0-2 wait in all_reduce #6 (/job/train.py:56 in step) for rank 3"]
 
 
-def test_a_rank_that_sleeps_is_said_to_without_the_kernels_word_for_it() -> None:
-    finding = one(absent(3, VALIDATE, process=ProcessState(103, "p", "S", "hrtimer_nanosleep")))
+def test_what_a_rank_waits_for_is_reported_without_names_of_kernel_functions() -> None:
+    sleeps = ProcessState(103, "p", "S", "hrtimer_nanosleep", call="sleep")
+    finding = one(absent(3, VALIDATE, process=sleeps))
     assert told(culprit.does for culprit in finding.culprits) == ["sleeps at /job/train.py:88 in validate"]
 
 
@@ -138,15 +143,20 @@ def test_ranks_with_equal_stacks_are_one_line() -> None:
 
 def test_blocked_file_is_named() -> None:
     blocked = ProcessState(103, "p", "D", "nfs_wait", waits_for="/data/checkpoint.pt")
-    assert "(nfs_wait) on /data/checkpoint.pt" in one(absent(3, VALIDATE, process=blocked)).headline()
+    assert (
+        "blocked in the kernel on /data/checkpoint.pt" in one(absent(3, VALIDATE, process=blocked)).headline()
+    )
 
 
 @pytest.mark.parametrize(
     ("child", "words"),
     [
-        (ProcessState(900, "pt_data_worker", "T"), "worker process 900 is stopped"),
-        (ProcessState(900, "p", "S", "wait_for_partner"), "waits in the kernel (wait_for_partner)"),
-        (ProcessState(900, "p", "S", "pipe_read", waits_for="/data/shard"), "on /data/shard"),
+        (ProcessState(900, "pt_data_worker", "T"), "worker process 900 (pt_data_worker) is stopped"),
+        (ProcessState(900, "p", "S", "wait_for_partner", call="open"), "waits for a file to open"),
+        (
+            ProcessState(900, "p", "S", "pipe_read", waits_for="/data/shard", call="read"),
+            "waits to read /data/shard",
+        ),
     ],
 )
 def test_worker_of_a_data_loader_that_is_blocked_is_named(child: ProcessState, words: str) -> None:
@@ -169,11 +179,21 @@ def test_all_in_the_same_operation_accuse_nobody() -> None:
     assert finding.headline() == "ranks 0-3 wait in all_reduce #6 (/job/train.py:56 in step)"
 
 
-def test_rank_that_is_stuck_in_what_others_have_done_points_to_device_or_network() -> None:
-    finding = judged(waiting(0, 7), waiting(1, 7), waiting(2, 6), waiting(3, 7))
-    assert finding.suspect_ranks == (2,)
-    assert finding.culprits[0].doing == "transport"
-    assert "is still in all_reduce #6, which others have done" in finding.headline()
+@pytest.mark.parametrize(
+    ("backend", "doing", "words"),
+    [
+        ("nccl", "transport", "its device or its network is stuck"),
+        ("gloo", "order", "check that all ranks call operations in the same order"),
+    ],
+)
+def test_rank_that_is_stuck_in_what_others_have_done_points_to_a_device_only_if_there_is_one(
+    backend: str, doing: str, words: str
+) -> None:
+    sequences = (7, 7, 6, 7)
+    finding = judged(*(waiting(rank, at, backend=backend) for rank, at in enumerate(sequences)))
+    assert (finding.suspect_ranks, finding.culprits[0].doing) == ((2,), doing)
+    assert "is in all_reduce #6 at /job/train.py:56 in step, which others have done: " in finding.headline()
+    assert words in finding.headline()
 
 
 def test_without_any_collective_the_one_that_stands_apart_is_named() -> None:
@@ -199,10 +219,86 @@ def test_job_whose_processes_all_ended_has_no_culprit() -> None:
     assert judged(absent(0, state=""), absent(1, state=""), world=2).culprits == ()
 
 
-def test_who_works_is_not_named_beside_one_that_is_stuck() -> None:
-    busy = absent(2, VALIDATE, busy=0.9, moving=True)
-    finding = judged(waiting(0), waiting(1), busy, absent(3, VALIDATE))
-    assert (finding.kind, finding.suspect_ranks) == (FindingKind.HANG, (3,))
+def test_job_is_no_hang_while_one_of_those_that_are_waited_for_works() -> None:
+    """The other may wait for it: for the extension that it builds, for the file that it downloads."""
+    finding = judged(waiting(0), waiting(1), absent(2, VALIDATE, work=COMPUTES), absent(3, VALIDATE))
+    assert (finding.kind, finding.suspect_ranks) == (FindingKind.BUSY, (2,))
+
+
+def test_helper_that_waiting_ranks_have_as_well_is_no_evidence_of_work() -> None:
+    """A logger or a monitor in each rank computes a little, whatever the job does."""
+    helper = Work(150.0, threads=0.03, children=0.04, bytes_per_s=3e4, child=9, child_name="wandb-core")
+    ranks = [waiting(rank, work=helper) for rank in range(3)]
+    assert judged(*ranks, absent(3, VALIDATE, work=helper)).kind is FindingKind.HANG
+    works = replace(helper, children=0.5)
+    assert judged(*ranks, absent(3, VALIDATE, work=works)).kind is FindingKind.BUSY
+
+
+def test_child_that_works_is_named() -> None:
+    finding = one(absent(3, BUILD, VALIDATE, work=IN_A_CHILD))
+    assert finding.headline().endswith(
+        "compiles an extension at /job/train.py:88 in validate; its subprocess 900 (cc1plus) computes "
+        "(98% of a core)"
+    )
+
+
+def test_operation_that_shows_no_sign_of_work_is_named_with_its_peer() -> None:
+    process = ProcessState(103, "p", "S", "", waits_for="10.0.0.5:443", call="read")
+    finding = one(absent(3, POST, VALIDATE, process=process, work=Work(40.0)))
+    assert finding.headline().endswith(
+        "makes a network request with 10.0.0.5:443 at /job/train.py:88 in validate, but has used no CPU and "
+        "moved no bytes for 40 s"
+    )
+
+
+def test_holder_of_a_file_lock_is_named_instead_of_who_waits_for_it() -> None:
+    locked = ProcessState(102, "p", "S", waits_for="/data/cache.lock", call="lock", lock_owner=103)
+    finding = judged(waiting(0), waiting(1), absent(2, VALIDATE, process=locked), absent(3, LINEAR, VALIDATE))
+    assert finding.suspect_ranks == (3,)
+    stranger = replace(locked, lock_owner=4711)
+    finding = judged(waiting(0), waiting(1), absent(2, VALIDATE, process=stranger), waiting(3))
+    assert "waits for the lock on /data/cache.lock (held by process 4711)" in finding.headline()
+
+
+def test_rank_that_ended_is_no_suspect_if_nobody_waits_for_it() -> None:
+    """The job is done, and rank 0 still exports the model; or it hangs there."""
+    export = PythonFrame("/job/train.py", 99, "export")
+    ended = [absent(rank, state="") for rank in (1, 2, 3)]
+    finding = judged(absent(0, export, work=COMPUTES), *ended)
+    assert (finding.kind, finding.suspect_ranks) == (FindingKind.BUSY, (0,))
+    finding = judged(absent(0, export), *ended)
+    assert (finding.kind, finding.suspect_ranks) == (FindingKind.HANG, (0,))
+
+
+def in_operation(rank: int, name: str, sequence: int = 6, **more: Any) -> RankSnapshot:
+    """Return a rank that waits in an operation, as DDP does: no frame of torch.distributed shows it."""
+    pending = entry(sequence, name, backend="gloo", **more)
+    earlier = entry(sequence - 1, state="completed", backend="gloo")
+    dump = document([earlier, pending], status={0: (sequence, sequence - 1)})
+    engine = PythonFrame(f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward")
+    state = ProcessState(100 + rank, "python", "S", "futex_do_wait", call="futex")
+    return RankSnapshot(
+        rank, rank % 2, state, stack(engine, STEP), trace=parse_dump(gloo(dump), rank), work=Work(150.0)
+    )
+
+
+def test_ranks_in_different_operations_are_a_mismatch_whatever_their_shapes() -> None:
+    ranks = [in_operation(0, "all_gather"), *(in_operation(rank, "all_reduce") for rank in (1, 2, 3))]
+    finding = judged(*ranks)
+    assert (finding.suspect_ranks, finding.culprits[0].doing) == ((0,), "mismatch")
+    assert finding.headline().endswith(
+        "is in all_gather #6 at /job/train.py:56 in step, but others are in all_reduce #6: the ranks do not "
+        "call the same operations"
+    )
+    assert told(finding.waiting) == ["ranks 1-3 wait in all_reduce #6 (/job/train.py:56 in step) for rank 0"]
+
+
+def test_broadcast_that_some_have_left_points_to_its_root() -> None:
+    ranks = [in_operation(rank, "broadcast", 6 + rank // 2) for rank in range(4)]
+    finding = judged(*ranks)
+    assert finding.suspect_ranks == (0, 1, 2, 3)
+    assert finding.culprits[0].doing == "root"
+    assert "pass the same src" in finding.headline()
 
 
 def test_overview_shows_a_line_a_place() -> None:

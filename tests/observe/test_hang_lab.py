@@ -125,7 +125,7 @@ class Fault:
 
 FAULTS = (
     Fault("sleep", "asleep", "in sleep"),
-    Fault("loop", "loop", "in loop"),
+    Fault("loop", "loop", "in loop", kind="busy"),
     Fault("gil", "gil", "in hold_gil", ended_by="release"),
     Fault("stop", "stopped", "", ended_by="SIGCONT"),
     Fault("dead-lock", "asleep", "in dead_lock"),
@@ -217,8 +217,8 @@ def _names_both(folder: Path, fault: str, nodes: int, on_hang: Sequence[str], st
         assert len(launch.events("hang-ends-training")[0]) == starts
         assert len(list(launch.logs.glob("*.hang?.json"))) == starts
         costs = [one.fields["hang_s"] for said in launch.events("run-cost").values() for one in said]
-        assert costs == [costs[0]] * nodes
-        assert costs[0]
+        assert len(costs) == nodes
+        assert all(costs)
         ended = [one.fields["exit_code"] for on in launch.events(*ENDED).values() for one in on]
         assert ended == [HangError.exit_code] * nodes
 

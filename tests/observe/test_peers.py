@@ -21,6 +21,7 @@ from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.shortening import shortened
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
+from platform_launch.observe.work import Work
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SendAnswer, SendRequest
 from platform_launch.sentences import sentence
@@ -58,7 +59,7 @@ def snapshot(threads: int = 2) -> NodeSnapshot:
         "torch",
         gil_held=True,
         moving=None,
-        busy=0.5,
+        work=Work(150.0, 0.5, 0.1, 0.2, 3e4, 9, "cc1plus"),
         children=(ChildSnapshot(ProcessState(8), stacks),),
         problems=("none",),
     )

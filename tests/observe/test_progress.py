@@ -12,14 +12,15 @@ from platform_launch.observe.snapshot import Sample, busy_share, has_moved, with
 HERE, THERE = (("/job/train.py", "step"),), (("/job/train.py", "load"),)
 
 
-def trace(enqueued: int, completed: int) -> RankTrace:
-    return RankTrace(0, {"0": GroupStatus("0", enqueued=enqueued, completed=completed)})
+def trace(enqueued: int, completed: int, latest_s: float = 0.0) -> RankTrace:
+    groups = {"0": GroupStatus("0", enqueued=enqueued, completed=completed)}
+    return RankTrace(0, groups, latest_s=latest_s)
 
 
 def test_enqueued_or_completed_collective_is_progress() -> None:
     progress = Progress(0.0)
     for now, counts in ((10.0, (1, 0)), (20.0, (2, 0)), (30.0, (2, 1)), (40.0, (2, 1))):
-        progress.collectives({0: (trace(*counts), 0.0)}, now, wall=now)
+        progress.collectives({0: trace(*counts)}, now, wall=now)
     assert (progress.moved_at, progress.because) == (30.0, "collectives")
     assert progress.still_s(100.0) == 70.0
 
@@ -27,15 +28,15 @@ def test_enqueued_or_completed_collective_is_progress() -> None:
 def test_time_of_the_last_operation_is_that_of_the_progress() -> None:
     """It was seen at 100, but enqueued 40 seconds earlier by the wall clock."""
     progress = Progress(0.0)
-    progress.collectives({0: (trace(1, 0), 900.0)}, 50.0, wall=1000.0)
-    progress.collectives({0: (trace(2, 0), 1010.0)}, 100.0, wall=1050.0)
+    progress.collectives({0: trace(1, 0, 900.0)}, 50.0, wall=1000.0)
+    progress.collectives({0: trace(2, 0, 1010.0)}, 100.0, wall=1050.0)
     assert progress.moved_at == 60.0
 
 
 def test_clock_that_was_set_back_does_not_lengthen_a_silence() -> None:
     progress = Progress(0.0)
-    progress.collectives({0: (trace(1, 0), 0.0)}, 50.0, wall=1000.0)
-    progress.collectives({0: (trace(2, 0), 2000.0)}, 100.0, wall=1050.0)
+    progress.collectives({0: trace(1, 0)}, 50.0, wall=1000.0)
+    progress.collectives({0: trace(2, 0, 2000.0)}, 100.0, wall=1050.0)
     assert progress.moved_at == 100.0
 
 
@@ -101,7 +102,7 @@ def test_where_a_rank_was_before_the_last_output_does_not_count() -> None:
 
 def test_cpu_time_does_not_count_where_collectives_are_known() -> None:
     progress = Progress(0.0)
-    progress.collectives({0: (trace(1, 0), 0.0)}, 1.0, wall=1.0)
+    progress.collectives({0: trace(1, 0)}, 1.0, wall=1.0)
     cpu(progress, (0.0, 0.0, None))
     moved = progress.moved_at
     cpu(progress, (10.0, 9.0, None))
@@ -133,12 +134,12 @@ def test_processes_that_are_being_started_are_progress() -> None:
 )
 def test_line_is_new_when_more_than_its_time_has_changed(first: str, then: str, *, new: bool) -> None:
     lines = NewLines()
-    lines.count(first)
-    assert bool(lines.count(then)) is new
+    lines.novelty(first)
+    assert bool(lines.novelty(then)) is new
 
 
 def test_only_so_many_lines_are_remembered() -> None:
     lines = NewLines()
-    lines.count("once")
-    lines.count("\n".join(f"line number {number}x" for number in range(5000)))
-    assert lines.count("once") == 1
+    lines.novelty("once")
+    lines.novelty("\n".join(f"line number {number}x" for number in range(5000)))
+    assert lines.novelty("once") == 1

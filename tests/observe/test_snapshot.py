@@ -21,6 +21,7 @@ from platform_launch.observe.hang import FindingKind
 from platform_launch.observe.monitor import HangMonitor, HangReport, Replies
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.snapshot import NodeSnapshot
+from platform_launch.observe.work import evidence
 from platform_launch.observe.workers import HookedProcess, NoAnswerError, ask_faulthandler, find_hooked
 from platform_launch.process_stat import read_stat
 from tests.lab.waiting import LIMIT_S, until
@@ -208,13 +209,15 @@ def test_stopped_rank_is_reported_and_so_is_that_it_goes_on(
     assert heard.resumed.get(timeout=LIMIT_S) >= 3.0
 
 
-def test_endless_loop_is_a_hang_although_it_uses_the_cpu(heard: Heard, start: Start) -> None:
+def test_rank_that_uses_the_cpu_is_no_hang_and_one_that_does_not_leave_its_function_is_told(
+    heard: Heard, start: Start
+) -> None:
     start(SLEEP, 0)
     start(LOOP, 1)
     heard.monitor.start()
     finding = heard.reports.get(timeout=LIMIT_S).finding
-    assert finding.kind is FindingKind.HANG
-    assert 1 in finding.suspect_ranks
+    assert (finding.kind, finding.suspect_ranks) == (FindingKind.BUSY, (1,))
+    assert finding.culprits[0].doing == "loop"
 
 
 @pytest.mark.parametrize(("ended", "told"), [(False, ["OSError: gone"]), (True, [])])
@@ -312,12 +315,56 @@ def test_what_computes_is_told_from_what_sleeps_on_a_crowded_core(folder: Path, 
     core = {min(os.sched_getaffinity(0))}
     for process in (computes, sleeps, *crowd):
         os.sched_setaffinity(process.pid, core)
-    probe = NodeProbe(folder, 0, "host")
-    begin = probe.sample(stacks=False)[0].main_cpu_s
+    probe = NodeProbe(folder, 0, "host", work_window_s=0.1)
+    with probe.asking():
+        begin = probe.sample(stacks=False)[0].main_cpu_s
     until(lambda: processes.read_process(computes.pid).main_cpu_s - begin >= 0.1, lambda: "")
-    shares = {rank.rank: rank.busy for rank in probe.snapshot().ranks}
-    # Of the whole time it had a thirteenth.
-    assert shares[0] is not None
-    assert shares[0] > 0.25
-    assert shares[1] is not None
-    assert shares[1] < 0.05
+    ranks = probe.snapshot().ranks
+    works = {rank.rank: evidence(rank.work, (), waits_in_place=False) for rank in ranks}
+    assert works == {0: "main", 1: ""}, [rank.work for rank in ranks]
+
+
+def parent_of(code: str) -> str:
+    """Return a program that starts another and waits for it."""
+    return (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-S', '-c', {code!r}], stdout=subprocess.DEVNULL)\n"
+        "print('ready', flush=True)\nchild.wait()"
+    )
+
+
+RECEIVES = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+sender, receiver = socket.create_connection(server.getsockname()), server.accept()[0]
+print("ready", flush=True)
+while True:
+    sender.sendall(bytes(50_000))
+    rest = 50_000
+    while rest:
+        rest -= len(receiver.recv(rest))
+    time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [(parent_of(HALF), "child"), (parent_of(SLEEP), ""), (RECEIVES, "bytes"), (SLEEP, "")],
+)
+def test_work_of_children_and_bytes_through_sockets_are_evidence(
+    folder: Path, start: Start, code: str, shown: str
+) -> None:
+    start(code, 0)
+    probe = NodeProbe(folder, 0, "host", work_window_s=2.0)
+    seen: list[str] = []
+
+    def settled() -> bool:
+        """Look until two windows in a row agree: the imports at the start are work."""
+        with probe.asking():
+            pass
+        time.sleep(2.0)
+        (rank,) = probe.snapshot().ranks
+        seen.append(evidence(rank.work, (), waits_in_place=False))
+        return len(seen) > 1 and seen[-2:] == [shown, shown]
+
+    until(settled, lambda: str(seen))

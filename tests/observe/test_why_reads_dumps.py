@@ -68,14 +68,61 @@ def test_files_can_be_named_one_by_one_as_json_too(tmp_path: Path) -> None:
     assert why(*(str(tmp_path / f"gloo_{rank}.json") for rank in range(2)))["suspect_ranks"] == [1]
 
 
-def test_broken_dump_is_named_and_its_rank_counts_as_absent(tmp_path: Path) -> None:
+def test_broken_dump_is_named_and_its_rank_is_no_suspect(tmp_path: Path) -> None:
     put(tmp_path)
     broken = tmp_path / "nccl_trace_rank_3"
     broken.write_bytes(broken.read_bytes()[:-60])
     said = why(str(tmp_path))
-    assert said["missing_ranks"] == [3]
+    assert said["missing_ranks"] == []
     assert str(broken) in said["unreadable_dumps"][0]
-    assert said["suspect_ranks"] == [2, 3]
+    assert said["suspect_ranks"] == [2]
+
+
+def test_dumps_in_a_folder_per_node_are_read_together(tmp_path: Path) -> None:
+    put(tmp_path)
+    for rank in range(4):
+        (tmp_path / f"node{rank // 2}").mkdir(exist_ok=True)
+        dump = tmp_path / f"nccl_trace_rank_{rank}"
+        dump.rename(tmp_path / f"node{rank // 2}" / dump.name)
+    said = why(str(tmp_path))
+    assert (sorted(said["dumps"]), said["suspect_ranks"]) == (["0", "1", "2", "3"], [2])
+
+
+def test_dumps_of_an_earlier_and_larger_job_are_left_out(tmp_path: Path) -> None:
+    put(tmp_path)
+    for rank in range(4, 8):
+        old = entry(90, frames=FRAMES)
+        old["time_created_ns"] -= 3600 * 10**9
+        dump = document([old], status={0: (90, 89)}, groups={"0": range(8)})
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(nccl(dump))
+    said = why(str(tmp_path))
+    assert (sorted(said["older_dumps"]), sorted(said["dumps"])) == (
+        ["4", "5", "6", "7"],
+        ["0", "1", "2", "3"],
+    )
+    assert said["suspect_ranks"] == [2]
+
+
+def test_operation_of_the_others_and_its_line_are_named(tmp_path: Path) -> None:
+    save = [("/job/save.py", 9, "save")]
+    for rank in range(4):
+        one = entry(6, "all_gather", frames=save) if rank == 0 else entry(6, frames=FRAMES)
+        dump = document([one], status={0: (6, 5)}, groups={"0": range(4)})
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(nccl(dump))
+    said = why(str(tmp_path))
+    assert said["suspect_ranks"] == [0]
+    text = CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False).stdout
+    assert "ranks 1-3 in all_reduce #6" in text
+    assert "rank 0 in all_gather #6, called at /job/save.py:9 (save) under the same number" in text
+
+
+def test_default_group_of_gloo_has_its_ranks(tmp_path: Path) -> None:
+    for rank in range(3):
+        entries = [entry(6, backend="gloo")] if rank else [entry(5, state="completed", backend="gloo")]
+        dump = document(entries, status={0: (6, 5)}, groups={"": ()})
+        (tmp_path / f"gloo_{rank}.json").write_bytes(gloo(dump))
+    (waiting,) = why(str(tmp_path))["waiting"]
+    assert (waiting["group_ranks"], waiting["behind"]) == ([0, 1, 2], [0])
 
 
 def test_dump_of_no_known_rank_is_an_error_of_input(tmp_path: Path) -> None:

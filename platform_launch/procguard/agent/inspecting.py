@@ -69,9 +69,12 @@ def inspect_run(run: RunFolder, number: int, question: str) -> RanksSeen:
     pids = processes.children(supervisor) if supervisor else []
     # Where a launcher runs below, its ranks have a folder of its own: the innermost.
     folders = [found for pid in pids if (found := running.variable(pid, FOLDER_VARIABLE))]
-    probe = NodeProbe(Path(folders[-1]) if folders else run.path / _FOLDER, 0, "", root=supervisor)
-    probe.sample(stacks=True)
-    moved_at = [at for _, at in probe.collectives().values() if at]
+    probe = NodeProbe(
+        Path(folders[-1]) if folders else run.path / _FOLDER, 0, "", root=supervisor, work_window_s=_BETWEEN_S
+    )
+    with probe.asking():
+        probe.sample(stacks=True)
+        moved_at = [trace.latest_s for trace in probe.collectives().values() if trace.latest_s]
     with suppress(OSError):
         moved_at.append((run.path / records.LOG).stat().st_mtime)
     time.sleep(_BETWEEN_S)

@@ -1,0 +1,152 @@
+"""What a rank works: CPU time and bytes of it and its descendants between two moments. Pure.
+
+This is the evidence that tells a hang from a long step. What a rank uses to answer the launcher's own
+questions is no work, so only the time between them is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+# Less of a core than this is what waiting costs.
+WORKING_SHARE = 0.01
+# Fewer bytes than this are heartbeats and a line of output now and then.
+WORKING_BYTES_PER_S = 8 * 1024.0
+# Work of a helper (a logger, a monitor) is work of the job only if it is more than those of waiting ranks do.
+_MORE_THAN_WAITING = 2.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process had used at one moment, in seconds of CPU time and bytes.
+
+    ``threads_cpu_s`` is that of all threads but the main one, ``children`` that of each living descendant:
+    pid → name, seconds; ``reaped_cpu_s`` is that of descendants that have ended. ``moved_bytes`` were read
+    and written by all of them; ``sockets`` are the inodes of theirs, ``socket_bytes`` what those moved.
+    """
+
+    main_cpu_s: float = 0.0
+    threads_cpu_s: float = 0.0
+    children: Mapping[int, tuple[str, float]] = field(default_factory=dict)
+    reaped_cpu_s: float = 0.0
+    moved_bytes: int = 0
+    sockets: frozenset[str] = frozenset()
+    socket_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def children_cpu_s(self) -> float:
+        """The CPU time of all descendants so far."""
+        return self.reaped_cpu_s + sum(used_s for _, used_s in self.children.values())
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a rank did in ``observed_s`` seconds, as shares of a core and bytes per second.
+
+    ``child`` is the descendant that used most, with its name; 0 if none used any.
+    """
+
+    observed_s: float
+    main: float = 0.0
+    threads: float = 0.0
+    children: float = 0.0
+    bytes_per_s: float = 0.0
+    child: int = 0
+    child_name: str = ""
+
+
+class WorkMeter:
+    """Adds up what a rank uses while nobody asks it anything, over the last ``window_s`` seconds."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._since: tuple[float, Usage] | None = None
+        self._spans: list[tuple[float, Usage]] = []  # seconds, and what was used in them; the newest last
+
+    def begin(self, at: float, usage: Usage) -> None:
+        """Count from here on: whatever was used before may have been an answer."""
+        self._since = (at, usage)
+
+    def end(self, at: float, usage: Usage) -> None:
+        """Count what was used since :meth:`begin`."""
+        if self._since is None or at <= self._since[0]:
+            return
+        begin, before = self._since
+        self._spans.append((at - begin, _difference(before, usage)))
+        self._since = None
+        while sum(seconds for seconds, _ in self._spans[1:]) >= self._window_s:
+            del self._spans[0]
+
+    def work(self) -> Work | None:
+        """Return what was done in the window; None before one is full."""
+        observed_s = sum(seconds for seconds, _ in self._spans)
+        # The moments of asking are left out, and a look may come a little early.
+        return _work(self._spans, observed_s) if observed_s >= self._window_s * 0.8 else None
+
+
+def evidence(work: Work | None, waiting: Sequence[Work], *, waits_in_place: bool) -> str:
+    """Return what shows that a rank works: "main", "child", "threads" or "bytes"; empty if nothing does.
+
+    ``waiting`` are those ranks that certainly wait: their helpers show how much of theirs means nothing.
+    With ``waits_in_place`` the rank is in a collective or waits for its device, where threads may spin.
+    """
+    if work is None or waits_in_place:
+        return ""
+    if work.main >= WORKING_SHARE:
+        return "main"
+    if work.children >= _enough(WORKING_SHARE, [one.children for one in waiting]):
+        return "child"
+    if work.threads >= _enough(WORKING_SHARE, [one.threads for one in waiting]):
+        return "threads"
+    if work.bytes_per_s >= _enough(WORKING_BYTES_PER_S, [one.bytes_per_s for one in waiting]):
+        return "bytes"
+    return ""
+
+
+def _enough(least: float, of_waiting: Sequence[float]) -> float:
+    return max(least, _MORE_THAN_WAITING * median(of_waiting)) if of_waiting else least
+
+
+def _difference(before: Usage, after: Usage) -> Usage:
+    moved = after.moved_bytes - before.moved_bytes
+    through_sockets = sum(
+        max(count - before.socket_bytes.get(inode, 0 if inode not in before.sockets else count), 0)
+        for inode, count in after.socket_bytes.items()
+    )
+    children = {
+        pid: (name, max(used_s - before.children.get(pid, ("", 0.0))[1], 0.0))
+        for pid, (name, used_s) in after.children.items()
+    }
+    # A child that ended in between counts once: below what it used before is what left the tree unseen.
+    all_children = max(after.children_cpu_s - before.children_cpu_s, 0.0)
+    living = sum(used_s for _, used_s in children.values())
+    return Usage(
+        max(after.main_cpu_s - before.main_cpu_s, 0.0),
+        max(after.threads_cpu_s - before.threads_cpu_s, 0.0),
+        children,
+        max(all_children - living, 0.0),
+        max(moved, 0) + through_sockets,
+    )
+
+
+def _work(spans: Sequence[tuple[float, Usage]], observed_s: float) -> Work:
+    by_child: dict[int, float] = {}
+    names: dict[int, str] = {}
+    for _, used in spans:
+        for pid, (name, used_s) in used.children.items():
+            by_child[pid] = by_child.get(pid, 0.0) + used_s
+            names[pid] = name
+    busiest = max(by_child, key=lambda pid: by_child[pid], default=0)
+    if not by_child.get(busiest):
+        busiest = 0
+    return Work(
+        observed_s,
+        sum(used.main_cpu_s for _, used in spans) / observed_s,
+        sum(used.threads_cpu_s for _, used in spans) / observed_s,
+        sum(used.children_cpu_s for _, used in spans) / observed_s,
+        sum(used.moved_bytes for _, used in spans) / observed_s,
+        busiest,
+        names.get(busiest, ""),
+    )

@@ -19,7 +19,7 @@ _MEASURABLE_S = 2.0
 class StartCost:
     """One start of a training: how long the nodes were waited for, how long it ran, and what it named.
 
-    ``hang_s`` is for how long nothing had moved when it was ended for that.
+    ``hang_s`` is for how long it hung, until it went on or ended.
     """
 
     waited_s: float

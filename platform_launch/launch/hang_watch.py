@@ -21,7 +21,14 @@ from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
 from platform_launch.observe.memory import memory_lines
-from platform_launch.observe.monitor import ANSWER_LIMIT_S, HangMonitor, HangReport, NodeReply, Replies
+from platform_launch.observe.monitor import (
+    ANSWER_LIMIT_S,
+    HangMonitor,
+    HangReport,
+    NodeReply,
+    Replies,
+    work_window_s,
+)
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.overview import finding_lines, overview, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
@@ -37,7 +44,8 @@ if TYPE_CHECKING:
 class HangWatch:
     """For one start. ``tell(event)`` says something, ``act(report)`` ends the training where that is asked.
 
-    ``send`` reaches the other nodes, None where there are none; ``also`` returns what else ``inspect`` shows.
+    ``send`` reaches the other nodes, None if there are none; ``also`` returns what else ``inspect`` shows.
+    ``hanging`` gets for how long nothing has moved when a hang is found, and None when the job goes on.
     """
 
     def __init__(
@@ -47,7 +55,9 @@ class HangWatch:
         act: Callable[[HangReport], None],
         send: Callable[[Message], None] | None,
         also: Callable[[], Mapping[str, object]],
+        hanging: Callable[[float | None], None],
     ) -> None:
+        self._hanging = hanging
         self._also = also
         self._options = options
         self._tell = tell
@@ -69,7 +79,12 @@ class HangWatch:
             return
         try:
             self._probe = probe = NodeProbe(
-                options.folder, options.node_rank, options.host, options.gpus, memory=options.memory
+                options.folder,
+                options.node_rank,
+                options.host,
+                options.gpus,
+                memory=options.memory,
+                work_window_s=work_window_s(options.after_s or float("inf")),
             )
             self._monitor = HangMonitor(
                 probe,
@@ -81,7 +96,7 @@ class HangWatch:
                 if self._peers is not None
                 else lambda _still_s, _limit_s: Replies(),
                 reported=self._on_report,
-                resumed=lambda still_s: self._tell(event("progress-again", still_s=still_s)),
+                resumed=self._on_resumed,
                 failed=lambda problem: self._tell(event("not-observed", problem=problem)),
             )
             self._control = ControlSocket(options.folder, self._inspect)
@@ -153,8 +168,13 @@ class HangWatch:
             self._monitor.note(report)
         self._say(report)
 
+    def _on_resumed(self, still_s: float) -> None:
+        self._hanging(None)
+        self._tell(event("progress-again", still_s=still_s))
+
     def _say(self, report: HangReport) -> None:
         finding = report.finding
+        self._hanging(None if finding.kind is FindingKind.BUSY else report.still_s)
         name = "slow-but-working" if finding.kind is FindingKind.BUSY else "no-progress"
         headline, *lines = finding.lines()
         self._tell(

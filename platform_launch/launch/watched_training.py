@@ -95,8 +95,6 @@ class WatchedTraining:
             return training.exit_file.corrected(outcome, self._context.console.tell)
         finally:
             self._context.reporter.clock.end()
-            if self.hang is not None:
-                self._context.reporter.clock.hung(self.hang.still_s)
             if self._hangs is not None:
                 self._hangs.stop()
             elif training.hangs is not None:
@@ -124,6 +122,7 @@ class WatchedTraining:
                 self._on_hang,
                 self._send,
                 self._context.reporter.overview,
+                self._context.reporter.clock.hanging,
             )
 
     def receive(self, message: Message) -> None:

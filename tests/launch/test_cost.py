@@ -115,9 +115,10 @@ def test_a_run_is_counted_while_it_goes_on(tmp_path: Path) -> None:
     clock.begin(log)
     now += 60
     assert clock.so_far().in_words() == "time: waiting for nodes 5 s, training 1 min 0 s"
+    clock.hanging(20.0)
+    assert clock.so_far().hang_s == 20.0
     clock.end()
     clock.end()  # a training that has ended ends once
-    clock.hung(20.0)
     now += 7
     clock.begin(log)
     now += 10
@@ -125,3 +126,19 @@ def test_a_run_is_counted_while_it_goes_on(tmp_path: Path) -> None:
     total = clock.so_far()
     assert clock.restarts == 1
     assert (total.waiting_s, total.restart_s, total.hang_s, total.training_s) == (5.0, 7.0, 20.0, 50.0)
+
+
+def test_a_hang_counts_while_it_lasts_and_no_longer(tmp_path: Path) -> None:
+    now = 0.0
+    clock = RunClock(lambda: now)
+    clock.begin(tmp_path / "none.log")
+    now = 400.0
+    clock.hanging(300.0)
+    now = 500.0
+    clock.hanging(400.0)  # the same one, reported again
+    assert clock.so_far().hang_s == 400.0
+    clock.hanging(None)
+    now = 600.0
+    assert (clock.so_far().hang_s, clock.so_far().training_s) == (400.0, 200.0)
+    clock.end()
+    assert clock.so_far().hang_s == 400.0

@@ -108,6 +108,12 @@ CATALOGUE: dict[str, Kind] = {
         "WARN", "training was stopped after {duration}, because node {node} failed", ("node", "exit_code")
     ),
     "memory-peak": Kind("INFO", "memory at most: processes {processes}{gpus}"),
+    "binding-verified": Kind("INFO", "all {ranks} ranks of this node run on the CPUs they were bound to"),
+    "binding-undone": Kind(
+        "WARN",
+        "local rank {local_rank} was bound to CPUs {wanted}, but runs on {found}: the script or a library "
+        "has undone it (--bind none leaves binding to them)",
+    ),
     "run-cost": Kind("INFO", "cost: {text}"),
     "metrics-served": Kind("INFO", "metrics: http://{host}:{port}/metrics"),
     "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the training goes on"),

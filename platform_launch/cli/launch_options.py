@@ -13,6 +13,7 @@ import click
 from platform_launch.cli import completion, options
 from platform_launch.cli.flags import Number, OneOf, flags
 from platform_launch.hardware.storage import own_temporary_folder
+from platform_launch.plan.binding import MODES
 from platform_launch.plan.request import EXAMPLES, LAUNCHERS, Request
 from platform_launch.project import logs_folder, project_root
 
@@ -26,6 +27,13 @@ launch_options = flags(
     ),
     click.option(
         "--jax-per-gpu", is_flag=True, help="With --launcher jax: one process per GPU, not one per node."
+    ),
+    click.option(
+        "--bind",
+        type=OneOf(MODES),
+        default=MODES[0],
+        show_default=True,
+        help="CPUs of each rank: all of its GPU's NUMA node, or an exclusive part of them.",
     ),
     click.option(
         "--script",

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from platform_launch.environment import Environment
-from platform_launch.hardware import accelerators, host, models, network, nvml, ports, rdma, visible
+from platform_launch.hardware import accelerators, host, models, network, numa, nvml, ports, rdma, visible
 from platform_launch.hardware.accelerators import Accelerator, AcceleratorReport, conclude
 from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
 from platform_launch.hardware.host import Host
 from platform_launch.hardware.network import Interface
+from platform_launch.hardware.numa import Numa
 from platform_launch.hardware.rdma import HcaPort
 from platform_launch.text import Phrase
 
@@ -24,6 +25,7 @@ __all__ = [
     "HcaPort",
     "Host",
     "Interface",
+    "Numa",
     "detect",
 ]
 
@@ -48,7 +50,8 @@ class Hardware:
     free_port: int | None = None
     assumed: bool = False
     warnings: tuple[str, ...] = ()
-    reports: tuple[AcceleratorReport, ...] = field(default=())
+    reports: tuple[AcceleratorReport, ...] = ()
+    numa: Numa = field(default_factory=Numa)
 
     @property
     def accelerator(self) -> Accelerator:
@@ -96,6 +99,7 @@ def detect(
         assumed=assume is not None,
         warnings=tuple(_without_verbs(hca_ports, dev_root)),
         reports=reports,
+        numa=numa.find((gpu.pci for gpu in found.devices), sys_root=sys_root, proc_root=proc_root),
     )
 
 

@@ -18,6 +18,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.events import event
 from platform_launch.hardware import cgroup
+from platform_launch.launch.binding_watch import BindingWatch
 from platform_launch.launch.conclusion import conclude, verdict_on
 from platform_launch.launch.memory_peak import MemoryPeak
 from platform_launch.launch.nodes import telling_the_others, train
@@ -146,7 +147,8 @@ def launch(
         oom_kills = cgroup.OomKills()
         plan_at = _plans(plan, env, request)
         gpus = () if plan.hardware.assumed else plan.hardware.gpus.under_nvml
-        with publishing(chosen), MemoryPeak(gpus) as memory:
+        bound = BindingWatch(plan.binding.ranks, tell=console.tell, note=console.note)
+        with publishing(chosen), bound, MemoryPeak(gpus) as memory:
             result = train(
                 plan_at,
                 topology,

@@ -10,3 +10,5 @@ from pathlib import Path
 HOOK = Path(__file__).resolve().parent / "hook"
 # The variable in which the hook finds the private folder.
 FOLDER_VARIABLE = "PLATFORM_LAUNCH_OBSERVE"
+# The CPUs of each local rank, as the kernel lists them, with semicolons between the ranks.
+BIND_VARIABLE = "PLATFORM_LAUNCH_BIND"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from platform_launch.environment import Environment
 from platform_launch.hardware import AcceleratorReport, Hardware, HcaPort
 from platform_launch.hardware.vendors import UNKNOWN
-from platform_launch.plan import found_variables, launchers, nccl, processes, proxies
+from platform_launch.plan import binding, found_variables, launchers, nccl, processes, proxies
+from platform_launch.plan.binding import Binding
 from platform_launch.plan.observation import observation_variables
 from platform_launch.plan.request import COMMAND, EXAMPLES, Request
 from platform_launch.plan.training import Training, choose_training
@@ -31,7 +32,8 @@ class LaunchPlan:
     was set outside for communication and stays; the child gets :meth:`child_environment`. ``log_path`` is
     where the output is kept beside the terminal. ``launcher`` names who starts the node's processes,
     ``python`` the interpreter that runs them unless they are a command, ``packages`` the modules that it must
-    have for that, ``extra`` the extra of this project that installs them for an example.
+    have for that, ``extra`` the extra of this project that installs them for an example. ``binding`` is which
+    CPUs each rank may use.
     """
 
     topology: Topology
@@ -48,6 +50,7 @@ class LaunchPlan:
     log_path: Path
     warnings: tuple[PlanWarning, ...] = ()
     extra: str = ""
+    binding: Binding = field(default_factory=Binding)
 
     def child_environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the full environment of the training process."""
@@ -69,6 +72,7 @@ class LaunchPlan:
             "accelerator": self.hardware.accelerator.as_dict(),
             "hardware": _plain(dataclasses.asdict(self.hardware)),
             "launcher": self.launcher,
+            "binding": self.binding.as_dict(),
             "training": _plain(dataclasses.asdict(self.training)),
             "argv": list(self.argv),
             "env": [dataclasses.asdict(variable) for variable in self.env],
@@ -104,14 +108,18 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
     translated, translation_warnings = found_variables.translate(env)
     start = launchers.start(request, env, topology, hardware, training)
     example = EXAMPLES[request.example] if request.example else None
+    bound = binding.bind(
+        request.bind, env, hardware, nproc, ranks_known=launchers.ranks_known(request, training, nproc)
+    )
     chosen = [
         *start.env,
         *translated,
         *processes.process_variables(
-            env, hardware, nproc, None if request.temporary_problem else request.temporary
+            env, hardware, nproc, None if request.temporary_problem else request.temporary, bound.share
         ),
+        *bound.variables(),
         *proxies.proxy_variables(env, topology),
-        *observation_variables(env, request.observe_folder),
+        *observation_variables(env, request.observe_folder, binds=bool(bound.ranks)),
         *nccl.nccl_variables(env, topology, hardware, str(logs / f"flight_{job}_{request.started}_rank")),
     ]
     added = _first_of_each_name([v for v in chosen if launchers.reads(request, v.name)])
@@ -127,6 +135,7 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
         hardware=hardware,
         training=training,
         launcher=request.started_by,
+        binding=bound,
         python=request.python,
         packages=(*start.packages, *(example.imports if example else ())),
         extra=example.extra if example else "",

@@ -89,6 +89,13 @@ def processes_per_node(
     return processes.processes_per_node(given, source, hardware)
 
 
+def ranks_known(request: Request, training: Training, nproc: int) -> bool:
+    """Tell whether the launcher starts several processes of this node, and tells each its LOCAL_RANK."""
+    if nproc < 2 or request.started_by in ("python", COMMAND) or _one_jax_process(request):
+        return False
+    return training.accelerate_yaml is None or training.accelerate_yaml.uses_torchrun
+
+
 def unused_gpus(request: Request, nproc_per_node: int, hardware: Hardware) -> list[str]:
     """Warn when GPUs stay idle: with one process a GPU they do, where a process may drive several not."""
     if request.started_by in ("python", COMMAND) or _one_jax_process(request):

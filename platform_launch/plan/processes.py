@@ -140,9 +140,15 @@ def unused_gpus(nproc_per_node: int, hardware: Hardware) -> list[str]:
 
 
 def process_variables(
-    env: Environment, hardware: Hardware, nproc_per_node: int, temporary: str | None
+    env: Environment,
+    hardware: Hardware,
+    nproc_per_node: int,
+    temporary: str | None,
+    bound_cpus: int | None = None,
 ) -> list[EnvVar]:
     """Return the variables every worker needs, leaving out those already set.
+
+    ``bound_cpus`` is how many CPUs each rank can count on where ranks are bound.
 
     ``temporary`` is a folder on a local disk for this user alone, None where there is none; ``env`` is
     the environment the launcher was started in.
@@ -172,6 +178,8 @@ def process_variables(
         # Without it a plain Accelerator() names no backend, counts one process and fails on batch sizes.
         offer("ACCELERATE_USE_CPU", "true", "no GPU: accelerate starts gloo for scripts that name no backend")
     threads = max(1, math.floor(hardware.host.cpus / nproc_per_node))
+    if bound_cpus is not None:
+        threads = max(1, min(threads, bound_cpus))
     offer(
         "OMP_NUM_THREADS",
         str(threads),

@@ -219,5 +219,9 @@ def training_rows(plan: LaunchPlan) -> list[Row]:
         rows.append(("gradient accumulation", str(training.gradient_accumulation_steps), ""))
     if training.learning_rate is not None:
         rows.append(("learning rate", f"{training.learning_rate:g}", ""))
+    if plan.binding.ranks:
+        rows.append(("CPUs of ranks", plan.binding.shown, plan.binding.reason))
+    elif len(plan.hardware.numa.nodes) > 1:
+        rows.append(("CPUs of ranks", Phrase("not bound"), plan.binding.reason))
     rows.append(("log", str(plan.log_path), ""))
     return rows

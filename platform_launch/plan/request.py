@@ -61,6 +61,7 @@ class Request:
     nothing starts.
     ``recipe`` names one of configs/recipes.yaml, or is :data:`AUTO`.
     ``observe_folder`` is where the job's processes answer questions, None for --no-observe.
+    ``bind`` is one of binding.MODES: which CPUs each rank may use.
     ``launcher`` is one of :data:`LAUNCHERS`; ``grace_s`` the time from SIGTERM to SIGKILL;
     ``log_limit_gib`` how large the log may become, 0 without a limit.
     """
@@ -84,6 +85,7 @@ class Request:
     strict: bool = False
     launcher: str | None = None
     jax_per_gpu: bool = False
+    bind: str = "auto"
     grace_s: float | None = None
     job_name: str | None = None
     log_dir: Path | None = None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.hardware.numa import parse_cpus
+
 ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
@@ -180,3 +182,23 @@ def max1550(root: Path) -> Roots:
     for index, address in enumerate(devices):
         link(roots.sys / f"class/drm/renderD{128 + index}/device", roots.sys / f"devices/pci/{address}")
     return roots
+
+
+def numa(root: Path, nodes: dict[int, str], *, sockets: dict[int, int] | None = None, smt: int = 0) -> None:
+    """Add NUMA nodes with the CPUs of each; ``smt`` is how far a core's second hyperthread is, 0 for none.
+
+    A node without CPUs holds memory only, as a GB200's GPUs do.
+    """
+    for node, cpus in nodes.items():
+        write(root / f"sys/devices/system/node/node{node}/cpulist", f"{cpus}\n")
+        for cpu in parse_cpus(cpus):
+            folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+            first = cpu % smt if smt else cpu
+            write(folder / "thread_siblings_list", f"{first},{first + smt}\n" if smt else f"{cpu}\n")
+            write(folder / "physical_package_id", f"{(sockets or {}).get(node, node)}\n")
+
+
+def near(root: Path, devices: dict[str, int]) -> None:
+    """Say on which NUMA node each PCI device is."""
+    for address, node in devices.items():
+        write(root / f"sys/bus/pci/devices/{address}/numa_node", f"{node}\n")

@@ -6,6 +6,9 @@ all threads there on a real-time signal, even while a thread holds the GIL) and,
 imported, ``PID.sock`` (torch's own ``_WorkerServer``: the flight recorder of gloo and NCCL). A worker of
 torchrun also leaves ``PPID.torchrun``, a link to the folder that torchrun made for its workers.
 
+Before that it binds a rank to the CPUs that PLATFORM_LAUNCH_BIND lists for it, so that every thread and
+child inherits them.
+
 A script must never fail because of it: whatever goes wrong here is passed over, and nothing is hooked. It
 runs under the training's interpreter, whichever that is, and imports nothing of this package.
 """
@@ -14,6 +17,7 @@ import os
 import sys
 
 _FOLDER = "PLATFORM_LAUNCH_OBSERVE"
+_BIND = "PLATFORM_LAUNCH_BIND"
 _HERE = os.path.realpath(os.path.dirname(os.path.abspath(__file__)))
 _SERVED = "torch.distributed.distributed_c10d"
 _LISTENS = "00010000"  # the flags of a listening socket in /proc/net/unix
@@ -253,7 +257,25 @@ def _without_words(act):
         os.close(nothing)
 
 
+def _bind():
+    """Bind this rank to its CPUs, before anything starts threads. Its children inherit that, and are left."""
+    rank = _number(os.environ.get("LOCAL_RANK"))
+    if rank is None or not os.environ.get(_BIND):
+        return  # a launcher, whose ranks are bound
+    cpus = os.environ.pop(_BIND).split(";")
+    wanted = set()
+    for part in cpus[rank].split(",") if rank < len(cpus) else ():
+        first, _, last = part.partition("-")
+        wanted.update(range(int(first), int(last or first) + 1))
+    if wanted:
+        os.sched_setaffinity(0, wanted)
+
+
 _server = None
+try:
+    _bind()
+except Exception:
+    pass
 try:
     _run_the_other_sitecustomize()
 finally:

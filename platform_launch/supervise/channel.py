@@ -10,6 +10,7 @@ import fcntl
 import os
 import struct
 import termios
+import time
 from contextlib import suppress
 from typing import Protocol
 
@@ -18,6 +19,11 @@ from platform_launch.console.outlet import Outlet
 from platform_launch.supervise.text import LinePrefix, LogText
 
 _CHUNK_BYTES = 128 * 1024
+# What held less is read again only after a pause: short lines cost per read, not per byte. A terminal holds
+# 4 KiB: of one that was full, the rest is read at once, as long as its writer keeps up.
+_FEW_BYTES, _PAUSE_S = 32 * 1024, 0.004
+_FEW_BYTES_OF_A_TERMINAL, _PAUSE_OF_A_TERMINAL_S = 512, 0.001
+_IDLE_READS = 3
 _PIPE_BYTES = 1024 * 1024
 _F_SETPIPE_SZ = 1031
 
@@ -63,13 +69,15 @@ class Tee:
 class Channel:
     """The end of a pipe or terminal that a command's output is read from.
 
-    ``fd`` is -1 once all is read.
+    ``fd`` is -1 once all is read. ``read_at`` is when it is to be read next (time.monotonic()).
     """
 
     def __init__(self, fd: int, receiver: Receiver) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
         self.receiver = receiver
+        self.read_at = 0.0
+        self._is_terminal = os.isatty(fd)
 
     def read(self, *, at_last_call: bool) -> None:
         """Pass one chunk on, or close the channel at its end; at the last call an empty pipe is the end."""
@@ -82,10 +90,30 @@ class Channel:
         except OSError:
             # A terminal says EIO when its last writer is gone.
             data = b""
-        if data:
-            self.receiver.feed(data)
-        else:
+        if not data:
             self.close()
+            return
+        few = _FEW_BYTES_OF_A_TERMINAL if self._is_terminal else _FEW_BYTES
+        if len(data) < few:
+            self.read_at = time.monotonic() + (_PAUSE_OF_A_TERMINAL_S if self._is_terminal else _PAUSE_S)
+        elif self._is_terminal:
+            data += self._more()
+        self.receiver.feed(data)
+
+    def _more(self) -> bytes:
+        """Return what a writer that waits for room in the terminal still has to write, up to a limit."""
+        parts, size, idle = [], 0, 0
+        with suppress(OSError):
+            while size < _FEW_BYTES and idle < _IDLE_READS:
+                try:
+                    part = os.read(self.fd, _CHUNK_BYTES)
+                except BlockingIOError:
+                    part = b""
+                    os.sched_yield()
+                idle = 0 if part else idle + 1
+                parts.append(part)
+                size += len(part)
+        return b"".join(parts)
 
     def close(self) -> None:
         """Stop reading."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import time
 
 from platform_launch.supervise.channel import Channel
 
@@ -30,14 +31,18 @@ class Traffic:
             channel.fd >= 0 and not channel.receiver.outlet.blocked for channel in self._channels
         )
 
-    def register(self, poll: select.poll) -> None:
-        """Say what to wait for."""
+    def register(self, poll: select.poll) -> float:
+        """Register what to wait for; return when to look again at the latest (time.monotonic())."""
+        now, again_at = time.monotonic(), float("inf")
         for channel in self._channels:
             outlet = channel.receiver.outlet
             if outlet.blocked:
                 poll.register(outlet.fd, select.POLLOUT)
+            elif channel.fd >= 0 and channel.read_at > now:
+                again_at = min(again_at, channel.read_at)
             elif channel.fd >= 0:
                 poll.register(channel.fd, select.POLLIN)
+        return again_at
 
     def move(self, ready: set[int]) -> None:
         """Read and write where it is possible."""

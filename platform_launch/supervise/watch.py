@@ -9,6 +9,7 @@ The phases of an end are entries of an agenda, a short list of times and actions
 
 from __future__ import annotations
 
+import math
 import select
 import signal
 import time
@@ -171,8 +172,9 @@ class Watch:
         """Return the descriptors that are ready, at the latest when the next entry of the agenda is due."""
         poll = select.poll()
         poll.register(self._inbox.fd, select.POLLIN)
-        self._traffic.register(poll)
-        due = self._agenda[0][0] if self._agenda else float("inf")
+        due = self._traffic.register(poll)
+        if self._agenda:
+            due = min(due, self._agenda[0][0])
         if self._hold is not None:
             self._hold.register(poll)
             due = min(due, self._hold.due)
@@ -180,7 +182,7 @@ class Watch:
         if self._traffic.impatient:
             wait_ms = 0
         elif due < float("inf"):
-            wait_ms = max(0.0, due - time.monotonic()) * 1000 + 1
+            wait_ms = math.ceil(max(0.0, due - time.monotonic()) * 1000)
         return {fd for fd, _ in poll.poll(wait_ms)}
 
     def _on_signal(self, number: signal.Signals) -> None:

@@ -159,6 +159,11 @@ CATALOGUE: dict[str, Kind] = {
         "ERROR", "alive {limit_s:g} s after SIGKILL, stuck in a driver or file system: {processes}"
     ),
     "output-lost": Kind("WARN", "output can no longer be written: {problem}; {consequence}"),
+    "exit-blocked": Kind(
+        "WARN",
+        "this process cannot exit yet: a file system that it writes to does not answer. It exits when that "
+        "does",
+    ),
     "log-lost": Kind("WARN", "no log file from here on: {path}: {problem}; the training goes on without it"),
     "log-cut": Kind("INFO", "{left_out_mib:g} MiB are left out of the log here (--log-limit)"),
     # The nodes of a job: their roll call, and how it ended on one of them.

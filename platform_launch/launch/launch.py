@@ -32,7 +32,11 @@ from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request
 from platform_launch.platforms import detect
-from platform_launch.supervise.processes import expect_null_device, fill_closed_descriptors
+from platform_launch.supervise.processes import (
+    expect_null_device,
+    fill_closed_descriptors,
+    stays_blocked,
+)
 from platform_launch.supervise.signals import Interrupted, SignalInbox
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology, node_prefix
@@ -177,6 +181,8 @@ def launch(
         return spare.outcome.exit_code
     finally:
         console.close()
+        if stays_blocked():
+            Console(prefix).tell(event("exit-blocked"))
     return result.exit_code
 
 

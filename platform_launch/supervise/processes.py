@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from platform_launch.process_stat import ProcessStat, read_stat
 from platform_launch.text import Phrase
 
 _PR_SET_CHILD_SUBREAPER = 36
+_BLOCKED_S = 1.0
 _TETHER = Path(__file__).with_name("tether.py")
 
 
@@ -132,6 +134,22 @@ def _processes() -> Iterator[tuple[int, ProcessStat]]:
         stat = read_stat(Path("/proc", entry)) if entry.isdigit() else None
         if stat is not None:
             yield int(entry), stat
+
+
+def stays_blocked() -> bool:
+    """Tell whether a thread of this process waits in the kernel and cannot be ended, as for a frozen disk.
+
+    Such a process stays in the kernel's table, and its exit code is not known, until the wait is over.
+    """
+
+    def blocked() -> set[str]:
+        tasks = {task.name: read_stat(task) for task in Path("/proc/self/task").iterdir()}
+        return {name for name, stat in tasks.items() if stat is not None and stat.state == "D"}
+
+    before = blocked()
+    if before:
+        time.sleep(_BLOCKED_S)  # a disk that works answers within this
+    return bool(before & blocked())
 
 
 def is_child(pid: int) -> bool:

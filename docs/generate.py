@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from platform_launch.environment import Environment  # noqa: E402
 from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
+from platform_launch.hardware.vendors import VENDORS  # noqa: E402
 from platform_launch.launch.training_command import RESTART_COUNT  # noqa: E402
 from platform_launch.observe import BIND_VARIABLE, FOLDER_VARIABLE  # noqa: E402
 from platform_launch.plan import known_variables as known  # noqa: E402
@@ -238,6 +239,35 @@ def _warned() -> list[tuple[str, str]]:
     ]
 
 
+def accelerators_page() -> str:
+    """Return the table of vendors."""
+    lines = [
+        "# Accelerators",
+        "",
+        "Every vendor whose accelerators are recognised, and the names that the launcher knows them by. How to start a",
+        "job on them is in the [how-to](../how-to/accelerators.md). This page is written by `python docs/generate.py`.",
+        "",
+        "*Grade* measured: run against the driver or a library that poses as it; documented: the vendor's documentation",
+        "or source was read; reported: public users of it only. *Processes* counted: one per device is started;",
+        "`--nproc-per-node`: the launcher does not count the devices.",
+        "",
+        "| vendor | grade | processes | chosen by | granted by | device nodes | collectives | DeepSpeed | JAX | source |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {vendor.title} | {vendor.grade} | {'counted' if vendor.counted else '`--nproc-per-node`'} "
+        f"| {', then '.join(_listed(stage, ' or ') for stage in vendor.visible)} "
+        f"| {_listed((*vendor.granted, *vendor.marks))} | {_listed(f'/dev/{node}' for node in (*vendor.nodes, vendor.shared) if node)} "
+        f"| {vendor.collectives} | {vendor.deepspeed} | {vendor.jax} | {vendor.source} |"
+        for vendor in VENDORS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(names: Iterable[str], between: str = ", ") -> str:
+    return between.join(f"`{name}`" for name in names)
+
+
 def why_page() -> str:
     """Return the page about `why`, whose table of signatures, at its end, is drawn anew."""
     page = (REFERENCE / "why.md").read_text(encoding="utf-8")
@@ -251,6 +281,7 @@ def why_page() -> str:
 
 
 PAGES = {
+    REFERENCE / "accelerators.md": accelerators_page,
     REFERENCE / "platforms.md": platforms_page,
     REFERENCE / "variables.md": variables_page,
     REFERENCE / "why.md": why_page,

@@ -108,7 +108,7 @@ def _find_devices(
 ) -> tuple[Gpus, tuple[AcceleratorReport, ...]]:
     """Ask NVIDIA's driver, then the kernel about other vendors, then whoever else reports accelerators."""
     found = nvml.read(sys_root=sys_root, proc_root=proc_root)
-    reports = accelerators.find_reports(environment, dev_root)
+    reports = accelerators.find_reports(environment, sys_root=sys_root, dev_root=dev_root)
     if not found.devices:
         others = accelerators.count_devices(environment, sys_root=sys_root, dev_root=dev_root)
         if others.devices:

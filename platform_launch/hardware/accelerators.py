@@ -92,12 +92,14 @@ def conclude(found: Gpus, reports: Iterable[AcceleratorReport]) -> Accelerator:
     return Accelerator(vendor_of(key), max(counts, default=None), 0, joined(one.source for one in of_it))
 
 
-def find_reports(environment: Environment, dev_root: Path) -> tuple[AcceleratorReport, ...]:
+def find_reports(
+    environment: Environment, *, sys_root: Path, dev_root: Path
+) -> tuple[AcceleratorReport, ...]:
     """Return what device nodes and variables report, nodes first: they are harder to leave behind."""
-    return (*_of_nodes(dev_root), *_of_variables(environment), *_of_choices(environment))
+    return (*_of_nodes(sys_root, dev_root), *_of_variables(environment), *_of_choices(environment))
 
 
-def _of_nodes(dev_root: Path) -> list[AcceleratorReport]:
+def _of_nodes(sys_root: Path, dev_root: Path) -> list[AcceleratorReport]:
     names = entries(dev_root)
     found: list[AcceleratorReport] = []
     for vendor in VENDORS:
@@ -109,7 +111,17 @@ def _of_nodes(dev_root: Path) -> list[AcceleratorReport]:
                     vendor.key, len(nodes), Phrase("/dev/{node}{more}", node=nodes[0], more=more)
                 )
             )
+        elif vendor.shared in names and (count := _on_bus(vendor, sys_root)):
+            source = Phrase("/dev/{node}, PCI bus", node=vendor.shared)
+            found.append(AcceleratorReport(vendor.key, count, source))
     return found
+
+
+def _on_bus(vendor: Vendor, sys_root: Path) -> int:
+    """Count a vendor's devices on the PCI bus."""
+    bus = sys_root / "bus/pci/devices"
+    ids = [f"{text(bus / one / 'vendor')[2:]}:{text(bus / one / 'device')[2:]}" for one in entries(bus)]
+    return sum(any(fnmatchcase(one, pattern) for pattern in vendor.pci) for one in ids)
 
 
 def _of_variables(environment: Environment) -> list[AcceleratorReport]:

@@ -19,7 +19,8 @@ class Vendor:
     ``visible`` lists the variables that choose devices in stages: what the first stage leaves is renumbered
     for the next, and of one stage the first variable that is set counts. ``exported`` is the one to set when
     none is. ``granted`` are set by container runtimes and device plugins, ``marks`` by platforms.
-    ``nodes`` are patterns of device nodes below /dev.
+    ``nodes`` are patterns of device nodes below /dev. Where a folder of /dev is shared with other kinds of
+    devices (``shared``), its nodes are this vendor's if the bus has devices of these ``pci`` ids.
     ``backend`` is torch.distributed's name, ``collectives`` the library behind it, ``torch_module`` what
     torch needs beside itself. ``deepspeed`` is a value of DS_ACCELERATOR and ``jax`` of JAX_PLATFORMS, empty
     where the library finds the devices by itself or does not know them.
@@ -36,6 +37,8 @@ class Vendor:
     granted: Names = ()
     marks: Names = ()
     nodes: Names = ()
+    shared: str = ""
+    pci: Names = ()
     collectives: str = ""
     backend: str = ""
     torch_module: str = ""
@@ -120,10 +123,12 @@ OTHERS = (
         title="Intel Gaudi",
         device="HPU",
         grade="documented",
-        source="docs.habana.ai; Ray, Accelerator Support",
+        source="docs.habana.ai; Ray, Accelerator Support; Linux, drivers/accel/habanalabs",
         visible=(("HABANA_VISIBLE_MODULES",),),
         granted=("HABANA_VISIBLE_DEVICES",),
         nodes=("hl[0-9]*",),
+        shared="accel",
+        pci=("1da3:*",),
         deepspeed="hpu",
     ),
     Vendor(
@@ -131,10 +136,12 @@ OTHERS = (
         title="Google TPU",
         device="TPU",
         grade="documented",
-        source="cloud.google.com: TPUs in GKE; Ray, Accelerator Support",
+        source="cloud.google.com: TPUs in GKE; Ray, Accelerator Support; JAX, hardware_utils.py",
         visible=(("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),),
         marks=("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_ACCELERATOR_TYPE", "TPU_CHIPS_PER_HOST_BOUNDS"),
         nodes=("accel[0-9]*",),
+        shared="vfio",
+        pci=("1ae0:0027", "1ae0:0056", "1ae0:005e", "1ae0:0062", "1ae0:0063", "1ae0:006f", "1ae0:0076"),
         jax="tpu,cpu",
     ),
     Vendor(

@@ -127,6 +127,26 @@ def test_a_device_node_is_never_a_cpu_machine(vendor: object, tmp_path: Path) ->
     assert found.vendor is vendor
 
 
+@pytest.mark.parametrize(
+    ("folder", "ids", "vendor"),
+    [
+        ("accel", ("0x1da3", "0x1020"), "gaudi"),
+        ("vfio", ("0x1ae0", "0x0063"), "tpu"),
+        ("accel", ("0x8086", "0x7d1d"), None),  # the NPU of a laptop's processor
+        ("vfio", ("0x1ae0", "0x0042"), None),  # Google's network adapter, and some other device of a guest
+    ],
+)
+def test_nodes_of_a_shared_folder_are_told_apart_by_the_bus(
+    folder: str, ids: tuple[str, str], vendor: str | None, tmp_path: Path
+) -> None:
+    roots = trees.bare_pod(tmp_path)
+    write(roots.dev / folder / "0", "")
+    device = roots.sys / "bus/pci/devices/0000:05:00.0"
+    write(device / "vendor", f"{ids[0]}\n")
+    write(device / "device", f"{ids[1]}\n")
+    assert answer(roots)[0] == vendor
+
+
 def test_a_device_node_is_hidden_by_its_own_vendors_variable_only(tmp_path: Path) -> None:
     roots = trees.bare_pod(tmp_path)
     write(roots.dev / "nvidia0", "")

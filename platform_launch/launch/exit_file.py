@@ -1,8 +1,9 @@
-"""What a training itself says of its end: accelerate's launcher and torchrun make 1 of every failure.
+"""The exit code of a job's processes, of which accelerate's launcher and torchrun make 1.
 
-A training that knows better (the shipped one refuses with 66, and ends with 143 when it was told to) leaves a
-JSON object, ``{"exit_code": 66, "reason": "…"}``, in the file that PLATFORM_LAUNCH_EXIT_FILE names, whole or
-not at all. The reason becomes an event, so that `why` quotes it instead of missing it.
+torchrun's summary lists the codes of the ranks that failed. A training that knows more (the shipped one
+refuses with 66, and ends with 143 when it is asked to stop) leaves a JSON object,
+``{"exit_code": 66, "reason": "…"}``, in the file that PLATFORM_LAUNCH_EXIT_FILE names, whole or not at all.
+The reason becomes an event, so that `why` quotes it instead of missing it.
 """
 
 from __future__ import annotations
@@ -45,12 +46,15 @@ class ExitFile:
             self._path.unlink(missing_ok=True)
 
     def corrected(self, outcome: Outcome, tell: Callable[[Event], None]) -> Outcome:
-        """Return the outcome with the training's own code in the place of a launcher's 1; tell its reason."""
+        """Return the outcome with the job's own exit code in place of a launcher's 1; report its reason."""
         if outcome.exit_code == 0 or outcome.stopped_by is not None:
             return outcome
+        from platform_launch.launch.torchrun_output import agreed_exit_code
+
         code, reason = self._read()
-        if outcome.exit_code == 1 and code is not None:
-            outcome = replace(outcome, exit_code=code)
+        own = code if code is not None else agreed_exit_code(outcome.tail)
+        if outcome.exit_code == 1 and own is not None:
+            outcome = replace(outcome, exit_code=own)
         if reason and code == outcome.exit_code:
             tell(event("training-reason", exit_code=code, reason=reason))
         return outcome

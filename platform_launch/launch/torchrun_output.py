@@ -8,6 +8,22 @@ from datetime import datetime
 # Of torchrun's agent, before it ends the ranks that still run: month and day, time, process.
 _CLOSING = re.compile(r"(?:W(\d{4} \d\d:\d\d:\d\d\.\d{1,6}) [^\n]*)?Sending process (\d{1,9}) closing signal")
 
+# Of the summary that torchrun, also inside accelerate, prints last: one line for each rank that failed.
+_SUMMARY = b"ChildFailedError"
+_EXIT_CODE = re.compile(rb"^ *exitcode {1,4}: (-?\d{1,3}) \(pid: \d+\)", re.MULTILINE)
+
+
+def agreed_exit_code(tail: bytes) -> int | None:
+    """Return the exit code with which all failed ranks of this node ended, at the end of torchrun's output.
+
+    torchrun itself returns 1 whatever its ranks returned. None if the ranks differ, if a signal ended one,
+    and if there is no summary.
+    """
+    summary = tail[tail.rfind(_SUMMARY) :] if _SUMMARY in tail else b""
+    codes = {int(code) for code in _EXIT_CODE.findall(summary)}
+    (code,) = codes if len(codes) == 1 else (None,)
+    return code if code is not None and 0 < code < 256 else None
+
 
 def failed_local_ranks(tail: bytes) -> frozenset[int]:
     """Return the local ranks that torchrun's agent says have failed, at the end of its output."""

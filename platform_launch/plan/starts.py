@@ -9,7 +9,6 @@ from platform_launch import helper
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
 from platform_launch.hostlist import bracketed
-from platform_launch.plan.nested_launchers import refuse_launchers_without_place
 from platform_launch.plan.request import Form, Request
 from platform_launch.plan.training import Training
 from platform_launch.plan.variables import EnvVar
@@ -96,6 +95,8 @@ def command(
     That may be torchrun, called by a script or by a tool such as llamafactory-cli: it takes its defaults from
     ``PET_`` and the name of a flag (torch/distributed/argparse_util.py).
     """
+    from platform_launch.plan.nested_launchers import refuse_launchers_without_place
+
     program = training.program
     refuse_launchers_without_place(program, topology)
     variables = [*_whole_node(topology)]

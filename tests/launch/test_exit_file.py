@@ -11,7 +11,9 @@ import pytest
 
 from platform_launch.events import Event, line
 from platform_launch.launch.exit_file import exit_file
+from platform_launch.launch.torchrun_output import agreed_exit_code
 from platform_launch.supervise import Command, Outcome
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 # What stands between launcher and training: it passes no exit code on.
@@ -90,3 +92,62 @@ def test_a_launch_goes_on_with_the_launchers_code_where_the_file_holds_none(tmp_
 
 def test_a_training_that_succeeds_is_a_success_whatever_the_file_says(tmp_path: Path) -> None:
     assert run(tmp_path, '{"exit_code": 66, "reason": "of an earlier try"}', code=0).returncode == 0
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("launcher", ["accelerate", "torchrun"])
+def test_the_exit_code_of_the_ranks_is_the_job_s_under_torchrun_too(launcher: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys; sys.exit(42)")
+    command = [sys.executable, "-m", "platform_launch", "run", "--launcher", launcher, "--no-doctor"]
+    done = subprocess.run(
+        [*command, "--nproc-per-node", "1", "--script", script, "--log-dir", tmp_path / "logs"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 42, done.stdout + done.stderr
+
+
+def summary(*codes: int) -> bytes:
+    """The end of torchrun's output, as torch 2.13 prints it."""
+    entries = [
+        f"[{number}]:\n  time      : 2026-11-28_20:59:25\n  host      : gn0\n  rank      : {number} "
+        f"(local_rank: {number})\n  exitcode  : {code} (pid: {4711 + number})\n  error_file: <N/A>\n"
+        for number, code in enumerate(codes)
+    ]
+    line = "=" * 60
+    return (
+        f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n{line}\ntrain.py FAILED\n"
+        f"Failures:\n{''.join(entries[1:])}Root Cause (first observed failure):\n{entries[0]}{line}\n"
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        (summary(42), 42),
+        (summary(42, 42), 42),
+        (summary(3) + b"trying again\n" + summary(42), 42),
+        (summary(42, 3), None),
+        (summary(-9), None),
+        (summary(42, -15), None),
+        (b"  exitcode  : 42 (pid: 7)\n", None),
+        (b"ChildFailedError", None),
+        (b"", None),
+    ],
+)
+def test_ranks_that_agree_have_an_exit_code(output: bytes, code: int | None) -> None:
+    assert agreed_exit_code(b"Step 3\n" + output) == code
+
+
+def test_what_the_training_wrote_itself_comes_before_the_summary() -> None:
+    with exit_file() as file:
+        (path,) = file.passed_to(Command(("true",), {})).env.values()
+        Path(path).write_text('{"exit_code": 66}')
+        ended = Outcome(1, None, 1.0, None, None, (), summary(42))
+        assert file.corrected(ended, _nothing_is_told).exit_code == 66
+        file.clear()
+        assert file.corrected(ended, _nothing_is_told).exit_code == 42

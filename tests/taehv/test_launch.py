@@ -171,8 +171,15 @@ def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
             assert all(mine[key].equal(other[key]) for key in other)
 
 
+def resumable(run: Path, step: int, folder: Path) -> None:
+    """Copy a run as it was after ``step``."""
+    name = f"checkpoint-{step:08d}"
+    shutil.copytree(run / "checkpoints" / name, folder / "run" / "checkpoints" / name)
+    shutil.copy(run / "metrics.jsonl", folder / "run")
+
+
 @pytest.mark.nightly
-def test_zero_3_with_every_parameter_divided_computes_what_zero_2_computes(
+def test_zero_3_with_every_parameter_divided_goes_on_as_zero_2_would(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     settings = {
@@ -191,12 +198,17 @@ def test_zero_3_with_every_parameter_divided_computes_what_zero_2_computes(
     }
     del launch["mixed_precision"]
     (tmp_path / "zero3.yaml").write_text(yaml.safe_dump(launch))
-    arguments = [*SHORT, "--max-train-steps=4", "--activation-checkpointing=true"]
+    resumable(uninterrupted, 20, tmp_path)
+    arguments = [*SHORT, "--activation-checkpointing=true"]
     with training(tmp_path, *arguments, config_file=tmp_path / "zero3.yaml") as nodes:
         assert nodes.wait() == [0, 0], nodes.said()
     run = tmp_path / "run"
-    expected = {step: losses(uninterrupted)[step] for step in (1, 2, 3)}
-    assert {step: losses(run)[step] for step in (1, 2, 3)} == pytest.approx(expected, rel=1e-4)
+    assert losses(run) == pytest.approx(losses(uninterrupted), rel=1e-3)
+    name = "checkpoints/checkpoint-00000030/training.safetensors"
+    mine, other = load_file(run / name), load_file(uninterrupted / name)
+    assert mine.keys() == other.keys()
+    for key in other:
+        assert (mine[key] - other[key]).norm() <= 1e-2 * other[key].norm() + 1e-6, key
 
 
 def test_a_yaml_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
@@ -269,13 +281,6 @@ def test_a_second_training_into_the_same_folder_is_refused_and_changes_nothing(t
         first.send_signal(signal.SIGTERM)
         assert first.wait() == 128 + signal.SIGTERM
     assert (tmp_path / "run" / ".lock").read_text() == ""
-
-
-def resumable(run: Path, step: int, folder: Path) -> None:
-    """Copy a run as it was after ``step``."""
-    name = f"checkpoint-{step:08d}"
-    shutil.copytree(run / "checkpoints" / name, folder / "run" / "checkpoints" / name)
-    shutil.copy(run / "metrics.jsonl", folder / "run")
 
 
 @takes_long

@@ -7,9 +7,11 @@ checkpoints hold one part per process and fit that number only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 
 from taehv_trainer.errors import TrainingError
@@ -111,9 +113,19 @@ def _gather(parameter: nn.Parameter, kind: str) -> Tensor:
 
 
 def _scatter(parameter: nn.Parameter, kind: str, value: Tensor) -> None:
-    from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
+    from deepspeed import utils
 
-    if kind == "weight":
-        safe_set_full_fp32_param(parameter, value)
+    if hasattr(parameter, "ds_id"):
+        # ZeRO-3 divides each parameter and fills up the last part. DeepSpeed's function for whole values fails
+        # if that part is not full.
+        size = cast(Any, parameter).partition_numel()
+        padded = F.pad(value.flatten(), (0, size * dist.get_world_size() - value.numel()))
+        value = padded.narrow(0, dist.get_rank() * size, size)
+        if kind == "weight":
+            utils.safe_set_local_fp32_param(parameter, value)
+        else:
+            utils.safe_set_local_optimizer_state(parameter, value, kind)
+    elif kind == "weight":
+        utils.safe_set_full_fp32_param(parameter, value)
     else:
-        safe_set_full_optimizer_state(parameter, value, kind)
+        utils.safe_set_full_optimizer_state(parameter, value, kind)

@@ -1,19 +1,27 @@
 """Train TAEHV: ``accelerate launch --config_file YAML examples/taehv/train.py --config FILE [--key VALUE]``.
 
-Exit codes: 0 after the last step, 66 when the config, data or a checkpoint cannot be used, and 128 + n after
-signal n (143 for SIGTERM), once a checkpoint is written: a scheduler must not take that for a finished job.
-accelerate's launcher makes 1 of them all: the file that PLATFORM_LAUNCH_EXIT_FILE names tells them, too.
+Exit codes: 0 after the last step; 66 if the config, data or a checkpoint cannot be used, the disk is
+full or training has diverged; 128 + n after signal n (143 for SIGTERM), once a checkpoint is written: a
+scheduler must not take that for a finished job. accelerate's launcher turns all of them into 1; the file that
+PLATFORM_LAUNCH_EXIT_FILE names gets the code, too.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from taehv_trainer.ending import leave_word
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.flags import parse_arguments
+
+if TYPE_CHECKING:
+    from taehv_trainer.config import TrainConfig
+    from taehv_trainer.training import Training
 
 
 def main() -> int:
@@ -22,8 +30,8 @@ def main() -> int:
     try:
         config = parse_arguments(sys.argv[1:])
     except TrainingError as error:
-        if local_rank == "0":  # the processes of a node read the same config: say it once
-            _say(error)
+        if local_rank == "0":  # the processes of a node read the same config: report it once
+            _print(error)
         leave_word(error.exit_code, error.message)
         return error.exit_code
     if not config.compile:
@@ -34,10 +42,10 @@ def main() -> int:
     from taehv_trainer.training import Training
 
     try:
-        signal_number = Training(config).run()
+        signal_number = _train(Training, config)
     except TrainingError as error:
         if rank == "0" or not error.on_all_processes:
-            _say(error, f"rank {rank}: " if rank != "0" else "")
+            _print(error, f"rank {rank}: " if rank != "0" else "")
         leave_word(error.exit_code, error.message)
         return error.exit_code
     if not signal_number:
@@ -47,7 +55,20 @@ def main() -> int:
     return exit_code
 
 
-def _say(error: TrainingError, who: str = "") -> None:
+def _train(training: type[Training], config: TrainConfig) -> int:
+    try:
+        return training(config).run()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = shutil.disk_usage(config.output_dir).free
+        raise TrainingError(
+            f"{error.filename or config.output_dir} cannot be written: {error.strerror} ({free} bytes free)",
+            "free some space, then start again: the run goes on from its last checkpoint",
+        ) from error
+
+
+def _print(error: TrainingError, who: str = "") -> None:
     hint = f"{who}hint: {error.hint}\n" if error.hint else ""
     sys.stderr.write(f"{who}error: {error.message}\n{hint}")
 

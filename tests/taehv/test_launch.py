@@ -16,6 +16,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from tests.lab.disk import requires_mount, small_disk
 from tests.lab.forking import ON_CPU, Program, program
 from tests.lab.needs import takes_long
 from tests.lab.port import reserved_port
@@ -319,6 +320,18 @@ def test_a_signal_to_all_processes_leaves_a_checkpoint_although_four_workers_get
             process.send_signal(signal.SIGTERM)
         assert run.wait() == 128 + signal.SIGTERM, run.said()
     assert "Checkpoint written" in run.said()
+    assert "Traceback" not in run.said()
+
+
+@requires_mount
+def test_a_disk_that_fills_up_during_training_is_reported_without_a_traceback(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "run", 1) as disk:
+        (disk / "neighbour").write_bytes(b"x" * (2**20 - 3 * 2**12))
+        with alone(tmp_path, *SHORT, "--tracker=none") as run:
+            assert run.wait() == 66, run.said()
+    assert "error: " in run.said()
+    assert "No space left on device" in run.said()
+    assert "bytes free)" in run.said()
     assert "Traceback" not in run.said()
 
 

@@ -116,8 +116,8 @@ def _scatter(parameter: nn.Parameter, kind: str, value: Tensor) -> None:
     from deepspeed import utils
 
     if hasattr(parameter, "ds_id"):
-        # ZeRO-3 divides each parameter and fills up the last part. DeepSpeed's function for whole values fails
-        # if that part is not full.
+        # ZeRO-3 divides each parameter and pads the last part, which DeepSpeed's function for whole values
+        # does not take into account.
         size = cast(Any, parameter).partition_numel()
         padded = F.pad(value.flatten(), (0, size * dist.get_world_size() - value.numel()))
         value = padded.narrow(0, dist.get_rank() * size, size)

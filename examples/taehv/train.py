@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from taehv_trainer.ending import leave_word
+from taehv_trainer.ending import write_exit_file
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.flags import parse_arguments
 
@@ -32,7 +32,7 @@ def main() -> int:
     except TrainingError as error:
         if local_rank == "0":  # the processes of a node read the same config: report it once
             _print(error)
-        leave_word(error.exit_code, error.message)
+        write_exit_file(error.exit_code, error.message)
         return error.exit_code
     if not config.compile:
         # DeepSpeed asks for functions to be compiled that are never called, and every process would import
@@ -46,12 +46,12 @@ def main() -> int:
     except TrainingError as error:
         if rank == "0" or not error.on_all_processes:
             _print(error, f"rank {rank}: " if rank != "0" else "")
-        leave_word(error.exit_code, error.message)
+        write_exit_file(error.exit_code, error.message)
         return error.exit_code
     if not signal_number:
         return 0
     exit_code = 128 + signal_number
-    leave_word(exit_code, f"stopped by {signal.Signals(signal_number).name}, after a checkpoint")
+    write_exit_file(exit_code, f"stopped by {signal.Signals(signal_number).name}, after a checkpoint")
     return exit_code
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from taehv_trainer.ending import leave_word
+from taehv_trainer.ending import write_exit_file
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.lock import OutputLock
 from tests.lab.waiting import LIMIT_S
@@ -121,13 +121,13 @@ def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path) -> None:
 
 def test_the_first_word_on_how_it_ended_stays(tmp_path: Path) -> None:
     file = tmp_path / "exit.json"
-    leave_word(66, "data_root='x' is not a folder", str(file))
-    leave_word(143, "stopped by SIGTERM", str(file))
+    write_exit_file(66, "data_root='x' is not a folder", str(file))
+    write_exit_file(143, "stopped by SIGTERM", str(file))
     assert json.loads(file.read_text()) == {"exit_code": 66, "reason": "data_root='x' is not a folder"}
     assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]
 
 
 def test_without_a_launcher_that_asks_nothing_is_written(tmp_path: Path) -> None:
-    leave_word(66, "no reason", "")
-    leave_word(66, "no reason", str(tmp_path / "gone" / "exit.json"))
+    write_exit_file(66, "no reason", "")
+    write_exit_file(66, "no reason", str(tmp_path / "gone" / "exit.json"))
     assert list(tmp_path.iterdir()) == []

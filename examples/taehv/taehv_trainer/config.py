@@ -1,7 +1,7 @@
-"""The settings of a training: one frozen dataclass, written down in a Python file, checked before use.
+"""The settings of a run: one frozen dataclass, set in a Python file, checked before use.
 
-A config file says ``config = TrainConfig(batch_size=8, ...)`` with plain numbers, so that a launcher can read
-it without running it. Every key is also a flag of ``train.py`` (``--learning-rate 3e-4``).
+A config file contains ``config = TrainConfig(batch_size=8, ...)`` with plain numbers, so that a launcher can
+read it without running it. Every key is also a flag of ``train.py`` (``--learning-rate 3e-4``).
 """
 
 from __future__ import annotations
@@ -48,38 +48,38 @@ def _key(default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All settings of one training. Sizes are pixels and frames; batches are counted in clips."""
+    """All settings of one run. Sizes are pixels and frames; batches are counted in clips."""
 
-    batch_size: int = _key(2, "clips a process takes in one forward pass")
-    gradient_accumulation_steps: int = _key(1, "forward passes a step")
-    learning_rate: float = _key(1e-4, "the schedule's highest learning rate")
-    max_train_steps: int = _key(100_000, "optimizer steps in all")
+    batch_size: int = _key(2, "clips per process and forward pass")
+    gradient_accumulation_steps: int = _key(1, "forward passes per optimizer step")
+    learning_rate: float = _key(1e-4, "highest learning rate of the schedule")
+    max_train_steps: int = _key(100_000, "total number of optimizer steps")
 
     model: Literal["full", "small", "taehv1_5", "taew2_2", "taeltx"] = _key(
-        "full", "shape of the model: full (taehv, taew2_1, ...), a published one by name, or small for CPUs"
+        "full", "model: full (taehv, taew2_1, ...), another published one, or small for CPUs"
     )
-    latent_channels: int | None = _key(None, "channels of a latent; without it, the model's own")
+    latent_channels: int | None = _key(None, "channels of a latent, if not those of the model")
     init_from: str | None = _key(
-        None, "state dict to start from (.pth, .safetensors), such as a published one"
+        None, "state dict to start from, such as a published one (.pth or .safetensors)"
     )
 
-    data_root: str | None = _key(None, "folder of videos; without it, the shipped sample clip")
+    data_root: str | None = _key(None, "folder of videos; if not set, the shipped sample")
     annotation_file: str | None = _key(None, "JSON list of videos; their paths are relative to data_root")
-    height: int = _key(480, "of a clip, in pixels, a multiple of 8 (16 or 32 with patches of 2 or 4)")
-    width: int = _key(720, "of a clip, in pixels, as height")
-    num_frames: int = _key(12, "of a clip, a multiple of 4 (8 with taeltx)")
+    height: int = _key(480, "height of a clip in pixels, a multiple of 8 (16 or 32 with patches of 2 or 4)")
+    width: int = _key(720, "width of a clip in pixels, as height")
+    num_frames: int = _key(12, "frames per clip, a multiple of 4 (8 with taeltx)")
     frame_stride: int = _key(1, "take every n-th frame of a video: clips that span more time")
     resize_short_side: int | None = _key(
-        None, "of videos, before cropping; without it, they just cover a clip"
+        None, "shorter side of a video before cropping; if not set, videos just cover a clip"
     )
-    clips_per_video: int = _key(1, "clips taken from each video in one epoch")
-    clips_per_read: int = _key(1, "clips cut from one decoding pass, one after the other; divides batch_size")
+    clips_per_video: int = _key(1, "clips taken from each video per epoch")
+    clips_per_read: int = _key(1, "consecutive clips cut from one decoding pass; divides batch_size")
     horizontal_flip: bool = _key(True, "mirror half of the clips")
     holdout_fraction: float = _key(
-        0.1, "never trained on, only validated on: the end of each video, or that share of short videos"
+        0.1, "share held out for validation: the end of each video, or whole videos if they are short"
     )
-    cache_mib: int = _key(256, "memory a process (or loader worker) may fill with decoded short videos")
-    num_workers: int = _key(0, "loader workers a process")
+    cache_mib: int = _key(256, "memory per process (or loader worker) for decoded short videos, in MiB")
+    num_workers: int = _key(0, "loader workers per process")
 
     reconstruction_loss: Literal["l1", "mse"] = _key("l1", "distance between video and reconstruction")
     reconstruction_loss_weight: float = _key(1.0, "weight of the reconstruction")
@@ -89,39 +89,41 @@ class TrainConfig:
         None, "folder with the target latents: <video's path below data_root>.safetensors"
     )
     decoder_input: Literal["teacher", "student"] = _key(
-        "teacher", "whose latents the decoder learns to decode where there is a teacher"
+        "teacher", "whose latents the decoder learns to decode, with a teacher"
     )
 
     warmup_steps: int = _key(0, "steps over which the learning rate rises from 0")
-    min_learning_rate: float = _key(0.0, "where the cosine ends")
-    weight_decay: float = _key(0.0, "of AdamW")
+    min_learning_rate: float = _key(0.0, "learning rate at the end of the cosine")
+    weight_decay: float = _key(0.0, "weight decay of AdamW")
     adam_beta1: float = _key(0.9, "decay of AdamW's mean of gradients")
     adam_beta2: float = _key(0.95, "decay of AdamW's mean of squared gradients")
     gradient_clipping: float = _key(1.0, "largest norm of a gradient; grows with the weights of the losses")
     max_nonfinite_steps: int = _key(
         0, "steps in a row that are skipped for a NaN or infinite gradient before the run stops"
     )
-    ema_decay: float = _key(0.999, "of the averaged weights that are validated and exported")
+    ema_decay: float = _key(0.999, "decay of the averaged weights, which are validated and exported")
     mixed_precision: Literal["no", "bf16", "fp16"] = _key(
         "no", "number format of forward and backward pass; fp16 for GPUs without bf16"
     )
     activation_checkpointing: bool = _key(False, "recompute activations in the backward pass to save memory")
-    compile: bool = _key(False, "torch.compile the model: fuses what lies between convolutions")
-    channels_last: bool = _key(False, "lay frames out with channels last, as cuDNN's bf16 kernels want them")
+    compile: bool = _key(False, "torch.compile the model, which fuses the operations between convolutions")
+    channels_last: bool = _key(False, "store frames with channels last, as cuDNN's bf16 kernels prefer")
     seed: int = _key(
-        0, "of the initial weights and of the clips to train on; validation does not depend on it"
+        0, "seed of the initial weights and of the training clips; validation does not depend on it"
     )
 
-    output_dir: str = _key("runs/taehv", "checkpoints, metrics and pictures; all nodes must reach it")
+    output_dir: str = _key(
+        "runs/taehv", "folder for checkpoints, metrics and pictures, shared by all nodes if possible"
+    )
     log_every: int = _key(10, "steps between log lines")
     validate_every: int = _key(1000, "steps between validations; one more comes at the end")
-    validation_clips: int = _key(8, "clips in a validation, over all processes")
+    validation_clips: int = _key(8, "clips per validation, over all processes")
     picture_every: int = _key(5, "validations between pictures; one more comes at the end")
     checkpoint_every: int = _key(1000, "steps between checkpoints; one more comes at the end")
-    checkpoints_total_limit: int = _key(3, "checkpoints kept; older ones are deleted")
+    checkpoints_total_limit: int = _key(3, "checkpoints to keep; older ones are deleted")
     resume_from_checkpoint: str = _key("latest", "'latest', 'none' or the path of a checkpoint")
     tracker: Literal["tensorboard", "wandb", "none"] = _key(
-        "tensorboard", "where metrics and pictures go besides output_dir"
+        "tensorboard", "where to send metrics and pictures, besides output_dir"
     )
     profile: bool = _key(False, "write a trace of three early steps to output_dir/profile")
 
@@ -139,7 +141,7 @@ class TrainConfig:
 
 
 def check(config: TrainConfig) -> None:
-    """Raise TrainingError when a value has the wrong type, is out of range, or cannot take effect."""
+    """Raise TrainingError if a value has the wrong type, is out of range, or cannot take effect."""
     for name, kind in key_types().items():
         _check_type(name, getattr(config, name), kind)
     for name, (holds, expected) in _rules(config).items():
@@ -237,7 +239,7 @@ def _bad_value(name: str, value: object, expected: str) -> TrainingError:
 def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> TrainConfig:
     """Run the config file at ``path`` and return its ``config``, with ``overrides`` applied.
 
-    Raises TrainingError when the file is missing or broken, or holds a key or value that cannot be used.
+    Raises TrainingError if the file is missing or broken, or a key or value cannot be used.
     """
     if not path.is_file():
         raise TrainingError(f"{path} does not exist", "check --config")

@@ -1,4 +1,4 @@
-"""How a training ended, for a launcher that only sees that accelerate's launcher returned 1."""
+"""How a run ended, for a launcher that only sees that accelerate's launcher returned 1."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 VARIABLE = "PLATFORM_LAUNCH_EXIT_FILE"
 
 
-def leave_word(exit_code: int, reason: str, file: str | None = None) -> None:
+def write_exit_file(exit_code: int, reason: str, file: str | None = None) -> None:
     """Write exit code and reason to the file that the launcher named, if it did; the first process wins.
 
-    A refusal of one process makes torch's agent end the others: what they would say is its consequence.
+    When one process fails, torch's agent stops the others: their reasons would be consequences.
     """
     file = os.environ.get(VARIABLE) if file is None else file
     if not file:
         return
     final = Path(file)
     unfinished = final.with_name(f".{final.name}.{os.getpid()}")
-    with suppress(OSError):  # this is the last act: there is nobody left to tell
+    with suppress(OSError):  # the process is about to exit: there is nothing to do about it
         unfinished.write_text(json.dumps({"exit_code": exit_code, "reason": reason}) + "\n", encoding="utf-8")
         try:
             os.link(unfinished, final)

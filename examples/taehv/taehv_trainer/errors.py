@@ -1,15 +1,15 @@
-"""A training that must not start, or must not go on: one line that says why, one that says what to do."""
+"""A run that cannot start or go on: one line with the reason, one with what to do."""
 
 from __future__ import annotations
 
 
 class TrainingError(Exception):
-    """The config, the data or a checkpoint cannot be used. ``train.py`` prints it and exits with 66."""
+    """The config, the data or a checkpoint cannot be used. ``train.py`` prints this and exits with 66."""
 
     exit_code = 66
 
     def __init__(self, message: str, hint: str = "", *, on_all_processes: bool = False) -> None:
-        """``on_all_processes``: every process of the job raises the same, so that one of them says it."""
+        """``on_all_processes``: every process of the job raises the same error; one of them prints it."""
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -16,7 +16,7 @@ def parse_arguments(arguments: Sequence[str]) -> TrainConfig:
     parser = argparse.ArgumentParser(
         prog="train.py",
         allow_abbrev=False,
-        description="Train TAEHV, a tiny autoencoder of video latents. Start it by accelerate launch.",
+        description="Train TAEHV, a tiny autoencoder of video latents. Start it with accelerate launch.",
     )
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="Python file: config = TrainConfig(...)"

@@ -1,4 +1,4 @@
-"""What is minimized: distance to the video, and to a teacher's latents where there is a teacher."""
+"""What is minimized: the distance to the video and, with a teacher, to its latents."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from taehv_trainer.model import TAEHV
 
 
 class Objective(nn.Module):
-    """The model together with its losses, so that one ``forward`` holds all that gradients flow through.
+    """The model and its losses in one ``forward``, which contains everything that gradients flow through.
 
-    Without a teacher it is an autoencoder. With one it distils: the encoder learns the teacher's latents and
-    the decoder learns to decode the teacher's latents, which is what it will be given. A decoder that only
-    ever saw the student's latents decodes the teacher's badly, and pulls the student's away from them.
+    Without a teacher it is an autoencoder. With one it distils: the encoder learns the teacher's latents, and
+    the decoder learns to decode the teacher's latents, which is what it will be used for. A decoder that has
+    only seen the student's latents decodes the teacher's badly, and pulls the student's away from them.
 
-    A wrapper (DDP, DeepSpeed) sees only calls of ``forward``; a method called on the wrapped model would go
-    around it.
+    DDP and DeepSpeed only notice calls of ``forward``; calling another method of the wrapped model would
+    bypass them.
     """
 
     def __init__(self, model: TAEHV, config: TrainConfig) -> None:
@@ -34,9 +34,10 @@ class Objective(nn.Module):
     ) -> dict[str, Tensor]:
         """Return ``loss`` and its parts for uint8 ``frames`` (N, T, 3, H, W).
 
-        ``lacks_past`` (N) marks clips from the middle of a video whose target latents were encoded from all
-        of it: their first latent tells of frames that are not in the clip, and is no target. ``mse`` and
-        ``latent_error``, the latents' MSE ÷ the target's variance (1 is knowing nothing), carry no gradient.
+        ``lacks_past`` (N) marks clips from the middle of a video whose target latents were encoded from the
+        whole video: their first latent depends on frames that are not in the clip, so it is not a target.
+        ``mse`` and ``latent_error`` (MSE of the latents ÷ variance of the target; 1 if nothing was learned)
+        carry no gradient.
         """
         latents = self.model.encode(scaled(frames, self.model.dtype))
         given = latents
@@ -57,7 +58,7 @@ class Objective(nn.Module):
 
 
 def latent_distance(latents: Tensor, target: Tensor, lacks_past: Tensor | None = None) -> Tensor:
-    """Return the mean squared distance of latents (N, T, C, h, w), without first ones that are no target."""
+    """Return the mean squared distance of latents (N, T, C, h, w), leaving out first ones without a past."""
     distance = (latents.float() - target.float()).square().mean((2, 3, 4))
     if lacks_past is None:
         return distance.mean()

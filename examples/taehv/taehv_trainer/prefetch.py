@@ -13,8 +13,8 @@ from taehv_trainer.clips import Clip
 def on_device(batches: Iterator[Clip], device: torch.device) -> Iterator[Clip]:
     """Return the same batches with their tensors on ``device``.
 
-    On a GPU they are copied on a stream of their own. The host is ahead of the GPU by a step or more, so that
-    the copy overlaps with the step that the GPU still computes.
+    On a GPU they are copied on a separate stream. The host is a step or more ahead of the GPU, so the copy
+    overlaps with the step that the GPU is computing.
     """
     if device.type != "cuda":
         for batch in batches:
@@ -27,10 +27,8 @@ def on_device(batches: Iterator[Clip], device: torch.device) -> Iterator[Clip]:
         computing = torch.cuda.current_stream(device)
         computing.wait_stream(copying)
         for tensor in (moved.frames, moved.latents, moved.lacks_past):
-            if (
-                tensor is not None
-            ):  # its memory must not be taken for another copy before the step has used it
-                tensor.record_stream(computing)
+            if tensor is not None:
+                tensor.record_stream(computing)  # do not reuse its memory before the step has used it
         yield moved
 
 

@@ -20,7 +20,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from taehv_trainer.metrics import psnr_db
 
 
-def say(level: str, text: str) -> None:
+def log_line(level: str, text: str) -> None:
     """Write one line ``[LEVEL] text`` without tearing a progress bar apart."""
     tqdm.write(f"[{level}] {text}", file=sys.stdout)
     sys.stdout.flush()
@@ -48,7 +48,7 @@ class Report:
     def info(self, text: str, level: str = "INFO") -> None:
         """Write one line."""
         if self._writes:
-            say(level, text)
+            log_line(level, text)
 
     def advance(self) -> None:
         """Count one step in the progress bar."""

@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from taehv_trainer.checkpoints import Checkpoints, Progress, damage
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
-from taehv_trainer.report import say
+from taehv_trainer.report import log_line
 from taehv_trainer.session import raise_together
 
 _MAY_DIFFER = ("output_dir", "resume_from_checkpoint")
@@ -59,7 +59,7 @@ def _last_undamaged(checkpoints: Checkpoints, names: list[str], accelerator: Acc
                 return path
             reason = f"{name}: {problem}"
             if accelerator.is_main_process:
-                say("WARN", f"{path} is damaged: {problem}. Trying the one written before it")
+                log_line("WARN", f"{path} is damaged: {problem}. Trying the one written before it")
     raise TrainingError(
         f"none of the checkpoints in {checkpoints.folder} can be resumed from: {reason}",
         "put output_dir on storage that all nodes share, restore a checkpoint, or pass another --output-dir "

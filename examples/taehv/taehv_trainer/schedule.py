@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step: nothing to save, nothing to restore."""
+"""The learning rate as a function of the step, so there is nothing to save and restore."""
 
 from __future__ import annotations
 

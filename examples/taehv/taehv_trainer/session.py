@@ -20,7 +20,7 @@ from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, gath
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.lock import OutputLock
-from taehv_trainer.report import say
+from taehv_trainer.report import log_line
 
 
 def start_session(config: TrainConfig) -> Accelerator:
@@ -161,7 +161,7 @@ def lock_output(folder: Path, *, acquires: bool) -> OutputLock | None:
             refusal, lock = error, None
         else:
             if warning:
-                say("WARN", warning)
+                log_line("WARN", warning)
     try:
         raise_together(refusal)
     except TrainingError:

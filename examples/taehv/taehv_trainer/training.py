@@ -26,7 +26,7 @@ from taehv_trainer.model import TAEHV
 from taehv_trainer.nonfinite import skip_nonfinite_steps, where_it_began
 from taehv_trainer.objective import Objective, scaled
 from taehv_trainer.prefetch import on_device
-from taehv_trainer.report import Report, say
+from taehv_trainer.report import Report, log_line
 from taehv_trainer.resuming import changes, choose_checkpoint
 from taehv_trainer.schedule import learning_rate_at
 from taehv_trainer.session import every_node_sees, lock_output, raise_together, start_session, start_tracker
@@ -290,7 +290,7 @@ class Training:
         """Return whether this process writes checkpoints: one does, or one per node if they share no disk."""
         shared = every_node_sees(self.folder, self.accelerator)
         if not shared and self.accelerator.is_main_process:
-            say(
+            log_line(
                 "WARN", f"nodes do not share output_dir {self.folder}: each writes the checkpoints to its own"
             )
         return bool(self.accelerator.is_main_process if shared else self.accelerator.is_local_main_process)
@@ -329,7 +329,7 @@ class Training:
             if path not in self._skipped:
                 self._skipped[path] = reason
                 rank = self.accelerator.process_index
-                say("WARN", f"rank {rank} skipped video {len(self._skipped)}: {path} {reason}")
+                log_line("WARN", f"rank {rank} skipped video {len(self._skipped)}: {path} {reason}")
 
     def _greet(self, on_sample: bool, checkpoint: Path | None, progress: Progress) -> None:
         n_parameters = sum(p.numel() for p in self.averaged.model.parameters())

@@ -24,8 +24,8 @@ Targets = Callable[[Clip], Tensor | None]
 class Validation:
     """This process' share of the validation clips, decoded once.
 
-    ``targets`` returns a teacher's latents of a batch, or None. Raises TrainingError at once when no video
-    can be used, instead of minutes later.
+    ``targets`` returns a teacher's latents of a batch, or None. Raises TrainingError at once if no video can
+    be used, instead of minutes later.
     """
 
     def __init__(

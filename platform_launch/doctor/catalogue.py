@@ -56,6 +56,7 @@ _LOCAL_WARNINGS = {
     "rack-fabric",
     "rdma-hca-unknown",
     "rdma-no-device",
+    "rdma-other-socket",
     "rdma-port-down",
     "reverse-dns-slow",
     "shm-small",

@@ -35,6 +35,7 @@ CHECKS: tuple[Check, ...] = (
     rdma.ports_down,
     rdma.gids,
     rdma.unknown_hcas,
+    rdma.far_adapters,
 )
 
 NAMES = tuple(

@@ -12,6 +12,7 @@ from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
 from platform_launch.hardware.host import Host
 from platform_launch.hardware.network import Interface
 from platform_launch.hardware.numa import Numa
+from platform_launch.hardware.pci import PciDistance, distance
 from platform_launch.hardware.rdma import HcaPort
 from platform_launch.text import Phrase
 
@@ -25,9 +26,20 @@ __all__ = [
     "HcaPort",
     "Host",
     "Interface",
+    "NicDistance",
     "Numa",
+    "PciDistance",
     "detect",
 ]
+
+
+@dataclass(frozen=True)
+class NicDistance:
+    """How far an RDMA adapter is from a GPU, by the GPU's index and the adapter's name."""
+
+    gpu: int
+    adapter: str
+    distance: PciDistance
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,7 @@ class Hardware:
     warnings: tuple[str, ...] = ()
     reports: tuple[AcceleratorReport, ...] = ()
     numa: Numa = field(default_factory=Numa)
+    nic_distances: tuple[NicDistance, ...] = ()
 
     @property
     def accelerator(self) -> Accelerator:
@@ -99,6 +112,7 @@ def detect(
         assumed=assume is not None,
         warnings=tuple(_without_verbs(hca_ports, dev_root)),
         reports=reports,
+        nic_distances=_distances(found, hca_ports, sys_root),
         numa=numa.find((gpu.pci for gpu in found.devices), sys_root=sys_root, proc_root=proc_root),
     )
 
@@ -118,6 +132,17 @@ def _find_devices(
             claim = AcceleratorReport("nvidia", None, Phrase("NVIDIA driver {version}", version=found.driver))
             reports = reports if granted_none else (*reports, claim)
     return visible.narrow(found, environment), reports
+
+
+def _distances(gpus: Gpus, hca_ports: tuple[HcaPort, ...], sys_root: Path) -> tuple[NicDistance, ...]:
+    adapters = {port.device: port.pci for port in hca_ports if port.active and port.pci}
+    found = [
+        (gpu.index, name, distance(gpu.pci, address, sys_root))
+        for gpu in gpus.devices
+        if gpu.pci
+        for name, address in adapters.items()
+    ]
+    return tuple(NicDistance(gpu, name, far) for gpu, name, far in found if far is not None)
 
 
 def _of_the_job(rehearsing: Host, environment: Environment) -> Host:

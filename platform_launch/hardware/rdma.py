@@ -19,7 +19,8 @@ _ZERO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 class HcaPort:
     """One port of an RDMA adapter. ``link_layer`` is ``InfiniBand`` or ``Ethernet`` (RoCE).
 
-    ``gids`` pairs the index of each non-zero GID with its type, e.g. ``(3, "RoCE v2")``.
+    ``gids`` pairs the index of each non-zero GID with its type, e.g. ``(3, "RoCE v2")``. ``pci`` is the
+    adapter's address on the PCI bus, empty if unknown.
     """
 
     device: str
@@ -28,6 +29,7 @@ class HcaPort:
     link_layer: str
     rate_gbps: float | None
     gids: tuple[tuple[int, str], ...] = ()
+    pci: str = ""
 
 
 def find(sys_root: Path) -> tuple[HcaPort, ...]:
@@ -50,7 +52,12 @@ def _port(device: str, port: str, folder: Path) -> HcaPort:
         link_layer=text(folder / "link_layer"),
         rate_gbps=parse_rate(text(folder / "rate")),
         gids=tuple((int(index), text(folder / "gid_attrs/types" / index)) for index in filled),
+        pci=_address(folder.parent.parent / "device"),
     )
+
+
+def _address(device: Path) -> str:
+    return device.resolve().name if device.is_symlink() else ""
 
 
 def parse_rate(rate: str) -> float | None:

@@ -93,12 +93,12 @@ def _numbered(devices: tuple[Gpu, ...], name: str, value: str) -> tuple[Gpu, ...
         if not named or named[0] in taken:
             raise HardwareError(
                 Phrase(
-                    "{variable}={value!r} names {entry!r}, but {left} left for it to choose from, numbered "
-                    "from 0",
+                    "{variable}={value!r} names {entry!r}, which is not there: {left} left to choose from, "
+                    "numbered from 0",
                     variable=name,
                     value=value,
                     entry=entry,
-                    left=Phrase("{number} are", number=len(devices)),
+                    left=len(devices),
                 ),
                 "unset all but one of the variables that choose devices, or write positions among those left",
             )

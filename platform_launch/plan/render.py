@@ -10,7 +10,7 @@ import click
 
 from platform_launch.confidential import masked
 from platform_launch.console.languages import current, phrase_words
-from platform_launch.hardware import Hardware
+from platform_launch.hardware import Hardware, NicDistance
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.request import Form
 from platform_launch.text import Phrase, columns, counted, either, escaped, joined, padded, wrapped
@@ -194,6 +194,12 @@ def hardware_rows(hardware: Hardware) -> list[Row]:
                 kinds,
             )
         )
+    nearest: dict[int, NicDistance] = {}
+    for one in sorted(hardware.nic_distances, key=lambda one: one.distance):
+        nearest.setdefault(one.gpu, one)
+    if nearest:
+        shown = ", ".join(f"{gpu}: {one.adapter} {one.distance.name}" for gpu, one in sorted(nearest.items()))
+        rows.append(("GPU to adapter", shown, "PCI distance as in nvidia-smi topo"))
     return rows
 
 

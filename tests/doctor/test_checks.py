@@ -13,7 +13,7 @@ from platform_launch.doctor import Level, examine
 from platform_launch.doctor.checks.planned import plan_warnings
 from platform_launch.doctor.finding import refuse
 from platform_launch.errors import UnfitNodeError
-from platform_launch.hardware import Gpus, Hardware, HcaPort
+from platform_launch.hardware import Gpus, Hardware, HcaPort, NicDistance, PciDistance
 from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
@@ -257,6 +257,17 @@ def test_a_master_whose_name_may_still_come_is_a_warning() -> None:
 def test_node_0_is_told_when_the_master_is_elsewhere() -> None:
     elsewhere = named(healthy(), master=ResolverAnswer("10.0.0.1", ("10.9.9.9",)))
     assert "10.9.9.9" in only(elsewhere, "master-elsewhere").what
+
+
+def test_gpus_whose_adapter_is_on_the_other_socket_are_named() -> None:
+    ports = (port("mlx5_0"), port("mlx5_1"))
+    near = [NicDistance(gpu, "mlx5_0", PciDistance.PIX if gpu < 4 else PciDistance.SYS) for gpu in range(8)]
+    far = [NicDistance(gpu, "mlx5_1", PciDistance.SYS if gpu < 4 else PciDistance.NODE) for gpu in range(8)]
+    one = dataclasses.replace(machine(8, hca_ports=ports[:1]), nic_distances=tuple(near))
+    found = only(healthy(hardware=one), "rdma-other-socket")
+    assert "for GPUs 4, 5, 6, 7 (GPU 0: mlx5_0 PIX" in found.what
+    both = dataclasses.replace(machine(8, hca_ports=ports), nic_distances=(*near, *far))
+    assert examine(healthy(hardware=both)) == []
 
 
 @pytest.mark.parametrize(

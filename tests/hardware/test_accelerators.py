@@ -68,6 +68,8 @@ def test_tiles_that_are_composed_are_one_device(tmp_path: Path) -> None:
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, [0, 1]),
         ({"HIP_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1"}, [2]),
         ({"ROCR_VISIBLE_DEVICES": "4,5,6,7", "HIP_VISIBLE_DEVICES": "0,2"}, [4, 6]),
+        ({"ROCR_VISIBLE_DEVICES": "0,3,4,7", "HIP_VISIBLE_DEVICES": "0,1"}, [0, 3]),  # a report from LUMI
+        ({"ROCR_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0"}, [1]),
         ({"ROCR_VISIBLE_DEVICES": "GPU-deadbeef0003"}, [3]),
         ({"HIP_VISIBLE_DEVICES": "all"}, [0, 1, 2, 3, 4, 5, 6, 7]),
         ({"HIP_VISIBLE_DEVICES": "-1"}, []),
@@ -83,8 +85,10 @@ def test_rocms_variables_choose_one_after_another(
 
 
 def test_a_second_stage_that_counts_from_the_node_finds_nothing(tmp_path: Path) -> None:
-    """Slurm without constrained devices sets both to the node's own indices."""
-    with pytest.raises(HardwareError, match=r"CUDA_VISIBLE_DEVICES='4,5' names '4', but 2 are left"):
+    """Slurm without constrained devices sets both to the node's own indices, as Parsl did on Frontier."""
+    with pytest.raises(HardwareError, match="CUDA_VISIBLE_DEVICES='1' names '1', which is not there: 1 left"):
+        look(trees.mi300x(tmp_path / "one"), ROCR_VISIBLE_DEVICES="1", CUDA_VISIBLE_DEVICES="1")
+    with pytest.raises(HardwareError, match="'4,5' names '4', which is not there: 2 left"):
         look(trees.mi300x(tmp_path), ROCR_VISIBLE_DEVICES="4,5", CUDA_VISIBLE_DEVICES="4,5")
 
 

@@ -202,3 +202,12 @@ def near(root: Path, devices: dict[str, int]) -> None:
     """Say on which NUMA node each PCI device is."""
     for address, node in devices.items():
         write(root / f"sys/bus/pci/devices/{address}/numa_node", f"{node}\n")
+
+
+def on_bus(root: Path, path: str, *, node: int, adapter: str = "") -> None:
+    """Put a PCI device where the bus nests it, e.g. ``pci0000:15/0000:15:01.0/0000:17:00.0``."""
+    device = root / "sys/devices" / path
+    write(device / "numa_node", f"{node}\n")
+    link(root / "sys/bus/pci/devices" / device.name, device)
+    if adapter:
+        link(root / f"sys/class/infiniband/{adapter}/device", device)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
-from platform_launch.hardware import HcaPort
+from platform_launch.hardware import HcaPort, NicDistance, PciDistance
 from platform_launch.plan.nccl import selects
 from platform_launch.text import Phrase
 
@@ -63,6 +63,30 @@ def gids(facts: Facts) -> Iterator[Finding]:
             ),
             _names(without),
             "give the adapter's interface an IP address in this container",
+        )
+
+
+def far_adapters(facts: Facts) -> Iterator[Finding]:
+    """Name GPUs whose nearest adapter is on another NUMA node: their traffic crosses the sockets' link."""
+    used = {port.device for port in facts.ports_in_use}
+    nearest: dict[int, NicDistance] = {}
+    for one in facts.plan.hardware.nic_distances:
+        if one.adapter in used and (one.gpu not in nearest or one.distance < nearest[one.gpu].distance):
+            nearest[one.gpu] = one
+    far = [gpu for gpu, one in nearest.items() if one.distance is PciDistance.SYS]
+    if far and facts.is_distributed:
+        shown = "; ".join(
+            f"GPU {gpu}: {one.adapter} {one.distance.name}" for gpu, one in sorted(nearest.items())
+        )
+        yield warning(
+            "rdma-other-socket",
+            Phrase(
+                "the nearest adapter in use is on another NUMA node for GPUs {gpus} ({shown})",
+                gpus=", ".join(map(str, far)),
+                shown=shown,
+            ),
+            ", ".join(f"GPU {gpu}" for gpu in far),
+            "give the container the adapters of both sockets, or name them all in NCCL_IB_HCA",
         )
 
 

@@ -188,6 +188,14 @@ def test_longer_clips_are_never_cut_from_what_shorter_ones_are_validated_on(tmp_
     assert 0.05 < whole / 300 < 0.16
 
 
+def test_a_single_video_is_divided_if_a_clip_fits_into_its_end(make_video: MakeVideo) -> None:
+    dataset = ClipDataset([Source(make_video("a.mp4", 40))], small_config(holdout_fraction=0.1))
+    assert first_frame(dataset.validation_clip(0)) == 36
+    dataset = ClipDataset([Source(make_video("b.mp4", 6))], small_config(holdout_fraction=0.1))
+    with pytest.raises(TrainingError, match="1 too short to train on one part and validate on another"):
+        dataset.validation_clip(0)
+
+
 def test_a_stride_takes_every_nth_frame(make_video: MakeVideo) -> None:
     dataset = ClipDataset([Source(make_video("a.mp4", 40))], small_config(frame_stride=3, clips_per_video=5))
     for index in range(len(dataset)):

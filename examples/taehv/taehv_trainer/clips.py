@@ -131,10 +131,10 @@ class ClipDataset(Dataset[list[Clip]]):
         other = len(self._sources) - len(skipped)
         reasons = [f"{path} {reason}" for path, reason in skipped.items()][:1]
         if other:
-            reasons.append(f"{other} too short to hold out a part of them")
+            reasons.append(f"{other} too short to train on one part and validate on another")
         return TrainingError(
             f"none of {len(self._sources)} videos can be used for {purpose}: {'; '.join(reasons)}",
-            "check the files, num_frames and holdout_fraction",
+            "check the files, num_frames and holdout_fraction, or add videos",
         )
 
     def _part(self, number: int, *, held_out: bool) -> range | None:

@@ -37,6 +37,7 @@ class Split:
                 self._limits = (max(fraction, marks[0]), marks[-1])
             else:
                 self._limits = (0.0, 1.0)  # the only one is trained on
+        self._shortest_end = _SHORTEST_END if len(videos) > 1 else 1
 
     def training_frames(self, number: int, n_frames: int, span: int, step: int) -> range | None:
         """Return the frames to cut clips of ``span`` frames from; None if there are none.
@@ -60,7 +61,7 @@ class Split:
         return boundary - boundary % step
 
     def _is_divided(self, n_frames: int, boundary: int, span: int) -> bool:
-        return boundary >= span and n_frames - boundary >= max(span, _SHORTEST_END)
+        return boundary >= span and n_frames - boundary >= max(span, self._shortest_end)
 
     def _is_held_out(self, number: int) -> bool:
         lowest, highest = self._limits

@@ -288,9 +288,13 @@ def test_a_second_training_into_the_same_folder_is_refused_and_changes_nothing(t
 def test_a_run_goes_on_with_another_number_of_processes_and_another_stage_of_zero(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
-    """Two processes under ZeRO-2, then one without ZeRO, then two again: always the same clips per step."""
+    """Two processes under ZeRO-2, then one, then two again: always the same clips per step."""
+    ways = {
+        "ddp": ("--multi_gpu",),
+        "zero1": ("--use_deepspeed", "--deepspeed_multinode_launcher", "standard", "--zero_stage", "1"),
+    }
     expected = losses(uninterrupted)
-    one, two = tmp_path / "one", tmp_path / "two"
+    one = tmp_path / "one"
     resumable(uninterrupted, 20, one)
     with alone(one, *SHORT, "--gradient-accumulation-steps=2", "--checkpoint-every=25") as program:
         assert program.wait() == 0, program.said()
@@ -298,13 +302,15 @@ def test_a_run_goes_on_with_another_number_of_processes_and_another_stage_of_zer
     assert "-> 4 clips per step" not in program.said()  # 2 x 1 x 2 before, 1 x 2 x 2 now
     assert losses(one / "run") == pytest.approx(expected, rel=2e-3)
 
-    resumable(one / "run", 25, two)
-    settings = ("--use_deepspeed", "--deepspeed_multinode_launcher", "standard", "--mixed_precision", "no")
-    command = (str(TRAIN), "--config", str(SMALL), "--output-dir", str(two / "run"), *SHORT)
-    with two_nodes(two, (*settings, "--zero_stage", "1"), command, command) as nodes:
-        assert nodes.wait() == [0, 0], nodes.said()
-    assert "step 25, 100 clips seen" in nodes.said()
-    assert losses(two / "run") == pytest.approx(expected, rel=2e-3)
+    for name, settings in ways.items():
+        two = tmp_path / name
+        resumable(one / "run", 25, two)
+        command = (str(TRAIN), "--config", str(SMALL), "--output-dir", str(two / "run"), *SHORT)
+        with two_nodes(two, (*settings, "--mixed_precision", "no"), command, command) as nodes:
+            assert nodes.wait() == [0, 0], nodes.said()
+        assert "World size: 2" in nodes.said()
+        assert "step 25, 100 clips seen" in nodes.said()
+        assert losses(two / "run") == pytest.approx(expected, rel=2e-3)
 
 
 @takes_long

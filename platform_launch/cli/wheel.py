@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -22,6 +23,8 @@ _PYTHON = click.option(
     "--python",
     metavar="FILE",
     default=sys.executable,
+    # Not resolved: a virtual environment's python is a link. pip runs elsewhere.
+    callback=lambda _ctx, _option, value: os.path.abspath(value) if "/" in value else value,  # noqa: PTH100
     help="Interpreter of the environment that trains (default: this one).",
 )
 

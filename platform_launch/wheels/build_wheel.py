@@ -280,29 +280,26 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
 
 
 def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: Console) -> Path:
-    """Move the wheel to where it was ordered, write its note, and say how to go on.
+    """Note in the wheel what it was built for, move it to where it was ordered, and say how to go on.
 
-    Raises InputError where they do not fit there: an hour of compiling is kept elsewhere.
+    Raises InputError if it does not fit there: an hour of compiling is kept elsewhere.
     """
-    described = _described(wheel, job, tools)
+    note.embed(wheel, _described(wheel, job, tools))
     delivered = output / wheel.name
     try:
         files.write_whole(delivered, wheel.read_bytes())
-        written = described.write(output)
     except OSError as error:
         delivered.unlink(missing_ok=True)
         kept = Path(tempfile.mkdtemp(prefix="platform_launch_wheel_"))
         shutil.move(wheel, kept)
-        described.write(kept)
         raise InputError(
             Phrase(
                 "the wheel is built, but cannot be written to {output}: {problem}",
                 output=output,
                 problem=error.strerror,
             ),
-            Phrase("it is kept in {kept}, with its note: make room and move both", kept=kept),
+            Phrase("it is kept in {kept}: make room and move it", kept=kept),
         ) from error
-    console.info(Phrase("what it was built for: {note}", note=written))
     by_hand = shlex.join(("platform-launch", "wheel", "install", str(delivered)))
     console.info(Phrase("install it on each node: {command}", command=by_hand))
     console.info(
@@ -320,7 +317,6 @@ def _described(wheel: Path, job: Build, tools: BuildTools) -> WheelNote:
     deepspeed, backend, ops = note.read_content(wheel)
     return WheelNote(
         wheel=wheel.name,
-        sha256=note.sha256(wheel),
         deepspeed=deepspeed,
         ops=ops,
         backend=backend,

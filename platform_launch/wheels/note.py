@@ -1,11 +1,14 @@
-"""The note beside a wheel: what it was built for, and whether a node is that."""
+"""The note in a wheel: what it was built for, and whether a node is that."""
 
 from __future__ import annotations
 
 import ast
+import base64
 import dataclasses
 import hashlib
+import io
 import json
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +21,8 @@ from platform_launch.text import Phrase
 from platform_launch.wheels.architectures import Capability, parse
 from platform_launch.wheels.machine import Interpreter, version_numbers
 
+_NAME = "platform_launch.json"
+
 
 @dataclass(frozen=True)
 class WheelNote:
@@ -29,7 +34,6 @@ class WheelNote:
     """
 
     wheel: str
-    sha256: str
     deepspeed: str
     ops: tuple[str, ...]
     backend: str
@@ -45,62 +49,63 @@ class WheelNote:
     instructions: tuple[str, ...]
     built: str
 
-    def write(self, folder: Path) -> Path:
-        """Write the note beside its wheel and return its path."""
-        path = note_path(folder / self.wheel)
-        files.write_whole(path, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
-        return path
 
+def embed(wheel: Path, note: WheelNote) -> None:
+    """Put a note into its wheel, where nothing can separate the two. Raises OSError.
 
-def note_path(wheel: Path) -> Path:
-    """Return where the note of a wheel lies."""
-    return wheel.with_name(f"{wheel.name}.json")
+    ``*.dist-info`` may hold files of any tool, each with its hash in RECORD (packaging.python.org, "Binary
+    distribution format").
+    """
+    content = json.dumps(dataclasses.asdict(note), indent=2) + "\n"
+    with zipfile.ZipFile(wheel) as archive:
+        (record,) = _of_dist_info(archive, "RECORD")
+        name = f"{record.removesuffix('RECORD')}{_NAME}"
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode().rstrip("=")
+        entry = f"{name},sha256={digest},{len(content.encode())}\n"
+        whole = io.BytesIO()
+        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as complete:
+            for info in archive.infolist():
+                if info.filename != record:
+                    complete.writestr(info, archive.read(info))
+            complete.writestr(name, content)
+            complete.writestr(archive.getinfo(record), entry.encode() + archive.read(record))
+    files.write_whole(wheel, whole.getvalue())
 
 
 def read(wheel: Path) -> WheelNote:
-    """Read the note of a wheel and compare the wheel's checksum with it.
-
-    Raises InputError when either file is missing, is something else, or they do not belong together.
-    """
-    path = note_path(wheel)
-    if not wheel.is_file():
-        raise InputError(
-            Phrase("there is no wheel {wheel}", wheel=wheel), "give the path that `wheel build` printed"
-        )
+    """Read the note of a wheel. Raises InputError if the wheel is missing, was cut short, or has no note."""
     try:
-        fields: Any = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("ops", "architectures", "instructions"):
-            fields[name] = tuple(fields[name])
-        note = WheelNote(**fields)
+        with zipfile.ZipFile(wheel) as archive:
+            names = _of_dist_info(archive, _NAME)
+            text = archive.read(names[0]) if names else None
     except FileNotFoundError as error:
         raise InputError(
-            Phrase("there is no note {path} beside the wheel: what it was built for is not known", path=path),
-            "copy it together with the wheel; a wheel from elsewhere is installed with pip alone",
+            Phrase("there is no wheel {wheel}", wheel=wheel), "give the path that `wheel build` printed"
         ) from error
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, zipfile.BadZipFile) as error:
         raise InputError(
-            Phrase("{path} cannot be read as the note of a wheel: {problem}", path=path, problem=error),
-            "copy it again from where it was built",
+            Phrase("{wheel} cannot be read as a wheel: {problem}", wheel=wheel, problem=error),
+            "it may have been cut short: copy it again from where it was built",
         ) from error
-    if sha256(wheel) != note.sha256:
+    if text is None:
         raise InputError(
-            Phrase(
-                "{wheel} is not the wheel that {name} describes: their SHA-256 differ",
-                wheel=wheel,
-                name=path.name,
-            ),
-            "one of the two was replaced or cut short: copy both again",
+            Phrase("{wheel} does not say what it was built for", wheel=wheel),
+            "only wheels of `platform-launch wheel build` do; install one from elsewhere with pip",
         )
-    return note
+    try:
+        fields: Any = json.loads(text)
+        for name in ("ops", "architectures", "instructions"):
+            fields[name] = tuple(fields[name])
+        return WheelNote(**fields)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            Phrase("the note in {wheel} cannot be read: {problem}", wheel=wheel, problem=error),
+            "install it with the platform-launch that built it",
+        ) from error
 
 
-def sha256(path: Path) -> str:
-    """Return a file's SHA-256 in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _of_dist_info(archive: zipfile.ZipFile, name: str) -> list[str]:
+    return [path for path in archive.namelist() if re.fullmatch(rf"[^/]+\.dist-info/{re.escape(name)}", path)]
 
 
 def read_content(wheel: Path) -> tuple[str, str, tuple[str, ...]]:

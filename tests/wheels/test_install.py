@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,13 +25,13 @@ def node() -> Interpreter:
 
 
 def write_wheel(folder: Path, node: Interpreter, **changes: object) -> Path:
-    """Write a file with the note of a wheel built on this very node, save for the changes."""
+    """Write an empty wheel with the note of one built on this very node, save for the changes."""
     assert node.torch is not None
     wheel = folder / "deepspeed-0.19.8-cp311-cp311-linux_x86_64.whl"
-    wheel.write_bytes(b"never opened")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("deepspeed-0.19.8.dist-info/RECORD", "")
     built_here = WheelNote(
         wheel=wheel.name,
-        sha256=note.sha256(wheel),
         deepspeed="0.19.8",
         ops=("cpu_adam",),
         backend="cpu",
@@ -45,7 +47,7 @@ def write_wheel(folder: Path, node: Interpreter, **changes: object) -> Path:
         instructions=tuple(sorted(instructions())),
         built="2025-06-01T12:00:00Z",
     )
-    dataclasses.replace(built_here, **changes).write(folder)  # type: ignore[arg-type]
+    note.embed(wheel, dataclasses.replace(built_here, **changes))  # type: ignore[arg-type]
     return wheel
 
 
@@ -83,3 +85,13 @@ def test_a_wheel_that_fits_but_is_none_fails_in_pips_words(
     assert done.returncode == 67
     assert "pip could not install" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_interpreter_may_be_named_from_the_working_directory(
+    wheel: Run, tmp_path: Path, node: Interpreter
+) -> None:
+    (tmp_path / "dist").mkdir()
+    path = write_wheel(tmp_path / "dist", node)
+    done = wheel("install", str(path), "--python", os.path.relpath(sys.executable, tmp_path / "a folder"))
+    assert "pip could not install" in done.stderr, "pip was started, from the wheel's folder"
+    assert "invalid" in done.stderr

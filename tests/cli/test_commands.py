@@ -280,6 +280,13 @@ def test_an_interpreter_without_torch_is_told_so_at_once(
     assert (tmp_path / "logs").exists() == (command == "run"), "a simulation starts no node"
 
 
+def test_procguard_s_server_starts_as_a_module_with_its_config(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "procguard", "--config", str(tmp_path / "nowhere.yaml")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 66
+    assert f"{tmp_path}/nowhere.yaml" in done.stderr
+
+
 @pytest.mark.parametrize("started", ["platform_launch/__main__.py", "procguard.py"])
 def test_an_interpreter_without_our_own_dependencies_is_told_in_one_line(
     tmp_path: Path, started: str

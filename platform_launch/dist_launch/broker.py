@@ -142,7 +142,9 @@ class Broker:
             cluster = replace(cluster, members=members)
         key = Path(ssh["key"]) if ssh["key"] else self._key
         if key not in self._links:
-            self._links[key] = NodeConnections(key)
+            links = NodeConnections(key)
+            links.load_key()
+            self._links[key] = links
         return cluster, self._links[key]
 
     async def _run(self, run: JobRun, reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from platform_launch.dist_launch.programs import (
     ProgramEnd,
     start_here,
 )
+from platform_launch.errors import InputError
 from platform_launch.text import Phrase
 
 _CONNECT_S = 10.0
@@ -40,6 +41,22 @@ class NodeConnections:
         self._key = key
         self._keys: list[Any] | None = None
         self._open: dict[ClusterMember, asyncio.Task[asyncssh.SSHClientConnection]] = {}
+
+    def load_key(self) -> None:
+        """Read the private key. Raises InputError if it cannot be used."""
+        if self._keys is not None:
+            return
+        try:
+            self._keys = [asyncssh.load_keypairs(str(self._key))[0]]
+        except (OSError, ValueError, asyncssh.Error) as error:
+            raise InputError(
+                Phrase(
+                    "the private key {key} (--ssh-key) cannot be used: {problem}",
+                    key=self._key,
+                    problem=getattr(error, "strerror", None) or error,
+                ),
+                "name a private key without a passphrase, or leave --ssh-key out: rank 0 has its own",
+            ) from error
 
     async def start(self, member: ClusterMember, command: str, feed: Feed, *, here: bool) -> NodeProgram:
         """Start a program. ``command`` is for the user's shell; ``here``: on this node, without SSH.
@@ -75,8 +92,7 @@ class NodeConnections:
 
     async def _connect(self, member: ClusterMember) -> asyncssh.SSHClientConnection:
         try:
-            if self._keys is None:
-                self._keys = [asyncssh.load_keypairs(str(self._key))[0]]
+            self.load_key()
             trusted = [asyncssh.import_public_key(member.host_key)]
             return await asyncio.wait_for(
                 asyncssh.connect(
@@ -97,7 +113,7 @@ class NodeConnections:
                 _CONNECT_S,
             )
         except (OSError, ValueError, asyncssh.Error, asyncio.TimeoutError) as error:
-            raise NodeUnreachableError(explain(error, member)) from error
+            raise NodeUnreachableError(explain(error, member, self._key)) from error
 
 
 class _SshProgram(asyncssh.SSHClientSession[bytes]):
@@ -150,8 +166,8 @@ def _number_of(name: str) -> int:
     return int(signals.Signals.__members__.get(f"SIG{name}", 0))
 
 
-def explain(error: BaseException, member: ClusterMember) -> str:
-    """Say at which step a connection failed, and why."""
+def explain(error: BaseException, member: ClusterMember, key: Path) -> str:
+    """Return at which step a connection failed, and why."""
     where = f"{member.address}:{member.ssh_port}"
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return Phrase(
@@ -161,9 +177,10 @@ def explain(error: BaseException, member: ClusterMember) -> str:
         )
     if isinstance(error, asyncssh.PermissionDenied):
         return Phrase(
-            "{where} refuses rank 0's key for user {user}: it is no longer in authorized_keys, or this "
+            "{where} refused the key {key} for user {user}: it is not in authorized_keys there, or this "
             "server does not read that file",
             where=where,
+            key=key,
             user=member.ssh_user,
         )
     if isinstance(error, ConnectionRefusedError):

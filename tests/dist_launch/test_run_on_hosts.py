@@ -120,6 +120,20 @@ def test_the_ssh_port_of_the_environment_is_used_and_said(cluster: list[Node], t
     assert "done" not in done.stdout
 
 
+def test_a_key_that_the_nodes_do_not_accept_is_named(cluster: list[Node], tmp_path: Path) -> None:
+    job, wrong, text = script(tmp_path / "job.sh", "echo done"), tmp_path / "wrong", tmp_path / "text"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(wrong)], check=True)
+    text.write_text("no key")
+    done = cluster[0].dist_launch("run", "--ssh-key", wrong, job)
+    assert done.returncode == 75
+    assert f"10.213.0.2:2025 refused the key {wrong} for user root" in done.stderr
+    for path, problem in ((text, "Invalid private key"), (tmp_path / "none", "No such file or directory")):
+        done = cluster[0].dist_launch("run", "--ssh-key", path, job)
+        assert done.returncode == 66
+        assert f"the private key {path} (--ssh-key) cannot be used: {problem}" in done.stderr
+    assert cluster[0].dist_launch("run", job).stdout.count("done") == 4
+
+
 def test_the_first_failure_stops_the_others_and_its_code_is_ours(cluster: list[Node], tmp_path: Path) -> None:
     job = script(tmp_path / "job.sh", "echo start; [ $RANK = 2 ] && exit 7; sleep 6000")
     done = cluster[0].dist_launch("run", job)  # within its limit
@@ -202,7 +216,11 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(cluster: list[Node], tmp
         (["--nodes", "7", "job.sh"], 64, "no node 7 in this cluster of 4"),
         (["--env", "1A=b", "job.sh"], 64, "expected NAME=VALUE"),
         (["--name", "../x", "job.sh"], 64, "expected letters, digits"),
-        (["--ssh-key", "/nowhere/key", "job.sh"], 75, "started nowhere"),
+        (
+            ["--ssh-key", "/nowhere/key", "job.sh"],
+            66,
+            "the private key /nowhere/key (--ssh-key) cannot be used",
+        ),
         (["windows.sh"], 66, "has the line ends of Windows"),
     ],
 )

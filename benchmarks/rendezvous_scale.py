@@ -1,19 +1,17 @@
-"""How N nodes meet, stay in touch and end, and what each of them asks of node 0's store for it.
+"""How N nodes meet, stay in touch and end, and what that costs node 0.
 
-    python benchmarks/rendezvous_scale.py [NODES...]        (default 16 128 256 512)
+    python benchmarks/rendezvous_scale.py [NODES...]        (default 16 128 512 1024)
 
-Everything is real but the number of machines: each node runs what the helper process of a launcher runs
-(``TakingPart``), from the first try to reach node 0 to the outcome, with a connection and a fingerprint of
-its own. Node 0 has a process to itself; the others share four, whose work would be spread over N machines.
+Everything is real but the number of machines: each node runs what a launcher runs (``TakingPart``), from the
+first try to reach node 0 to the outcome, with a connection and a fingerprint of its own. Node 0 has a process
+to itself; the others share four, whose work would be spread over N machines.
 
 - met: from the start signal, when nobody is connected, until the last of them knows that all are there
-- requests and KiB: what a node asks of the store, on average, to meet; in a second of training; to end
-- node 0: how much of a processor node 0 uses while the others train
-- end: from the end of all trainings until the last node knows the outcome
+- node 0: how much of a processor node 0 uses while the job runs, and its resident memory
+- end: from the end of all nodes' processes until the last node knows the outcome
 
-The goal is that what a node asks does not grow with their number. The peer is the barrier that a script can
-have with torch alone, over the same store: connect, ``store.add`` by everyone, ``store.wait`` for the last.
-It compares nothing, names nobody, and notices nothing afterwards.
+The peer is the barrier that a script can have with torch alone, over torch's store: connect, ``store.add`` by
+everyone, ``store.wait`` for the last. It compares nothing, names nobody, and notices nothing afterwards.
 """
 
 from __future__ import annotations
@@ -28,71 +26,36 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from multiprocessing.synchronize import Barrier
-from queue import Queue
-from threading import Semaphore, Thread
+from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 from platform_launch.hardware import ports
-from platform_launch.hardware.names import without_lookups
-from platform_launch.launch.link import ENVIRONMENT
-from platform_launch.rendezvous import store
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.run.launcher import AllHere, RunTask, Settled
-from platform_launch.rendezvous.run.own_launcher import OwnLauncher
 from platform_launch.rendezvous.run.state import TrainingEnded
 from platform_launch.rendezvous.run.taking_part import TakingPart
+from platform_launch.rendezvous.run.task import AllHere, OwnProcesses, RunNews, RunTask, Settled
 
 SHARED = 4
 IN_TOUCH_S = 10.0
 LIMIT_S = 600.0
-# What a node asks may vary with how long it waits for the last; it must not follow their number.
-MOST_GROWTH = 2.0
-
-
-class Counted:
-    """A TCPStore that counts what is asked of it. Each is used by one thread."""
-
-    everyone: list[Counted] = []  # noqa: RUF012 - of this process
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-        self.requests = self.bytes = 0
-        self.everyone.append(self)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
-        return partial(self._count, found) if callable(found) else found
-
-    def _count(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        answer = call(*arguments)
-        self.requests += 1
-        self.bytes += sum(map(_size, (*arguments, answer)))
-        return answer
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, (str, bytes)):
-        return len(value)
-    return sum(map(_size, value)) if isinstance(value, list) else 0
+MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Moment:
-    """How far the nodes of a process have come."""
+    """How far the nodes of a process have come, and what the process has used by then."""
 
     at_s: float
     cpu_s: float
-    requests: int
-    bytes: int
+    memory_mib: float
 
     @classmethod
     def now(cls) -> Moment:
         """Return what has been used so far."""
-        used = Counted.everyone
-        requests, sizes = sum(one.requests for one in used), sum(one.bytes for one in used)
-        return cls(time.monotonic(), time.process_time(), requests, sizes)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return cls(time.monotonic(), time.process_time(), pages * os.sysconf("SC_PAGE_SIZE") / MIB)
 
 
 def fingerprint(rank: int, nnodes: int) -> Fingerprint:
@@ -104,22 +67,18 @@ def fingerprint(rank: int, nnodes: int) -> Fingerprint:
 
 
 def take_part(ranks: range, nnodes: int, known: tuple[int, int], step: Barrier, done: Any) -> None:
-    """Be some of the nodes, and report the moments when all of these had begun, met, trained and ended."""
-    store.load_torch(bare=True)
-    opening = store._opening
-    store._opening = lambda *given, **named: lambda: Counted(opening(*given, **named)())  # type: ignore[assignment]
+    """Be some of the nodes, and report the moments when all of these had begun, met, run and ended."""
     met, settled = Semaphore(0), Semaphore(0)
 
-    def emit(message: Message) -> None:
-        if isinstance(message, (AllHere, Settled)):
-            (met if isinstance(message, AllHere) else settled).release()
+    def receive(news: RunNews | None) -> None:
+        if isinstance(news, (AllHere, Settled)):
+            (met if isinstance(news, AllHere) else settled).release()
 
-    commands: list[Queue[Message | None]] = [Queue() for _ in ranks]
-    nodes = []
-    for rank, queue in zip(ranks, commands, strict=True):
-        me = fingerprint(rank, nnodes)
-        task = RunTask(me, "127.0.0.1", *known, LIMIT_S, 60.0, 5.0, "")
-        nodes.append(Thread(target=TakingPart(task, me, None, OwnLauncher(), queue, emit).run, daemon=True))
+    tasks = [
+        RunTask(fingerprint(rank, nnodes), "127.0.0.1", known[0], known[1:], LIMIT_S, 60.0, 5.0)
+        for rank in ranks
+    ]
+    nodes = [TakingPart(task, OwnProcesses(), receive) for task in tasks]
     step.wait()
     moments = [Moment.now()]
     for node in nodes:
@@ -133,14 +92,14 @@ def take_part(ranks: range, nnodes: int, known: tuple[int, int], step: Barrier, 
     moments.append(Moment.now())
     step.wait()
     moments.append(Moment.now())
-    for rank, queue in zip(ranks, commands, strict=True):
-        queue.put(TrainingEnded(NodeEnding(EndKind.FINISHED, rank, "", 0), None))
+    for rank, node in zip(ranks, nodes, strict=True):
+        node.send(TrainingEnded(NodeEnding(EndKind.FINISHED, rank, "", 0), None))
     for _ in nodes:
         settled.acquire()
     moments.append(Moment.now())
     done.put((ranks.start, moments))
     for node in nodes:
-        node.join()
+        node.close()
 
 
 def meet_at_barrier(ranks: range, nnodes: int, known: tuple[int, int], step: Barrier, done: Any) -> None:
@@ -177,42 +136,24 @@ def run(nnodes: int, part: Callable[..., None]) -> dict[int, list[Moment]]:
     return found
 
 
-def main() -> int:
-    """Print a line a size, and whether what a node asks grows with their number."""
+def main() -> None:
+    """Print a line per size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("nodes", nargs="*", type=int, default=[16, 128, 256, 512])
-    sizes = parser.parse_args().nodes
-    os.environ.update(without_lookups({**os.environ, **ENVIRONMENT}))  # as every helper; the peer has it too
-    asked = {}
-    print("nodes    met (peer)   requests, KiB a node: to meet    in a second     to end    node 0      end")
-    for nnodes in sizes:
+    parser.add_argument("nodes", nargs="*", type=int, default=[16, 128, 512, 1024])
+    print("nodes   met    (peer)     ratio   node 0: processor, memory      end")
+    for nnodes in parser.parse_args().nodes:
         found = run(nnodes, take_part)
         peer = run(nnodes, meet_at_barrier)
         last = [max(moments[index].at_s for moments in found.values()) for index in range(6)]
         met_s, end_s = last[1] - last[0], last[5] - last[4]
         peer_s = max(end.at_s for _, end in peer.values()) - max(begin.at_s for begin, _ in peer.values())
-        guests = [moments for first, moments in found.items() if first]
-
-        def each(
-            begin: int, end: int, over: float = 1.0, guests: list[list[Moment]] = guests, nnodes: int = nnodes
-        ) -> tuple[float, float]:
-            requests = sum(one[end].requests - one[begin].requests for one in guests)
-            size = sum(one[end].bytes - one[begin].bytes for one in guests)
-            return requests / (nnodes - 1) / over, size / (nnodes - 1) / over / 1024
-
-        asked[nnodes] = meet, train, close = each(0, 1), each(2, 3, IN_TOUCH_S), each(4, 5)
-        cpu = (found[0][3].cpu_s - found[0][2].cpu_s) / IN_TOUCH_S
+        before, after = found[0][2], found[0][3]
+        cpu = (after.cpu_s - before.cpu_s) / IN_TOUCH_S
         print(
-            f"{nnodes:5} {met_s:6.2f} s ({peer_s:.2f})"
-            f"{meet[0]:27.1f} {meet[1]:5.1f} {train[0]:8.1f} {train[1]:5.1f} {close[0]:6.1f} {close[1]:5.1f}"
-            f"{cpu:9.1%} {end_s:6.2f} s",
+            f"{nnodes:5} {met_s:6.2f} s ({peer_s:.2f} s) {met_s / peer_s:7.1f}"
+            f"{cpu:18.1%} {after.memory_mib:8.0f} MiB {end_s:8.2f} s",
             flush=True,
         )
-    first, latest = asked[sizes[0]], asked[sizes[-1]]
-    growth = sum(size for _, size in latest) / sum(size for _, size in first)
-    times = sizes[-1] // sizes[0]
-    print(f"{times} times the nodes: each asks for {growth:.1f} times the bytes (goal: {MOST_GROWTH:g})")
-    return 0 if growth <= MOST_GROWTH else 1
 
 
 if __name__ == "__main__":

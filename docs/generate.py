@@ -162,7 +162,7 @@ READ = {
     "PLATFORM_LAUNCH_EXAMPLE": "example to run if the entrypoint is given no arguments at all (`--example`)",
     "VIRTUAL_ENV, CONDA_PREFIX, CONDA_DEFAULT_ENV, CONDA_EXE": "the environment that is already active",
     "CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES": "which GPUs count",
-    "INIT_MASTER_PORT": "port on node 0 where the nodes meet before the training (default MASTER_PORT + 1)",
+    "INIT_MASTER_PORT": "port on node 0 where the nodes meet first (default: three ports computed from MASTER_PORT)",
     "PLATFORM_LAUNCH_EXIT_FILE": 'set for the training: where it may leave `{"exit_code": N, "reason": "…"}` when it fails',
     "PLATFORM_LAUNCH_QUARANTINE": "file of nodes that no job should be put on (`--quarantine`)",
     "PLATFORM_LAUNCH_NODE_NAME": "name by which the scheduler knows this machine (default SLURMD_NODENAME, else the host's)",
@@ -176,7 +176,11 @@ DIST_LAUNCH = (
         "",
         "who the nodes are, and the folder beside it (default `/tmp/cluster_info.json`)",
     ),
-    ("INIT_MASTER_PORT", "", "as above for `wait`, which keeps it; jobs get the port two further"),
+    (
+        "INIT_MASTER_PORT",
+        "",
+        "as above for `wait`, which keeps it; a launch in a job uses the next free port",
+    ),
     ("SSH_PORT", "`--ssh-port`", "where SSH servers listen (default 2025)"),
     ("SSH_USER", "`--ssh-user`", "who logs in (default: the user that runs `wait`)"),
     (

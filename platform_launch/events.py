@@ -169,8 +169,7 @@ CATALOGUE: dict[str, Kind] = {
     # The nodes of a job: their roll call, and how it ended on one of them.
     "roll-call-opened": Kind(
         "INFO",
-        "roll call: {nnodes} nodes meet at {master_addr}:{port}, {limit_s:g} s at most "
-        "(port: INIT_MASTER_PORT, else the one after MASTER_PORT)",
+        "roll call: {nnodes} nodes meet at {master_addr}:{port}, {limit_s:g} s at most",
     ),
     "roll-call-skipped": Kind("INFO", "starting training, without waiting for the other nodes"),
     "nodes-differ": Kind("WARN", "not the same on all nodes: {difference}"),
@@ -210,21 +209,14 @@ CATALOGUE: dict[str, Kind] = {
     "node-started-anew": Kind(
         "ERROR", "node {node} was started anew, on {host}: its training was lost", ("node",)
     ),
-    "launcher-killed": Kind("ERROR", "node {node} ({host}) lost its launcher, which was killed", ("node",)),
+    "launcher-killed": Kind("ERROR", "{nodes} ({hosts}): the launcher was killed{remark}", ("node",)),
     "launcher-silent": Kind(
         "ERROR",
         "node {node} ({host}): the launcher was stopped or is stuck, silent for {silent_s:.0f} s",
         ("node",),
     ),
-    "helper-silent": Kind(
-        "WARN", "the rendezvous process of this node has not moved for {silent_s:.0f} s; starting another"
-    ),
-    "helper-not-started": Kind(
-        "WARN", "the rendezvous process of this node was lost, and no other can be started yet: {problem}"
-    ),
     "coordinator-gone": Kind("ERROR", "node 0 ({host}) no longer hosts the rendezvous"),
     "coordinator-silent": Kind("ERROR", "node 0 ({host}) has not answered for {silent_s:.0f} s"),
-    "helper-killed": Kind("ERROR", "the process that holds the rendezvous was killed on this node"),
     "node-hung": Kind(
         "ERROR", "the training hung at node {node} ({host}), and --on-hang asked for its end", ("node",)
     ),

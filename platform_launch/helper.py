@@ -28,7 +28,6 @@ HELPERS = {
     "dist-launch-node": "platform_launch.dist_launch.agent",
     "doctor-part": "platform_launch.doctor.cluster.part",
     "procguard-supervisor": "platform_launch.procguard.agent.supervisor",
-    "rendezvous": "platform_launch.rendezvous.run.process",
     "side-by-side": "platform_launch.supervise.side_by_side",
 }
 

@@ -21,7 +21,7 @@ from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.unfit import held_by, node_name
-from platform_launch.rendezvous.port_discovery import rendezvous_port
+from platform_launch.rendezvous.listening import rendezvous_ports
 from platform_launch.text import Phrase, counted, joined, wrapped
 
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
@@ -62,7 +62,7 @@ def command(
         child_processes=not quick,
         other_nodes=not (quick or local),
         jax=with_jax,
-        port_of=rendezvous_port,
+        ports_of=rendezvous_ports,
         meet_limit_s=meet_limit_s,
     )
     if form == "json":

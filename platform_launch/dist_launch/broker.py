@@ -117,7 +117,6 @@ class Broker:
         if what == "run":
             job = JobRequest(**request["job"])
             self._refuse_second(job)
-            job = replace(job, variables={**_own_port(cluster), **job.variables})
             archive = Path(request["archive"]) if request["archive"] else None
             return await self._run(JobRun(job, archive, cluster, links, (out, err)), reader)
         if what == "plain":
@@ -203,15 +202,6 @@ def _unforeseen(error: Exception) -> LaunchError:
         ),
         Phrase("its own lines tell more; dist-launch status shows what runs"),
     )
-
-
-def _own_port(cluster: WaitingCluster) -> dict[str, str]:
-    """Jobs meet by themselves, while ``wait`` keeps the port of its own rendezvous.
-
-    The two ports after it are MASTER_PORT's neighbour for NCCL's status and this one (29500, 29501, 29503).
-    """
-    port = cluster.rendezvous_port + 2
-    return {"INIT_MASTER_PORT": str(port if port <= 65535 else cluster.rendezvous_port - 2)}
 
 
 async def _receive_descriptors(connection: socket.socket) -> tuple[int, ...]:

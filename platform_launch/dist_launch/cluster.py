@@ -76,13 +76,12 @@ class ClusterMember(Message):
 class WaitingCluster:
     """All nodes, by rank, as the node ``rank`` knows them.
 
-    ``rendezvous_port`` is taken on node 0 while it waits; ``identity`` is that of node 0's ``wait``.
+    ``identity`` is that of node 0's ``wait``.
     """
 
     rank: int
     identity: str
     formed_at: str
-    rendezvous_port: int
     members: tuple[ClusterMember, ...]
 
     def to_json(self) -> str:

@@ -19,13 +19,12 @@ from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.dist_launch.node_access import uninstall
 from platform_launch.dist_launch.wait_task import WaitTask
 from platform_launch.errors import InputError, InstallationError, LaunchError, UsageError, shown
-from platform_launch.hardware.names import without_lookups
 from platform_launch.rendezvous.messages import encode
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.watch import Watch
 from platform_launch.text import Phrase
 
-# The rendezvous process may be inside torch; sessions of a private sshd end their jobs.
+# Sessions of a private sshd end their jobs.
 _GRACE_S = 8.0
 # A process of ours that ends by itself sooner than this will not do better the next time.
 _SHORTEST_LIFE_S = 5.0
@@ -45,7 +44,7 @@ class WaitSettings:
     host: str
     address: str
     master_addr: str
-    rendezvous_port: int
+    rendezvous_ports: tuple[int, ...]
     timeout_s: float
     cluster_file: Path
     ssh_port: int
@@ -184,7 +183,7 @@ class _WaitProcesses:
             nnodes=settings.nnodes,
             job_id=settings.job_id,
             master_addr=settings.master_addr,
-            port=settings.rendezvous_port,
+            ports=settings.rendezvous_ports,
             timeout_s=settings.timeout_s,
             folder=str(self._folder.path),
             key=str(pair.private) if pair else "",
@@ -195,10 +194,7 @@ class _WaitProcesses:
 
     def _start(self, name: str, argv: tuple[str, ...], text: str) -> None:
         """Start a process of ours with a line on its stdin."""
-        environment = {**self._settings.environment, **_QUIET}
-        if name == "rendezvous":
-            environment = without_lookups(environment)
-        self._commands[name] = Command(argv, environment)
+        self._commands[name] = Command(argv, self._settings.environment)
         self._inputs[name] = text
         self._again(name)
 
@@ -226,7 +222,3 @@ class _WaitProcesses:
             say("WARN", Phrase("{name} ended (exit code {code}): starting it again", name=name, code=code))
             with suppress(LaunchError):
                 self._again(name)
-
-
-# torch reports each failed connection with a stack trace; the rendezvous says what matters.
-_QUIET = {"TORCH_CPP_LOG_LEVEL": "FATAL", "RES_OPTIONS": "timeout:1 attempts:1"}

@@ -20,7 +20,7 @@ class WaitTask(Message):
     nnodes: int
     job_id: str | None
     master_addr: str
-    port: int
+    ports: tuple[int, ...]
     timeout_s: float
     folder: str
     key: str

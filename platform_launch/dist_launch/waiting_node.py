@@ -12,7 +12,6 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,15 +26,15 @@ from platform_launch.dist_launch.wait_task import WaitTask
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, LaunchError, NodesAbsentError
 from platform_launch.rendezvous.authentication import Secret, read_secret
-from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
+from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError, RejectedError
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.handshake import RejectedError
+from platform_launch.rendezvous.listening import PortTakenError, listen
+from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine, decode
-from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.participant import CoordinatorGoneError, NodeSession, Participant
 from platform_launch.rendezvous.ranks import describe_absent, in_words
 from platform_launch.rendezvous.rejection import launch_error
-from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
 from platform_launch.text import Phrase
 
 # While the cluster forms, and once nothing is expected any more.
@@ -46,7 +45,7 @@ _RETRY_S = 10.0
 _SAY_EVERY_S = 5.0
 # Commands on rank 0 see a cluster when the others have let its key in, or this long without answers.
 _ANSWERS_S = 10.0
-# A node 0 whose store answers, and which gives no sign of life for this long, is stopped or stuck.
+# A node 0 that gives no sign of life for this long is looked for again.
 _SILENT_S = 40.0
 
 
@@ -69,6 +68,8 @@ class WaitingNode:
         self._cluster_file = folder.cluster_file
         self._trust = KeyTrust(folder, task.named_key, authenticated=secret is not None)
         self._formation: ClusterFormation | None = None
+        self._session = NodeSession()
+        self._port = 0
         self._participant: Participant | None = None
         self._began = time.monotonic()
         self._announced_at = self._began
@@ -92,28 +93,27 @@ class WaitingNode:
                 ) from error
             except RejectedError as error:
                 raise launch_error(error.rejection) from error
-            except StoreError:
-                if self._formation is not None:
-                    raise  # our own: ``wait`` starts another process
+            except (ConnectionLostError, CoordinatorGoneError):
+                if self._participant is not None:
+                    self._participant.close()
                 say("WARN", "the rendezvous on node 0 broke off; looking for it again")
                 time.sleep(_AGAIN_S)
 
     def leave(self) -> None:
         """Say that this node gives no more signs of life."""
         if self._participant is not None:
-            with suppress(StoreError):
-                self._participant.leave()
+            self._participant.leave()
 
     def _form(self) -> ClusterFormation:
-        port = self._task.port
         try:
+            listener = listen(self._task.ports, self._task.nnodes)
+            self._port = int(listener.getsockname()[1])
             coordinator = Coordinator(
-                Store.serve(port, limit_s=_SILENT_S),
+                [listener],
                 self._node,
                 purpose=PURPOSE,
                 say=_say_line,
                 secret=self._secret,
-                values=(NodeReadiness,),
                 same_nnodes=True,
             )
         except PortTakenError as error:
@@ -124,13 +124,15 @@ class WaitingNode:
         """A node of a cluster that was formed looks for it as long as it waits."""
         task = self._task
         left_s = max(self._began + task.timeout_s - time.monotonic(), 1.0)
-        host = "127.0.0.1" if self._me.rank == 0 else task.master_addr
+        host, ports = task.master_addr, task.ports
+        if self._me.rank == 0:
+            host, ports = "127.0.0.1", (self._port,)
         return Connector(
-            JoinTarget(host, task.port, PURPOSE, self._node, self._secret, details=self._me),
+            JoinTarget(host, ports, PURPOSE, self._node, self._secret, details=self._me),
             timeout_s=float("inf") if self._formed else left_s,
-            answer_limit_s=_SILENT_S,
             pause=time.sleep,
             say=_say_line,
+            session=self._session,
         )
 
     def _stay(self, participant: Participant) -> NoReturn:
@@ -141,9 +143,9 @@ class WaitingNode:
                 self._formation.step()
             if now - heartbeat_at >= _HEARTBEAT_S:
                 heartbeat_at = now
-                participant.heartbeat()
+                participant.step()
                 if participant.coordinator_silent_s >= _SILENT_S:
-                    raise StoreError("node 0 is silent")
+                    raise ConnectionLostError
             roster = self._roster(participant)
             if roster is not None and roster.members:
                 new = roster.edition != self._edition or now >= self._retry_at
@@ -206,7 +208,6 @@ class WaitingNode:
             rank=self._me.rank,
             identity=roster.members[0].identity,
             formed_at=roster.formed_at,
-            rendezvous_port=self._task.port,
             members=roster.members,
         )
         offered = roster.members[0].public_key
@@ -251,7 +252,7 @@ def main(_arguments: Sequence[str]) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     os.umask(0o077)
-    # Without the interpreter's own end: to take torch down keeps a busy machine for seconds.
+    # Without the interpreter's own end, which waits for threads.
     os._exit(_take_part())
 
 
@@ -259,7 +260,6 @@ def _take_part() -> int:
     node: WaitingNode | None = None
     try:
         task = decode(sys.stdin.buffer.readline(), WaitTask)
-        load_torch(bare=True)
         node = WaitingNode(task, read_secret(Environment.of_this_process()))
         node.run()
     except SystemExit:
@@ -272,9 +272,6 @@ def _take_part() -> int:
             else error.message,
         )
         return error.exit_code
-    except StoreError as error:
-        say("WARN", Phrase("the rendezvous that this node serves broke down: {problem}", problem=error))
-        return 0
     except BaseException:
         traceback.print_exc()
         return LaunchError.exit_code

@@ -51,13 +51,13 @@ def examine_launch(
     child_processes: bool,
     other_nodes: bool,
     jax: bool,
-    port_of: Callable[[Topology, Environment], int],
+    ports_of: Callable[[Topology, Environment], tuple[int, ...]],
     meet_limit_s: float,
 ) -> Examination:
     """Look at the launch that was asked for, and start nothing of it.
 
-    ``child_processes`` import torch, or JAX with ``jax``; ``other_nodes`` are met: ``port_of`` says on which
-    port of node 0, ``meet_limit_s`` for how long they are waited for. Raises LaunchError only where nothing
+    ``child_processes`` import torch, or JAX with ``jax``; ``other_nodes`` are met: ``ports_of`` says on which
+    ports of node 0, ``meet_limit_s`` for how long they are waited for. Raises LaunchError only where nothing
     can be planned at all.
     """
     plan, findings = _planned(env, request)
@@ -83,8 +83,8 @@ def examine_launch(
         from platform_launch.doctor.cluster.consultation import meet
 
         checked += BETWEEN_NODES
-        port = port_of(plan.topology, env)
-        findings += meet(plan, env, port=port, with_jax=jax, meet_limit_s=meet_limit_s)
+        ports = ports_of(plan.topology, env)
+        findings += meet(plan, env, ports=ports, with_jax=jax, meet_limit_s=meet_limit_s)
     findings.sort(key=lambda finding: -finding.level)
     return Examination(plan, tuple(findings), tuple(checked))
 

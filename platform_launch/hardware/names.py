@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import ipaddress
 import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
 
-_ATTEMPTS = 2  # glibc's default
 _UNANSWERED = (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM)
 
 
@@ -69,7 +66,7 @@ def addresses_of(name: str) -> ResolverInquiry:
 
 
 def names_of(address: str) -> ResolverInquiry:
-    """Ask for the name of an address, as TCPStore does for each connection."""
+    """Ask for the name of an address, as torch's TCPStore does for each connection."""
     return ResolverInquiry(address, _names)
 
 
@@ -81,28 +78,7 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def without_lookups(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process that asks name servers for nothing but :func:`addresses_of`.
-
-    torch's store asks for the name of each peer, one after the other, and needs it for nothing but
-    complaints: where no name server answers, a thousand nodes wait ten seconds each.
-    """
-    return {**environment, "RES_OPTIONS": f"{environment.get('RES_OPTIONS', '')} attempts:0"}
-
-
-def _let_ask() -> None:
-    """Let this thread ask name servers, see :func:`without_lookups`: glibc keeps its settings by thread."""
-    with suppress(AttributeError):  # another C library, which has no such option either
-        libc = ctypes.CDLL(None)
-        state, begin = libc.__res_state, libc.__res_init
-        state.restype = ctypes.POINTER(ctypes.c_int)  # resolv.h: int retrans, retry; …
-        state()[1] = _ATTEMPTS
-        begin()
-        state()[1] = state()[1] or _ATTEMPTS
-
-
 def _addresses(name: str) -> tuple[str, ...]:
-    _let_ask()
     # As bytes, else Python imports its tables for names of other alphabets.
     host = name.encode() if name.isascii() else name
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

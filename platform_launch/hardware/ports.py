@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,25 +54,6 @@ def listen(number: int, backlog: int | None = None) -> socket.socket:
         )
     except OSError:
         return socket.create_server(("0.0.0.0", number), backlog=backlog)  # noqa: S104 - as torch
-
-
-def limit_segments(number: int, most_bytes: int) -> None:
-    """Let connections to a port that this process listens on carry no larger TCP segments, both ways.
-
-    Those that are accepted later inherit the limit, and tell it the other side.
-    """
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names alone are wanted
-        with suppress(OSError):  # the folder's own descriptor is closed by now
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as copy:
-                inet = copy.family in (socket.AF_INET, socket.AF_INET6)
-                if inet and _listens(copy) and copy.getsockname()[1] == number:
-                    copy.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, most_bytes)
-
-
-def _listens(one: socket.socket) -> bool:
-    return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def free() -> int:

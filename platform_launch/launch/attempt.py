@@ -6,7 +6,6 @@ import select
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
@@ -19,8 +18,6 @@ from platform_launch.errors import (
 )
 from platform_launch.events import Event, event
 from platform_launch.health.finding import NodeHealth
-from platform_launch.launch.lasting_link import LastingLink
-from platform_launch.launch.link import HelperSilent
 from platform_launch.launch.node_ending import of_hang, of_node, of_training
 from platform_launch.launch.outcome import SpareNotNeededError, was_failure
 from platform_launch.launch.saves import Saves
@@ -37,24 +34,27 @@ from platform_launch.rendezvous.ending import (
     ending_event,
     stop_grace_s,
 )
-from platform_launch.rendezvous.messages import ConsoleLine, Message
+from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, is_young
-from platform_launch.rendezvous.run.launcher import (
+from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
+from platform_launch.rendezvous.run.taking_part import TakingPart
+from platform_launch.rendezvous.run.task import (
     AllHere,
     Moved,
+    OwnProcesses,
     RendezvousLost,
+    RunNews,
     RunTask,
     Settled,
     Standby,
 )
-from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
 from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SharedTexts
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.supervise import Outcome
 from platform_launch.supervise.signals import Interrupted
 from platform_launch.text import Phrase
 
-# For so long a node that cannot start looks for node 0, to say so.
+# How long a node that cannot start looks for node 0, to report it.
 TELL_S = 30.0
 
 
@@ -64,34 +64,6 @@ class JobMovedError(Exception):
     def __init__(self, moved: Moved) -> None:
         super().__init__(moved.host)
         self.moved = moved
-
-
-def _helper_lost(killed_by: str) -> LaunchError:
-    if killed_by == signal.SIGKILL.name:
-        return InstallationError(
-            "the process that stands in the rendezvous was killed (SIGKILL), as the kernel does where a "
-            "container's memory is used up",
-            "raise the memory limit of this container",
-        )
-    how = Phrase("was ended by {killed_by}", killed_by=killed_by) if killed_by else "ended by itself"
-    return InstallationError(
-        Phrase("the process that stands in the rendezvous {how}; its last lines are above", how=how),
-        "see that this interpreter can import torch, or pass --no-roll-call",
-    )
-
-
-def _helper_not_started(error: Exception) -> LaunchError:
-    return InstallationError(
-        Phrase("the process that stands in the rendezvous cannot be started: {problem}", problem=error),
-        "raise the limits of this container on processes, open files and memory",
-    )
-
-
-def _helper_silent(silent_s: float) -> LaunchError:
-    return InstallationError(
-        Phrase("the process that stands in the rendezvous has not moved for {silent:.0f} s", silent=silent_s),
-        "look at what this node waits for: a file system that does not answer, or memory",
-    )
 
 
 class Attempt:
@@ -117,7 +89,7 @@ class Attempt:
         self._inbox = context.inbox
         self._came_as = task.node.node_rank
         self._came_to = task.master_addr
-        self._heard: SimpleQueue[Message | None] = SimpleQueue()
+        self._heard: SimpleQueue[RunNews | None] = SimpleQueue()
         self._lost: NodeEnding | None = None
         self._left: NodeEnding | None = None
         self._alone = False
@@ -127,7 +99,8 @@ class Attempt:
         self.restarts = task.node.restarts_used
         self.output = TrainingOutput(training.log_path, lambda: self._supervisor.tail)
         self.health: NodeHealth | None = None
-        self._link = LastingLink(task, self._on_message, self._still_s)
+        own = OwnProcesses(self._still_s, lambda: self._supervisor.tail)
+        self._rendezvous = TakingPart(task, own, self._on_news)
         self._prepare(training)
 
     def _prepare(self, training: TrainingCommand) -> None:
@@ -136,7 +109,7 @@ class Attempt:
             training,
             self._context,
             end=self._on_hang,
-            send=self._link.send,
+            send=self._rendezvous.send,
             on_ending=self._on_ending,
             on_exit=self._on_exit,
         )
@@ -156,7 +129,7 @@ class Attempt:
     def close(self) -> None:
         """Leave the rendezvous."""
         self._watched.close()
-        self._link.close()
+        self._rendezvous.close()
 
     def meet(self) -> None:
         """Wait for the others; then ``place`` is that of this node.
@@ -165,13 +138,14 @@ class Attempt:
         SpareNotNeededError.
         """
         try:
-            self._link.open(self._training.command.env)
-        except (OSError, RuntimeError, LaunchError) as problem:  # no descriptor, thread or process is left
-            lost = problem if isinstance(problem, LaunchError) else _helper_not_started(problem)
-            self._tell_without_helper(lost)
-            raise lost from problem
+            self._rendezvous.start()
+        except RuntimeError as problem:  # no thread is left
+            raise InstallationError(
+                Phrase("the rendezvous cannot be started: {problem}", problem=problem),
+                "raise the limits of this container on threads and memory",
+            ) from problem
         while True:
-            message = self._next_message()
+            message = self._next_news()
             if isinstance(message, ConsoleLine):
                 self._hear(message)
             elif isinstance(message, AllHere):
@@ -191,15 +165,13 @@ class Attempt:
                 error = self._error(message)
                 if self._task.leads:  # it may take a while until all others have heard it
                     self._console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
-                if message.untold:
-                    self._tell_without_helper(error)
                 raise error
             elif isinstance(message, RendezvousLost):
                 raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
-            elif message is None or isinstance(message, HelperSilent):
-                lost = _helper_silent(message.silent_s) if message else _helper_lost(self._link.killed_by())
-                self._tell_without_helper(lost)
-                raise lost
+            elif message is None:  # what went wrong was reported
+                raise InstallationError(
+                    "the rendezvous of this node failed", "the lines above say how; please report it"
+                )
 
     def train(self) -> Outcome:
         """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
@@ -218,7 +190,7 @@ class Attempt:
         with self._lock:
             if not self._started:
                 ending = of_node(self._task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
-                self._link.tell(StopAll(ending))
+                self._rendezvous.send(StopAll(ending))
                 return None
             self._running = False
         self._on_ending(number.name)
@@ -230,7 +202,7 @@ class Attempt:
             self._task.leads
             and was_failure(outcome)
             and is_young(FailedRun(highest_step(self.output.text()), outcome.duration_s))
-            and wants_port(outcome.tail, self._task.rendezvous_port)
+            and any(wants_port(outcome.tail, port) for port in self._task.ports)
         )
 
     def settle(self, outcome: Outcome, not_again: NotAgain | None) -> RunOutcome:
@@ -239,11 +211,11 @@ class Attempt:
             self.health = self._watched.ask_devices()
         left = self._left if outcome.stopped_by is not None else None
         ended = left or of_training(self._task.node, outcome, self.output, self.health)
-        self._link.tell(TrainingEnded(ended, not_again))
+        self._rendezvous.send(TrainingEnded(ended, not_again))
         alone = RunOutcome(0)
         while not self._alone and self._lost is None:
             try:
-                message = self._next_message()
+                message = self._next_news()
             except Interrupted:
                 return alone
             if isinstance(message, ConsoleLine):
@@ -254,43 +226,15 @@ class Attempt:
                 if ending is not None and ending.kind is EndKind.HUNG:
                     self._context.reporter.clock.hung(ending.silent_s)
                 return message.outcome
-            if message is None:  # the helper broke when it was no longer needed for the run
+            if message is None:  # the rendezvous failed when it was no longer needed for the run
                 return alone
         if self._lost is None:
             return alone
         restart = outcome.exit_code != 0 and not_again is None
         return RunOutcome(NodesAbsentError.exit_code, self._lost, restart, not_again)
 
-    def _tell_without_helper(self, error: LaunchError) -> None:
-        """Let the others know why this node does not start, where its helper cannot: they would wait."""
-        # Here, since no other launch needs it.
-        from platform_launch.rendezvous.run.refusing import refuse_without_torch
-
-        task, node = self._task, self._task.node
-        if task.spare:  # one spare less, and no reason for the others to end
-            return
-        limit_s = min(TELL_S, task.roll_call_timeout_s)
-        if not node.refusal:
-            node = replace(node, refusal=error.message, refusal_code=error.exit_code)
-            fields = {"what": error.message, "message": error.message}
-            self._console.tell(Event(error.event, "ERROR", fields=fields))
-            self._console.tell(event("refusal-told", limit_s=limit_s))
-        with suppress(OSError, RuntimeError, MemoryError, Interrupted):  # as scarce here as for the helper
-            refuse_without_torch(
-                replace(task, node=node), limit_s=limit_s, pause=self._pause, say=self._hear_of_others
-            )
-
-    def _pause(self, seconds: float) -> None:
-        """Wait; raises Interrupted for a signal."""
-        select.select([self._inbox.fd], [], [], seconds)
-        self._inbox.heed()
-
-    def _hear_of_others(self, message: Message) -> None:
-        if isinstance(message, ConsoleLine):
-            self._hear(message)
-
     def _hear(self, line: ConsoleLine) -> None:
-        """Say what the helper has to say; a line without an event belongs to the one before."""
+        """Print a line of the rendezvous; a line without an event belongs to the one before."""
         if line.event:
             self._console.tell(Event(line.event, line.level, fields={"what": line.text}))
         else:
@@ -309,8 +253,8 @@ class Attempt:
         """Return for how long nothing has moved in the training of this node, None where nobody can tell."""
         return self._watched.still_s(self._task.node_timeout_s / 4)
 
-    def _next_message(self) -> Message | None:
-        """Return the next message of the helper. Raises Interrupted for a signal."""
+    def _next_news(self) -> RunNews | None:
+        """Return the next news of the rendezvous. Raises Interrupted for a signal."""
         while True:
             try:
                 return self._heard.get_nowait()
@@ -318,20 +262,15 @@ class Attempt:
                 select.select([self._inbox.fd], [], [])
             self._inbox.heed()
 
-    def _on_message(self, message: Message | None) -> None:
-        """Act at once on what must not wait, in the thread of the link."""
+    def _on_news(self, message: RunNews | None) -> None:
+        """Act at once on what must not wait, in a thread of the rendezvous."""
         if isinstance(message, (SharedTexts, RequestReceived, AnswersReceived)):
             self._watched.receive(message)
-            return
-        if isinstance(message, HelperSilent) and self._running:
-            self._supervisor.tell(event("helper-silent", silent_s=message.silent_s))
             return
         if isinstance(message, ConsoleLine) and self._running:
             self._supervisor.tell(Event(message.event, message.level, fields={"what": message.text}))
             return
         if isinstance(message, AllHere):
-            if self._started:  # another helper, of the same run: what runs has its place
-                return
             self._take_place(message)
             with self._lock:
                 self._started = self._running = True
@@ -341,7 +280,6 @@ class Attempt:
             self._stop_for(message.ending)
         elif isinstance(message, Settled) and message.outcome.closed:
             self._alone = True
-            self._link.let_go()
         elif isinstance(message, RendezvousLost):
             self._on_lost(message.ending)
         self._heard.put(message)
@@ -370,10 +308,9 @@ class Attempt:
         if message.node_rank != node.node_rank:
             node = replace(node, node_rank=message.node_rank, stand_in=True)
         self._task = replace(
-            self._task, node=node, spare=False, master_addr=message.host, rendezvous_port=message.port
+            self._task, node=node, spare=False, master_addr=message.host, ports=(message.port,)
         )
         self._prepare(self._training_at(self.place, self.restarts))
-        self._link.keep(self._task, self._training.command.env, self._supervisor)
 
     def _stop_for(self, ending: NodeEnding) -> None:
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
@@ -383,21 +320,20 @@ class Attempt:
         with self._lock:
             if self._started:
                 self._lost = ending
-                self._link.let_go()
                 self._stop_for(ending)
 
     def _on_ending(self, reason: str) -> None:
         """A signal reached this node alone: the others end with it, in good order."""
         if reason in signal.Signals.__members__:
-            self._link.tell(StopAll(of_node(self._task.node, EndKind.STOPPED, 0, stopped_by=reason)))
+            self._rendezvous.send(StopAll(of_node(self._task.node, EndKind.STOPPED, 0, stopped_by=reason)))
 
     def _on_hang(self) -> None:
         """End the training of all nodes, which hangs."""
         assert self._watched.hang is not None
         ending = of_hang(self._task.node, self._watched.hang)
-        self._link.tell(StopAll(ending))
+        self._rendezvous.send(StopAll(ending))
         self._stop_for(ending)
 
     def _on_exit(self, code: int) -> None:
         if code and not self.hung:
-            self._link.tell(StopAll(of_node(self._task.node, EndKind.FAILED, code)))
+            self._rendezvous.send(StopAll(of_node(self._task.node, EndKind.FAILED, code)))

@@ -38,7 +38,7 @@ from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
     from platform_launch.launch.peers import LinkPeers
-    from platform_launch.rendezvous.messages import Message
+    from platform_launch.rendezvous.run.texts import TextCommand, TextNews
 
 
 class HangWatch:
@@ -53,7 +53,7 @@ class HangWatch:
         options: HangOptions,
         tell: Callable[[Event], None],
         act: Callable[[HangReport], None],
-        send: Callable[[Message], None] | None,
+        send: Callable[[TextCommand], None] | None,
         also: Callable[[], Mapping[str, object]],
         hanging: Callable[[float | None], None],
     ) -> None:
@@ -138,7 +138,7 @@ class HangWatch:
             self._tell(left_event)
         return line(left_event)
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: TextNews) -> None:
         """Take a message of the link that may be the monitors'."""
         if self._peers is not None:
             self._peers.receive(message)

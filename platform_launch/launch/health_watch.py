@@ -25,7 +25,7 @@ from platform_launch.health.reading import DeviceHistory, DeviceReading
 from platform_launch.health.trends import trends
 from platform_launch.launch.training_command import HealthOptions
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.run.texts import ReadShared, SharedText, SharedTexts
+from platform_launch.rendezvous.run.texts import ReadShared, SharedText, SharedTexts, TextCommand, TextNews
 from platform_launch.text import Phrase
 
 SHARE_EVERY_S = 60.0
@@ -52,7 +52,7 @@ class HealthWatch:
         self,
         options: HealthOptions,
         tell: Callable[[Event], None],
-        send: Callable[[Message], None] | None = None,
+        send: Callable[[TextCommand], None] | None = None,
     ) -> None:
         self.options = options
         self._tell = tell
@@ -98,7 +98,7 @@ class HealthWatch:
                 found.append(_silent(self._problem))
         return node_health(found)
 
-    def receive(self, message: Message) -> bool:
+    def receive(self, message: TextNews) -> bool:
         """Take what the other nodes share; tell whether the message was of that kind."""
         if not isinstance(message, SharedTexts):
             return False

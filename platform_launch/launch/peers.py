@@ -1,4 +1,4 @@
-"""The other nodes of a run, as the hang monitor asks them: over the helper that stands in the rendezvous.
+"""The other nodes of a run, as the hang monitor asks them: over the rendezvous.
 
 A question and its answers are messages of this module, packed into texts that the rendezvous only carries.
 """
@@ -19,7 +19,14 @@ from platform_launch.observe.monitor import HangReport, NodeReply, Replies
 from platform_launch.observe.shortening import shortened
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SendAnswer, SendRequest
+from platform_launch.rendezvous.run.texts import (
+    AnswersReceived,
+    RequestReceived,
+    SendAnswer,
+    SendRequest,
+    TextCommand,
+    TextNews,
+)
 
 # What one node's snapshot may unpack to.
 _MOST_BYTES = 16 * 1024 * 1024
@@ -61,7 +68,7 @@ class LinkPeers:
 
     def __init__(
         self,
-        send: Callable[[Message], None],
+        send: Callable[[TextCommand], None],
         answer: Callable[[float], NodeReply],
         noticed: Callable[[HangReport], None],
     ) -> None:
@@ -95,7 +102,7 @@ class LinkPeers:
         """Let all nodes know what was found."""
         self._send(SendRequest(self._next_number(), _WAY_S, pack(HangNotice(report.still_s, report.finding))))
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: TextNews) -> None:
         """Take a message of the link; what takes long is done in a thread of its own."""
         if isinstance(message, AnswersReceived):
             with self._changed:

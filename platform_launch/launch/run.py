@@ -21,22 +21,22 @@ from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, why_not_again
-from platform_launch.rendezvous.run.launcher import Moved, RunTask
 from platform_launch.rendezvous.run.places import Places
+from platform_launch.rendezvous.run.task import Moved, RunTask
 from platform_launch.supervise import Command, Outcome
 from platform_launch.supervise.signals import Interrupted, SignalInbox
-
-# One that is free, which node 0 tells the others on MASTER_PORT.
-ANY_PORT = 0
 
 
 @dataclass(frozen=True)
 class RendezvousSettings:
-    """Where the rendezvous is, and the user's settings for it. ``max_restarts`` of node 0 counts for all."""
+    """Where the rendezvous is, and the user's settings for it. ``max_restarts`` of node 0 counts for all.
+
+    ``ports`` are those of the rendezvous, in their order.
+    """
 
     master_addr: str
     master_port: int
-    port: int
+    ports: tuple[int, ...]
     roll_call_timeout_s: float = 600.0
     node_timeout_s: float = 60.0
     max_restarts: int = 0
@@ -65,7 +65,7 @@ def run_together(
             "roll-call-opened",
             nnodes=fingerprint.nnodes,
             master_addr=settings.master_addr,
-            port=settings.port,
+            port=settings.ports[0],
             limit_s=settings.roll_call_timeout_s,
         )
     )
@@ -121,7 +121,7 @@ class _JobSoFar:
         self._lost = False
 
     def task(self) -> RunTask:
-        """Return what the helper process needs for the next start."""
+        """Return what the rendezvous needs for the next start."""
         task = _task(self._fingerprint, self.settings, self.training, self.restarts)
         return replace(task, spare=self._is_spare, replaced=self._replaced, lost=self._lost)
 
@@ -142,11 +142,11 @@ class _JobSoFar:
         self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
         max_restarts = self.settings.max_restarts
         not_again = why_not_again(self._failed, self.restarts - self._port_given_up, max_restarts)
-        if not self._port_given_up and attempt.was_in_the_way(outcome):
+        if len(self.settings.ports) > 1 and not self._port_given_up and attempt.was_in_the_way(outcome):
             self._port_given_up, not_again = True, None
             self._failed.clear()
-            self._console.tell(event("port-given-up", port=self.settings.port))
-            self.settings = replace(self.settings, port=ANY_PORT)
+            self._console.tell(event("port-given-up", port=self.settings.ports[0]))
+            self.settings = replace(self.settings, ports=self.settings.ports[1:])
         if attempt.hung and self.training.hangs and self.training.hangs.on_hang == STOP:
             return NotAgain(NotAgainKind.HANG)
         return not_again
@@ -231,12 +231,11 @@ def _task(
         node=replace(fingerprint, restarts_used=restarts),
         master_addr=settings.master_addr,
         master_port=settings.master_port,
-        rendezvous_port=settings.port,
+        ports=settings.ports,
         roll_call_timeout_s=settings.roll_call_timeout_s,
         node_timeout_s=settings.node_timeout_s,
         grace_s=training.grace_s,
-        log_path=str(training.log_path),
-        secret=settings.secret.reveal() if settings.secret else "",
+        secret=settings.secret,
         spares=settings.spares,
         spare=fingerprint.node_rank >= fingerprint.nnodes,
         max_restarts=settings.max_restarts,

@@ -7,7 +7,7 @@ import os
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
-from platform_launch.hardware import storage
+from platform_launch.hardware import packages, storage
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.record import versions
 from platform_launch.launch.run import RendezvousSettings, run_together, tell
@@ -15,11 +15,13 @@ from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.project import git_revision
 from platform_launch.rendezvous.authentication import read_secret
 from platform_launch.rendezvous.fingerprint import Fingerprint, take
-from platform_launch.rendezvous.port_discovery import rendezvous_port
+from platform_launch.rendezvous.listening import rendezvous_ports
 from platform_launch.rendezvous.run.places import Places
 from platform_launch.supervise import Command
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.topology import Topology
+
+_NCCL_PACKAGES = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 
 __all__ = ["fingerprint", "refuse", "rendezvous_settings", "run_together"]
 
@@ -47,12 +49,12 @@ def refuse(
 
 
 def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFlags) -> RendezvousSettings:
-    """Return where the rendezvous is, and for how long nodes wait. Raises TopologyError as rendezvous_port,
+    """Return where the rendezvous is, and for how long nodes wait. Raises TopologyError as rendezvous_ports,
     and InputError as read_secret."""
     return RendezvousSettings(
         topology.master_addr,
         topology.master_port,
-        rendezvous_port(topology, env),
+        rendezvous_ports(topology, env),
         flags.roll_call_timeout_s,
         flags.node_timeout_s,
         flags.max_restarts,
@@ -75,10 +77,27 @@ def fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
         plan,
         command.env,
         identity=_identity(),
-        versions=versions(),
+        versions={**versions(), **_torch_facts()},
         git_revision=git_revision(plan.training.program.source),
         free_gib=storage.read(plan.log_path.parent).free_gib,
     )
+
+
+def _torch_facts() -> dict[str, str]:
+    """Return what the torch of this interpreter was built with, without importing it; empty without torch.
+
+    NCCL's version is that of its package, which torch's wheels for CUDA depend on.
+    """
+    build = packages.torch_build(packages.find(["torch"])["torch"])
+    if build is None:
+        return {}
+    facts = {
+        "torch": build.version,
+        "torch release": ".".join(build.version.split(".")[:2]),
+        "CUDA of torch": str(build.cuda),
+    }
+    nccl = next(iter(packages.versions(_NCCL_PACKAGES).values()), None)
+    return {**facts, "NCCL": nccl} if nccl else facts
 
 
 def _identity() -> str:

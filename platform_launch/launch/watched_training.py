@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from platform_launch.launch.hang_watch import HangWatch
     from platform_launch.launch.health_watch import HealthWatch
     from platform_launch.observe.monitor import HangReport
-    from platform_launch.rendezvous.messages import Message
+    from platform_launch.rendezvous.run.texts import TextCommand, TextNews
 
 
 # A training that hangs will not write a last checkpoint.
@@ -48,7 +48,7 @@ class WatchedTraining:
         context: LaunchContext,
         *,
         end: Callable[[], None] | None = None,
-        send: Callable[[Message], None] | None = None,
+        send: Callable[[TextCommand], None] | None = None,
         on_ending: Callable[[str], None] = lambda _reason: None,
         on_exit: Callable[[int], None] = lambda _code: None,
     ) -> None:
@@ -125,7 +125,7 @@ class WatchedTraining:
                 self._context.reporter.clock.hanging,
             )
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: TextNews) -> None:
         """Take a message of the other nodes' watches; whatever comes of it, the link goes on."""
 
         def take() -> None:

@@ -1,21 +1,20 @@
 """The nodes of a job meet here, stay in touch, exchange values, and agree how it ended. Nowhere else.
 
-Node 0 serves a store (torch's TCPStore) at INIT_MASTER_PORT and leads; every node takes part, node 0's own
-launcher too. Importing torch costs more memory than a supervisor may take, so both live in a helper process.
+Each node has one connection to node 0, which leads; node 0's own launcher takes part like any other. One
+thread of the launcher owns all connections. See docs/decisions/0022-connections.md.
 
-    store            the only module that opens a TCPStore; no call waits for ever
-                     torch_free: a client of one, for a node that cannot load torch
+    loop             that thread: an asyncio event loop
     messages         what travels: dataclasses that are checked when they are read
-    authentication   the secret that nodes may share, and the seal it puts on every entry
-    protocol         what lies in the store under which key
-    purpose          which messages travel, and the name of the protocol that follows from them
-    coordinator      node 0's side        membership   who holds which rank; spares; who comes back
-                     own_entries, open_requests, strangers: what it writes, passes on, turns away
+    protocol         the messages of every rendezvous      purpose   those of one purpose, and their
+    protocol's name lines            how a message becomes a sealed line   authentication   the secret that
+    nodes may share server, client   the two ends of a connection; a client resumes when it breaks listening
+    the ports of node 0                   reach     names, addresses, ports that others can try connecting
+    the way to node 0 coordinator      node 0's side        membership   who holds which rank; spares; who
+    comes back
+                     open_requests        what it passes on
     participant      a node's side        liveness     who has gone silent
-                     handshake: what it makes of who answers at node 0
-    connecting       the way to node 0    reach        its name, its address, its port
 
-A purpose is built on these: ``run`` (a verdict, and how the training ended), the doctor's measurements, and
+A purpose is built on these: ``run`` (a verdict, and how the job ended), the doctor's measurements, and
 dist-launch's cluster that waits. What a purpose gets:
 
     coordinator.publish(message)                →  participant.state(Kind)
@@ -25,5 +24,5 @@ dist-launch's cluster that waits. What a purpose gets:
     coordinator.assign(spare, rank)             →  participant.seat
 
 What a run needs besides is decided by functions of values: ``fingerprint``, ``verdict``, ``ranks``,
-``first_failure``, ``restarts``, ``ending``. See docs/decisions/0005-roll-call.md and 0012-one-rendezvous.md.
+``first_failure``, ``restarts``, ``ending``.
 """

@@ -1,25 +1,19 @@
-"""A secret that the nodes of a job share, and the seal it puts on every entry of the rendezvous.
+"""A secret that the nodes of a job share.
 
 ``PLATFORM_LAUNCH_SECRET`` holds it, or ``PLATFORM_LAUNCH_SECRET_FILE`` names a private file that does. It is
-never printed and never sent: an entry carries an HMAC-SHA256 over the purpose of the rendezvous, the nonce of
-its round, the key under which the entry lies (with the place of its writer in it) and the entry itself. So an
-entry cannot be moved to another key, another round or another purpose. Without a secret entries go unsealed,
-and whoever reaches the port is trusted as far as its messages are well formed.
+never printed and never sent; both sides of a connection prove that they have it (``lines``). Without a
+secret, lines go unsealed, and whoever reaches the port is trusted as far as its messages are well formed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic
 
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.files import OTHERS_MAY_READ, file_problem
-from platform_launch.rendezvous.messages import InvalidMessageError, M, decode, encode
 from platform_launch.text import Phrase
 
 VARIABLE = "PLATFORM_LAUNCH_SECRET"
@@ -27,7 +21,6 @@ FILE_VARIABLE = "PLATFORM_LAUNCH_SECRET_FILE"
 
 _SHORTEST = 16
 _LARGEST_FILE = 64 * 1024
-_NONE = b"-"
 
 
 class Secret:
@@ -113,47 +106,3 @@ def _read_private(path: Path) -> str:
             ),
         )
     return text.strip()
-
-
-class UnauthenticatedError(InvalidMessageError, Generic[M]):
-    """A well-formed entry whose seal is missing or wrong. ``claim`` is what it says, ``sealed`` whether it
-    has a seal at all.
-    """
-
-    def __init__(self, claim: M, *, sealed: bool) -> None:
-        super().__init__("another secret" if sealed else "no secret")
-        self.claim = claim
-        self.sealed = sealed
-
-
-@dataclass(frozen=True)
-class Seal:
-    """Closes and opens the entries of one round."""
-
-    secret: Secret | None
-    purpose: str
-    nonce: str
-
-    def bound_to(self, entry: bytes) -> Seal:
-        """Return the seal of what counts only together with an entry, whose nonce may not be readable."""
-        return replace(self, nonce=hashlib.sha256(entry).hexdigest())
-
-    def close(self, key: str, entry: M) -> bytes:
-        """Return what is stored under a key."""
-        data = encode(entry)
-        return self._sign(key, data) + b" " + data
-
-    def open(self, key: str, stored: bytes, expected: type[M]) -> M:
-        """Read :meth:`close`. Raises InvalidMessageError, and UnauthenticatedError where only the seal is
-        wrong.
-        """
-        signature, _, data = stored.partition(b" ")
-        entry = decode(data, expected)
-        if self.secret is not None and not hmac.compare_digest(signature, self._sign(key, data)):
-            raise UnauthenticatedError(entry, sealed=signature != _NONE)
-        return entry
-
-    def _sign(self, key: str, data: bytes) -> bytes:
-        if self.secret is None:
-            return _NONE
-        return self.secret.sign(b"\0".join((self.purpose.encode(), self.nonce.encode(), key.encode(), data)))

@@ -1,4 +1,4 @@
-"""The way to node 0: its name, its port, its rendezvous, and a place in it."""
+"""The way to node 0: its name, its ports, its rendezvous, and a membership in it."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from platform_launch.rendezvous.authentication import Seal, Secret
+from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.client import CONNECT_LIMIT_S, Opened, Unopened, open_all
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.handshake import NoRendezvousError, RejectedError
-from platform_launch.rendezvous.messages import ConsoleLine, Message
-from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.port_discovery import discover_port
-from platform_launch.rendezvous.protocol import RejectionKind
+from platform_launch.rendezvous.loop import ConnectionLostError, event_loop
+from platform_launch.rendezvous.messages import ConsoleLine, M, Message
+from platform_launch.rendezvous.participant import NodeSession, Participant, RejectedError, hello_of
+from platform_launch.rendezvous.protocol import RejectionKind, Welcome
 from platform_launch.rendezvous.purpose import Purpose
-from platform_launch.rendezvous.reach import Reach, ReachStep, reach
-from platform_launch.rendezvous.store import Store, StoreError, StoreSilentError
-from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.rendezvous.reach import Reach, ReachStep, resolve
 from platform_launch.text import Phrase
 
-CONNECT_LIMIT_S = 3.0
-# To connect, torch asks for names, and a store that is no store answers nothing.
-_OPEN_LIMIT_S = 2 * CONNECT_LIMIT_S
-# Nodes that start together soon find each other, and who waits for minutes need not ask so often.
+# Nodes that start together soon find each other; later they need not try so often.
 _FIRST_RETRY_S, _RETRY_S = 0.1, 0.5
 _SAY_EVERY_S = 5.0
-# Nodes that start together need not be told that node 0 is a moment later.
 _SAY_FIRST_S = 1.0
-# A stranger may write what looks like a node 0 with another secret, and node 0 mends that within a second or
-# two; or it is that of an earlier start, which ends.
+# What answers may be the rendezvous of an earlier start, which ends.
 _DOUBTED_FOR_S = 5.0
-_MTU = "if that stays, large packets get lost: compare the MTU of all links on the way (ip link)"
+_OPEN_LIMIT_S = 3 * CONNECT_LIMIT_S
 _DOUBTED = (
     RejectionKind.OTHER_SECRET,
+    RejectionKind.NO_SECRET,
     RejectionKind.COORDINATOR_WITHOUT_SECRET,
+    RejectionKind.OTHER_JOB,
     RejectionKind.OTHER_PURPOSE,
     RejectionKind.OTHER_PROTOCOL,
 )
@@ -48,43 +43,54 @@ class NeverReachedError(Exception):
         self.message = message
 
 
-class CoordinatorRefusedError(Exception):
-    """Node 0 cannot serve a rendezvous, and says so."""
-
-    def __init__(self, refusal: RunRefusal) -> None:
-        super().__init__(refusal.reason)
-        self.refusal = refusal
-
-
-class CoordinatorGoneError(Exception):
-    """Node 0 is there, and its rendezvous is another."""
-
-
 @dataclass(frozen=True)
 class JoinTarget:
     """The rendezvous that a node joins: where node 0 is expected, what for, and as whom.
 
-    ``port`` is where node 0 is expected; on ``discovery_port``, if that is a port, node 0 says another.
+    ``mark`` tells the job from others on the same hosts.
     """
 
     host: str
-    port: int
+    ports: tuple[int, ...]
     purpose: Purpose
     me: Fingerprint
     secret: Secret | None = None
     spare: bool = False
     details: Message | None = None
-    discovery_port: int = 0
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rendezvous that answers, before this node joins it."""
+
+    target: JoinTarget
+    address: str
+    port: int
+    welcome: Welcome
+
+    def peek(self, kind: type[M]) -> M | None:
+        """Return what its coordinator has published; None if there is nothing that can be trusted."""
+        target = self.target
+        hello = hello_of(target.me, target.purpose, target.secret, target.mark, peeks=True)
+        try:
+            (opened,) = event_loop().call(
+                open_all(self.address, (self.port,), hello, target.secret), _OPEN_LIMIT_S
+            )
+            if isinstance(opened, Opened):
+                return Participant(opened, target.me, purpose=target.purpose, secret=target.secret).peek(kind)
+        except (ConnectionLostError, RejectedError):
+            pass
+        return None
 
 
 class Connector:
     """Tries until node 0 is reached. ``pause(seconds)`` waits, and may raise to give up.
 
-    ``say`` hears every few seconds what stands in the way. ``answer_limit_s`` is how long an answer of node 0
-    may take later. ``host`` and ``port`` are where node 0 was looked for last. ``examine`` is called once
-    node 0 is reached, and returns how this node presents itself. ``elsewhere`` are further places where it
-    may be, and ``obstacle`` says of who was reached why this node does not join there. ``connect`` is how a
-    store is reached, as ``Store.connect`` does it.
+    ``say`` receives every few seconds what stands in the way. ``host`` and ``port`` are where node 0 was
+    looked for last. ``examine`` is called once node 0 is reached, and returns how this node presents itself.
+    ``elsewhere`` are further hosts where it may be, and ``obstacle`` says of a rendezvous that answers why
+    this node does not join it. ``wake`` and ``session`` see Participant.
     """
 
     def __init__(
@@ -92,28 +98,27 @@ class Connector:
         target: JoinTarget,
         *,
         timeout_s: float,
-        answer_limit_s: float,
         pause: Callable[[float], None],
         say: Callable[[ConsoleLine], None],
         examine: Callable[[Fingerprint], Fingerprint] = lambda me: me,
         elsewhere: Sequence[JoinTarget] = (),
-        obstacle: Callable[[JoinTarget, Participant], str] = lambda _target, _found: "",
-        connect: Callable[..., Store] = Store.connect,
+        obstacle: Callable[[Found], str] = lambda _found: "",
+        wake: Callable[[], None] = lambda: None,
+        session: NodeSession | None = None,
     ) -> None:
-        self._connect = connect
+        self._session = session or NodeSession()
         self._usual = self._target = target
         self._elsewhere = elsewhere
         self._obstacle = obstacle
-        self.port = target.port
+        self._wake = wake
+        self.port = target.ports[0]
         self._timeout_s = timeout_s
-        self._answer_limit_s = answer_limit_s
         self._pause = pause
         self._say = say
         self._examine = examine
         self._began = time.monotonic()
         self._deadline = self._began + timeout_s
         self._reported_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
-        self._refusal: RunRefusal | None = None
 
     @property
     def host(self) -> str:
@@ -121,34 +126,23 @@ class Connector:
         return self._target.host
 
     def join(self) -> Participant:
-        """Reach the rendezvous and take a place.
-
-        Raises NeverReachedError, RejectedError, and CoordinatorRefusedError where node 0 is nowhere else.
-        """
+        """Reach the rendezvous and join it. Raises NeverReachedError and RejectedError."""
         doubted_since: float | None = None
         while True:
             now = time.monotonic()
-            participant = None
-            self._target, self._refusal = self._usual, None
+            self._target = self._usual
             try:
                 participant, obstacle = self.find()
                 if participant is not None:
                     participant.join()
                     return participant
-            except StoreSilentError as error:
-                obstacle = Phrase(
-                    "node 0 answers, but not to a longer message ({problem}); {mtu}", problem=error, mtu=_MTU
-                )
-            except (NoRendezvousError, StoreError) as error:
+            except ConnectionLostError as error:
                 obstacle = error.args[0]
             except RejectedError as error:
                 doubted_since = doubted_since or now
                 if error.rejection.kind not in _DOUBTED or now - doubted_since >= _DOUBTED_FOR_S:
                     raise
                 obstacle = error.args[0]
-            if participant is not None:
-                participant.close()
-            self._heed_refusal()
             found = self._join_elsewhere()
             if found is not None:
                 return found
@@ -170,108 +164,85 @@ class Connector:
                 self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._pause(min(_FIRST_RETRY_S + (now - self._began) / 8, _RETRY_S))
 
-    def _heed_refusal(self) -> None:
-        if self._refusal is not None and not self._elsewhere:
-            raise CoordinatorRefusedError(self._refusal)
-
     def find(self) -> tuple[Participant | None, str]:
-        """Try once; return who could join where this node is expected, or None and what stands in the way."""
-        participant, obstacle = self.enter(self._find())
-        if participant is None:
+        """Try once; return who could join where this node is expected, or None and what stands in the way.
+
+        Raises RejectedError and ConnectionLostError.
+        """
+        target = self._target
+        opened, obstacle = self._open()
+        if opened is None:
             return None, obstacle
-        try:
-            obstacle = self._obstacle(self._target, participant)
-        except StoreError as error:
-            obstacle = error.args[0]
+        self.port = opened.port
+        obstacle = self._obstacle(Found(target, opened.address, opened.port, opened.welcome))
         if obstacle:
-            participant.close()
+            event_loop().post(opened.writer.close)
             return None, obstacle
+        # Now, not before: the node 0 that was reached first may have been that of the last start.
+        me = replace(self._examine(target.me), wall_clock_s=time.time())
+        participant = Participant(
+            opened,
+            me,
+            purpose=target.purpose,
+            secret=target.secret,
+            spare=target.spare,
+            details=target.details,
+            wake=self._wake,
+            session=self._session,
+        )
         return participant, ""
+
+    def look(self) -> Found | None:
+        """Return the rendezvous that answers, which is not joined; None if none does. Never raises."""
+        with suppress(ConnectionLostError):
+            opened, _ = self._open()
+            if opened is not None:
+                event_loop().post(opened.writer.close)
+                return Found(self._target, opened.address, opened.port, opened.welcome)
+        return None
 
     def _join_elsewhere(self) -> Participant | None:
         for target in self._elsewhere:
-            self._target, participant = target, None
-            # What is not right there, no more than a stranger's rendezvous, is no reason to end.
-            with suppress(NoRendezvousError, StoreError, RejectedError):
+            self._target = target
+            # Whatever is wrong there, no more than a stranger's rendezvous, is no reason to end.
+            with suppress(ConnectionLostError, RejectedError):
                 participant, _ = self.find()
                 if participant is not None:
                     participant.join()
                     return participant
-            if participant is not None:
-                participant.close()
         self._target = self._usual
         return None
 
-    def reconnect(self, known: Participant) -> Participant | None:
-        """Return a new connection in the place of one that broke, None when it cannot be had right now.
-
-        Raises CoordinatorGoneError, and RejectedError where another node has its place by now.
-        """
-        participant = None
-        try:
-            participant, _ = self.enter(self._reach())
-            if participant is not None and participant.is_same_round(known):
-                participant.succeed(known)
-                return participant
-        except RejectedError as error:
-            if error.rejection.kind not in _DOUBTED:
-                raise
-        except (NoRendezvousError, StoreError):
-            pass
-        else:
-            if participant is not None:
-                raise CoordinatorGoneError
-        if participant is not None:
-            participant.close()
-        return None
-
-    def enter(self, found: Reach) -> tuple[Participant | None, str]:
-        """Return a participant at an address just reached, or None and what stands in the way."""
+    def _open(self) -> tuple[Opened | None, str]:
+        """Connect to the first address and port where this job's rendezvous answers."""
         target = self._target
-        if found.step is not ReachStep.OPEN:
-            return None, found.in_words(target.host, self.port)
-        store: Store | None = None
-        obstacle: str = Phrase("no rendezvous answers there")
-        try:
-            # The address, not the name: it is the one that was just reached.
-            store = self._connect(
-                found.address, self.port, limit_s=self._answer_limit_s, open_limit_s=_OPEN_LIMIT_S
-            )
-            # Now, not before: the node 0 that was reached first may have been that of the last start.
-            me = replace(self._examine(target.me), wall_clock_s=time.time())
-            participant = Participant(
-                store,
-                me,
-                purpose=target.purpose,
-                secret=target.secret,
-                spare=target.spare,
-                details=target.details,
-            )
-        except (NoRendezvousError, RejectedError, StoreError) as error:
-            if store is not None:
-                store.close()
-            if isinstance(error, RejectedError):
-                raise
-            if isinstance(error, NoRendezvousError):
-                obstacle = error.args[0]
-            where = f"{target.host}:{self.port} ({found.address})"
-            return None, Phrase("{where} accepts connections, but {obstacle}", where=where, obstacle=obstacle)
-        return participant, ""
+        names = resolve(target.host, CONNECT_LIMIT_S)
+        obstacle = Reach(names.step).in_words(target.host, target.ports[0])
+        hello = hello_of(target.me, target.purpose, target.secret, target.mark)
+        for _, address in names.found:
+            tried = event_loop().call(open_all(address, target.ports, hello, target.secret), _OPEN_LIMIT_S)
+            ours = [one for one in tried if isinstance(one, Opened) and one.welcome.mark == target.mark]
+            for other in tried:
+                if isinstance(other, Opened) and other not in ours[:1]:
+                    event_loop().post(other.writer.close)
+            if ours:
+                return ours[0], ""
+            obstacle = self._in_words(address, tried)
+        return None, obstacle
 
-    def _find(self) -> Reach:
-        """Reach the expected port, or the one that node 0 says; its name is looked up once."""
-        target = self._target
-        self.port = target.port
-        found = self._reach()
-        if target.discovery_port and found.step in (ReachStep.OPEN, ReachStep.REFUSED):
-            first_seal = Seal(target.secret, target.purpose.name, "")
-            answer = discover_port(found.address, target.discovery_port, first_seal)
-            if isinstance(answer, RunRefusal):
-                self._refusal = answer
-            elif answer is not None and answer != target.port:
-                self.port = answer
-                return reach(found.address, answer, CONNECT_LIMIT_S)
-        return found
+    def _in_words(self, address: str, tried: Sequence[Opened | Unopened]) -> str:
+        """Say what stands in the way of the ports of an address."""
+        host = self._target.host
+        for one in tried:
+            where = f"{host}:{one.port} ({address})"
+            if isinstance(one, Unopened) and one.step is ReachStep.OPEN:
+                problem = Phrase("no rendezvous answers there ({says})", says=one.says)
+                return Phrase("{where} accepts connections, but {obstacle}", where=where, obstacle=problem)
+            if isinstance(one, Opened):
+                return Phrase("another job's nodes meet at {where}", where=where)
+        first = tried[0]
+        assert isinstance(first, Unopened)
+        return Reach(first.step, address).in_words(host, first.port)
 
-    def _reach(self) -> Reach:
-        return reach(self._target.host, self.port, CONNECT_LIMIT_S)
+
+__all__ = ["Connector", "Found", "JoinTarget", "NeverReachedError", "RejectedError"]

@@ -1,148 +1,128 @@
-"""Node 0's side of a rendezvous: takes nodes in, hears who lives, passes requests on, publishes the state.
+"""Node 0's side of a rendezvous: takes nodes in, observes who is alive, passes requests on, publishes the
+state.
 
-What it reads may come from anybody who reaches the port. An entry that is malformed, too large or not sealed
-with the job's secret is removed with one warning and ends nothing; what the coordinator itself wrote it
-compares once a second, and writes again where somebody changed it.
+Anybody who reaches the port may send something. What is malformed, too large or not sealed with the job's
+secret is turned away with one warning and ends nothing.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from queue import Empty
+from threading import Event
 
 from platform_launch import __version__
-from platform_launch.rendezvous import protocol, strangers
-from platform_launch.rendezvous.authentication import Seal, Secret
+from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.liveness import Liveness
+from platform_launch.rendezvous.loop import event_loop
 from platform_launch.rendezvous.membership import Change, ChangeKind, Member, Membership
-from platform_launch.rendezvous.messages import ConsoleLine, InvalidMessageError, M, Message
+from platform_launch.rendezvous.messages import ConsoleLine, M, Message
 from platform_launch.rendezvous.open_requests import OpenRequests
-from platform_launch.rendezvous.own_entries import OwnEntries
 from platform_launch.rendezvous.protocol import (
-    Announcement,
-    Hello,
-    Join,
+    Answered,
+    Ask,
+    Fetch,
+    Fetched,
     JoinNotice,
-    Members,
-    NodeHeartbeat,
-    NodeRequests,
+    Publish,
+    Recipients,
     Rejection,
     RejectionKind,
+    RequestAnswer,
     Seat,
+    Welcome,
 )
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.rejection import launch_error
-from platform_launch.rendezvous.store import Store
+from platform_launch.rendezvous.server import Joined, Misfit, Peer, Received, Server, Unreadable
 from platform_launch.text import Phrase, joined
 
-# Slots for nodes that come back, and for strangers until they are turned away.
-_RESERVE = 32
-# How often what the coordinator wrote is compared with what lies in the store.
-_CHECK_EVERY_S = 1.0
-# How long a notice to a node that takes no part is kept for it to read.
-_FAREWELL_S = 15.0
-# A node that speaks another protocol finds out by itself, and doubts it for some seconds (``connecting``).
-_STRANGER_FAREWELL_S = 13.0
 _MOST_WARNINGS = 200
-# Of so many nodes what they wrote is read in one question.
-_TOGETHER = 64
-
-
-@dataclass
-class _Slot:
-    """What is known of one slot: the last bytes seen there, whose heartbeat they are, what it published."""
-
-    seen: bytes = b""
-    session: str = ""
-    count: int = 0
-    first_count: int = 0
-    written: int = -1
-    left: bool = False
-    free_at: float | None = None
-    values: dict[type[Message], Message] = field(default_factory=dict)
+_INFINITE = float("inf")
+# A node that does not fit tries again for five seconds (``connecting``), and must find this rendezvous.
+_MISFIT_FAREWELL_S = 6.5
 
 
 class Coordinator:
-    """Call :meth:`step` often; it never waits but for the store.
+    """Call :meth:`step` often, from one thread; it never waits. ``happened`` is set when there is something
+    to do.
 
-    ``values`` are the kinds of message that nodes publish here; ``say`` takes lines for the user. To go on in
-    the place of a coordinator that was lost, it needs the ``round_of`` that one and its last ``members``, who
-    will come again and hold their places until then.
+    ``listeners`` are the sockets that nodes come to. ``mark`` tells the job from others on the same hosts;
+    ``say`` takes lines for the user. ``welcome`` is what callers are told.
     """
 
     def __init__(
         self,
-        store: Store,
+        listeners: Sequence[socket.socket],
         me: Fingerprint,
         *,
         purpose: Purpose,
         say: Callable[[ConsoleLine], None],
         secret: Secret | None = None,
-        spares: int = 0,
-        values: Sequence[type[Message]] = (),
         same_nnodes: bool = False,
-        round_of: str = "",
-        members: Sequence[Seat] = (),
-        job: str = "",
+        mark: str = "",
     ) -> None:
-        self._store = store
         self._me = me
         self._purpose = purpose
         self._say = say
-        self._kinds: dict[str, type[Message]] = {f"value/{kind.__name__}": kind for kind in values}
-        self._kinds["requests"] = NodeRequests
-        self._unread: list[int] = []
-        self._seal = Seal(secret, purpose.name, os.urandom(16).hex())
-        self._slots = [_Slot() for _ in range(me.nnodes + spares + _RESERVE)]
+        self._peers: dict[int, Peer] = {}
+        self._removed: dict[int, int] = {}  # peer → its heartbeats when it was given up
         self._liveness: Liveness[int] = Liveness()
         self._requests = OpenRequests()
-        self._own = OwnEntries(store, self._seal)
         self._warned: set[str] = set()
-        self._checked = time.monotonic()
-        self.membership = Membership(me, same_nnodes=same_nnodes)
-        for seat in members:
-            self.membership.restore(seat)
-        self._started = {seat.identity for seat in members if seat.node_rank is not None}
-        self._open(round_of, job)
+        self._started: set[str] = set()
+        self._misfits_leave_at = 0.0
+        self.membership = Membership(me, same_nnodes=same_nnodes, is_connected=self._is_connected)
+        self.welcome = Welcome(
+            purpose.protocol,
+            __version__,
+            purpose.name,
+            me.identity,
+            me.place,
+            me.job_id,
+            mark,
+            "",
+            me.nnodes,
+            os.urandom(8).hex(),
+        )
+        self._server = Server(event_loop(), listeners, purpose, self.welcome, secret)
+
+    @property
+    def happened(self) -> Event:
+        """Set when a node has joined, left or sent something; whoever waits for it clears it."""
+        return self._server.happened
 
     def step(self) -> list[Change]:
-        """Look once: who came, who lives, who asks what. Returns what changed among the nodes."""
+        """Look once: who came, who is alive, who asks what. Returns what changed among the nodes."""
+        self._server.steps += 1
         now = time.monotonic()
-        changes = self._look(now)
+        changes = self._receive(now)
+        self._miss(now)
+        changes += self._come_back()
+        changes += self.membership.decide(self._silence, self._has_beaten)
         for change in changes:
-            self._settle(change, now)
-        self._forget(now)
-        if any(change.kind is not ChangeKind.REJECTED for change in changes):
-            self._publish_members()
-        if now - self._checked >= _CHECK_EVERY_S:
-            self._checked = now
-            for key in self._own.restore():
-                text = Phrase(
-                    "the entry {key}, which is node 0's own, was changed; it is written again", key=key
-                )
-                self._warn(key, text)
-        self._own.write_now()
+            self._settle(change)
+        self._requests.expire(now)
         return changes
 
     def publish(self, state: Message) -> None:
-        """Let every node know what the purpose makes of it so far."""
+        """Let every node know something; it replaces what was published of this kind before."""
         self._purpose.require(state)
-        self._own.put(protocol.STATE, state)
-        self._own.write_now()
+        self._server.publish(state)
+
+    def close(self) -> None:
+        """Disconnect everybody."""
+        self._server.close()
 
     def value_of(self, member: Member, kind: type[M]) -> M | None:
-        """Return what a node has published last, None where it has not."""
-        value = self._slots[member.slot].values.get(kind)
+        """Return what a node has published last, None if it has not."""
+        peer = self._peers.get(member.number)
+        value = peer.values.get(kind) if peer is not None else None
         return value if isinstance(value, kind) else None
-
-    def fetch(self, member: Member, kind: type[M]) -> M | None:
-        """Return what a node has published quietly."""
-        key = f"value/{kind.__name__}/{member.slot}"
-        data = self._store.read([key])[0]
-        return self._open_entry(key, data, kind) if data else None
 
     def values(self, kind: type[M]) -> dict[int, M]:
         """Return what the nodes have published of a kind, by rank."""
@@ -156,22 +136,46 @@ class Coordinator:
 
     def silent_s(self, member: Member) -> float:
         """Return for how long a member has been silent; one that has left is silent for ever."""
-        return self._silence(member.slot)
+        return self._silence(member.number)
+
+    def gone_s(self, member: Member) -> float:
+        """Return for how long the connection of a member has been closed by its kernel, which it has not
+        resumed.
+
+        A launcher that lives resumes within a moment, so this is a launcher that was killed, or a network
+        that closes connections. 0 while it is connected.
+        """
+        peer = self._peers.get(member.number)
+        if peer is None or peer.closed_at is None or peer.left:
+            return 0.0
+        return time.monotonic() - peer.closed_at
+
+    def is_stopped(self, member: Member) -> bool:
+        """Tell of a silent member whether its machine answers: then its launcher was stopped or is stuck."""
+        peer = self._peers.get(member.number)
+        return peer is not None and peer.writer is not None and peer.machine_answers
+
+    def clock_of(self, member: Member) -> tuple[float, float] | None:
+        """Return a node's clock less that of this node, and the most that this is wrong; None: unknown."""
+        peer = self._peers.get(member.number)
+        return None if peer is None or peer.error_s is None else (peer.offset_s, peer.error_s)
 
     def has_left(self, member: Member) -> bool:
         """Tell whether a member said that it needs this rendezvous no longer."""
-        return self._slots[member.slot].left
+        peer = self._peers.get(member.number)
+        return peer is None or peer.left
 
     @property
     def has_unheard_rejections(self) -> bool:
-        """Tell whether somebody whose place was given away, or refused, may not have heard so yet."""
-        return any(slot.free_at is not None for slot in self._slots)
+        """Tell whether somebody whose rank was given away, or who was refused, may not have heard so yet."""
+        if time.monotonic() < self._misfits_leave_at:
+            return True
+        return any(peer.rejected_at is not None and peer.writer is not None for peer in self._peers.values())
 
     def assign(self, spare: Member, rank: int) -> Member:
-        """Give a free rank to a spare; it hears of that with its next heartbeat."""
+        """Give a free rank to a spare."""
         member = self.membership.assign(spare, rank)
         self._notify(member)
-        self._publish_members()
         return member
 
     def start(self) -> None:
@@ -181,198 +185,160 @@ class Coordinator:
             self._notify(member)
 
     def remove(self, member: Member) -> None:
-        """Let a member's place be taken by others, or by itself, if it is heard again."""
+        """Let a member's rank be taken by others, or by itself, if it is heard again."""
         self.membership.remove(member)
-        self._requests.forget(member.slot)
-        seen = self._slots[member.slot].seen
-        self._slots[member.slot] = _Slot(seen, free_at=time.monotonic() + _FAREWELL_S)
-        self._publish_members()
+        self._requests.forget(member.number)
+        peer = self._peers.get(member.number)
+        if peer is not None and peer.left:
+            self._forget(peer)
+        elif peer is not None:
+            self._removed[member.number] = peer.count
 
-    def _open(self, round_of: str, job: str) -> None:
-        """Lay out the slots first: whoever finds the announcement may use them."""
-        slots = range(len(self._slots))
-        kinds = ["join", "notice", *self._kinds, "heartbeat"]
-        self._store.write_all([(f"{kind}/{slot}", b"") for kind in kinds for slot in slots])
-        self._publish_members()
-        self._own.put(protocol.REQUESTS, self._requests.entry)
-        me, nonce = self._me, self._seal.nonce
-        self._hello = Hello(self._purpose.protocol, __version__, me.node_rank, me.place, me.job_id)
-        self.announcement = Announcement(
-            self._purpose.name,
-            me.identity,
-            me.place,
-            nonce,
-            me.nnodes,
-            len(self._slots),
-            round_of or nonce,
-            job,
-        )
-        unbound = replace(self._seal, nonce="")  # its reader learns the nonce from the announcement
-        self._own.put(protocol.HELLO, self._hello, unbound)
-        self._own.put(protocol.ANNOUNCEMENT, self.announcement, unbound)
-        self._hello_seal = unbound.bound_to(unbound.close(protocol.ANNOUNCEMENT, self.announcement))
+    def _receive(self, now: float) -> list[Change]:
+        self.happened.clear()
+        changes: list[Change] = []
+        while True:
+            try:
+                event = self._server.events.get_nowait()
+            except Empty:
+                return changes
+            match event:
+                case Joined(peer, resumed):
+                    self._peers[peer.number] = peer
+                    if resumed:
+                        self._resume(peer)
+                    else:
+                        change = self.membership.receive(peer.number, peer.join)
+                        changes += [change] if change is not None else []
+                case Received(peer, message, size):
+                    peer.waiting_bytes -= size
+                    self._take(peer, message, now)
+                case Misfit(hello, kind):
+                    if not self._misfits_leave_at:
+                        self._misfits_leave_at = now + _MISFIT_FAREWELL_S
+                    theirs, ours = (
+                        (hello.build, self.welcome.build)
+                        if kind is RejectionKind.OTHER_PROTOCOL
+                        else ("", "")
+                    )
+                    rejection = Rejection(kind, hello.node_rank, hello.place, self._me.place, theirs, ours)
+                    node = Fingerprint(hello.node_rank, 0, hello.place, (), "", hello.job_id)
+                    changes.append(
+                        Change(ChangeKind.REJECTED, Member(-1, hello.node_rank, node), None, rejection)
+                    )
+                case Unreadable(address, problem, faulty):
+                    who = self._holder(faulty.number) if faulty is not None else None
+                    place = who.place if who is not None else address
+                    self._warn(place, Phrase("{place}: {problem}", place=place, problem=problem))
 
-    def _look(self, now: float) -> list[Change]:
-        keys = [f"heartbeat/{slot}" for slot in range(len(self._slots))]
+    def _take(self, peer: Peer, message: Message, now: float) -> None:
+        member = self._holder(peer.number)
+        match message:
+            case Publish(body):
+                peer.values[type(body)] = body
+            case Ask() if member is not None:
+                asked = self._requests.ask(member, message, self.membership.everyone, now)
+                self._server.send(peer, Recipients(message.number, tuple(one.seat for one in asked)))
+                request = self._requests.request(member, message.number)
+                for one in asked:
+                    self._server.send(self._peers[one.number], request)
+            case RequestAnswer(asker, number, body) if member is not None:
+                if asker in self._peers and self._requests.answer(member, asker, number):
+                    self._server.send(self._peers[asker], Answered(number, member.seat, body))
+            case Fetch(number, kind, rank) if member is not None:
+                known = {one.__name__: one for one in self._purpose.messages}
+                wanted = known.get(kind)
+                values: dict[int, Message] = dict(self.values(wanted)) if wanted is not None else {}
+                if rank is not None:
+                    values = {rank: values[rank]} if rank in values else {}
+                self._server.send(peer, Fetched(number, values))
+
+    def _resume(self, peer: Peer) -> None:
+        """Tell a node again what it may have missed."""
+        member = self._holder(peer.number)
+        if member is not None:
+            self._notify(member)
+            for request in self._requests.unanswered_by(member):
+                self._server.send(peer, request)
+
+    def _miss(self, now: float) -> None:
+        watched = [m.number for m in self.membership.everyone] + list(self.membership.rivals)
+        counts = {number: self._peers[number].count for number in watched if number in self._peers}
+        self._liveness.observe(counts, now)
+        for peer in list(self._peers.values()):
+            if peer.left and self._holder(peer.number) is None:
+                self.membership.forget_rival(peer.number)
+                self._forget(peer)
+            elif peer.rejected_at is not None and peer.writer is None:
+                self._forget(peer)
+
+    def _come_back(self) -> list[Change]:
+        """Take in again who was given up and is heard."""
         changes = []
-        for slot, data in enumerate(self._store.read(keys)):
-            if data is None:
-                self._store.write(keys[slot], b"")
-            elif data not in (b"", self._slots[slot].seen):
-                change = self._hear(slot, data)
-                if change is not None:
-                    changes.append(change)
-        self._read_values()
-        watched = [m.slot for m in self.membership.everyone] + list(self.membership.rivals)
-        self._liveness.observe({slot: self._slots[slot].count for slot in watched}, now)
-        return changes + self.membership.decide(self._silence, self._has_beaten)
+        for number, count in list(self._removed.items()):
+            peer = self._peers.get(number)
+            if peer is None or peer.rejected_at is not None:
+                del self._removed[number]
+            elif peer.count > count:
+                del self._removed[number]
+                change = self.membership.receive(number, peer.join)
+                changes += [change] if change is not None else []
+        return changes
 
-    def _silence(self, slot: int) -> float:
-        return float("inf") if self._slots[slot].left else self._liveness.silent_s(slot)
+    def _is_connected(self, number: int) -> bool:
+        peer = self._peers.get(number)
+        return peer is not None and peer.writer is not None and not peer.left
 
-    def _has_beaten(self, slot: int) -> bool:
-        return self._slots[slot].count > self._slots[slot].first_count
+    def _silence(self, number: int) -> float:
+        peer = self._peers.get(number)
+        return _INFINITE if peer is None or peer.left else self._liveness.silent_s(number)
 
-    def _hear(self, slot: int, data: bytes) -> Change | None:
-        """Read a heartbeat that is new, and the rest of what its writer wrote."""
-        known, key = self._slots[slot], f"heartbeat/{slot}"
-        known.seen = data
-        try:
-            heartbeat = self._seal.open(key, data, NodeHeartbeat)
-        except InvalidMessageError as error:
-            return self._turn_away_entry(slot, key, error)
-        change = None
-        if heartbeat.session != known.session:
-            change = self._receive(slot, heartbeat)
-            known = self._slots[slot]
-            if heartbeat.session != known.session:
-                return change  # its other entry is not there yet, or not to be used
-        elif heartbeat.count <= known.count:
-            return None  # an old one, shown again
-        known.count, known.left = heartbeat.count, heartbeat.left
-        if heartbeat.left and self._holder(slot) is None:
-            self.membership.forget_rival(slot)
-            known.free_at = 0.0
-        if heartbeat.written != known.written:
-            known.written = heartbeat.written
-            self._unread.append(slot)
-        return change
+    def _has_beaten(self, number: int) -> bool:
+        peer = self._peers.get(number)
+        return peer is not None and 0 <= peer.first_count < peer.count
 
-    def _receive(self, slot: int, heartbeat: NodeHeartbeat) -> Change | None:
-        """Read who came to a slot."""
-        key = f"join/{slot}"
-        data = self._store.read([key])[0]
-        if not data:
-            self._slots[slot].seen = b""  # look again: it was taken away, and will be written anew
-            return None
-        try:
-            join = self._seal.open(key, data, Join)
-        except InvalidMessageError as error:
-            return self._turn_away_entry(slot, key, error)
-        if join.session != heartbeat.session:
-            self._slots[slot].seen = b""
-            return None
-        holder = self._holder(slot)
-        if holder is not None and holder.node.identity != join.node.identity:
-            # Somebody wrote over the entries of a node that takes part.
-            text = Phrase(
-                "an entry of {place} at the place of {holder}", place=join.node.place, holder=holder.place
-            )
-            self._warn(f"slot {slot}", text)
-            self._store.write(f"heartbeat/{slot}", b"")
-            return None
-        count = heartbeat.count
-        known = self._slots[slot]
-        self._slots[slot] = _Slot(known.seen, heartbeat.session, count, count, values=known.values)
-        return self.membership.receive(slot, join)
-
-    def _read_values(self) -> None:
-        """Read what nodes have published and what they ask, of many at once."""
-        while self._unread:
-            slots, self._unread = self._unread[:_TOGETHER], self._unread[_TOGETHER:]
-            wanted = [(slot, name, kind) for slot in slots for name, kind in self._kinds.items()]
-            found = self._store.read([f"{name}/{slot}" for slot, name, _ in wanted])
-            for (slot, name, kind), data in zip(wanted, found, strict=True):
-                entry = self._open_entry(f"{name}/{slot}", data, kind) if data else None
-                if isinstance(entry, NodeRequests):
-                    if self._requests.receive(slot, entry, self.membership.everyone, time.monotonic()):
-                        self._own.put(protocol.REQUESTS, self._requests.entry)
-                elif entry is not None:
-                    self._slots[slot].values[kind] = entry
-
-    def _open_entry(self, key: str, data: bytes, kind: type[M]) -> M | None:
-        try:
-            return self._seal.open(key, data, kind)
-        except InvalidMessageError as error:
-            self._warn(key, Phrase("the entry {key}: {problem}", key=key, problem=str(error)))
-            return None
-
-    def _settle(self, change: Change, now: float) -> None:
+    def _settle(self, change: Change) -> None:
         """Tell the node what became of it."""
         member, before = change.member, change.before
-        if before is not None and before.slot != member.slot:
-            self._requests.forget(before.slot)
-            self._slots[before.slot].values.clear()
-            self._slots[before.slot].free_at = now + _FAREWELL_S
-            if change.kind is ChangeKind.REPLACED:
+        if before is not None and before.number != member.number:
+            self._requests.forget(before.number)
+            old = self._peers.get(before.number)
+            if old is not None and change.kind is ChangeKind.REPLACED:
                 lost = Rejection(RejectionKind.REPLACED, before.node.node_rank, before.place, member.place)
-                self._own.notify(before.slot, JoinNotice(before.node.identity, rejection=lost))
-        if change.rejection is not None:
-            stranger = change.rejection.kind is RejectionKind.OTHER_PROTOCOL
-            self._slots[member.slot].free_at = now + (_STRANGER_FAREWELL_S if stranger else _FAREWELL_S)
-            error = launch_error(change.rejection)
-            about = f"{change.rejection.kind} {member.place} {error.message}"
-            self._warn(about, joined((error.message, error.hint), "; "))
-            self._own.notify(member.slot, JoinNotice(member.node.identity, rejection=change.rejection))
-        else:
+                self._server.notify(old, JoinNotice(rejection=lost))
+                old.rejected_at = time.monotonic()
+            elif old is not None:
+                self._forget(old)
+        if change.rejection is None:
             self._notify(member)
+            return
+        error = launch_error(change.rejection)
+        about = f"{change.rejection.kind} {member.place} {error.message}"
+        self._warn(about, joined((error.message, error.hint), "; "))
+        peer = self._peers.get(member.number)
+        if peer is not None:
+            peer.rejected_at = time.monotonic()
+            self._server.notify(peer, JoinNotice(rejection=change.rejection))
 
     def _notify(self, member: Member) -> None:
-        identity = member.node.identity
-        self._own.notify(member.slot, JoinNotice(identity, member.rank, identity in self._started))
+        seat = member.seat
+        peer = self._peers.get(member.number)
+        if peer is not None:
+            self._server.notify(peer, JoinNotice(seat, seat.identity in self._started))
 
-    def _turn_away_entry(self, slot: int, key: str, error: InvalidMessageError) -> Change | None:
-        """Remove an entry that cannot be used; a node that has left it is told why."""
-        holder, join_key = self._holder(slot), f"join/{slot}"
-        if holder is None:
-            join = self._store.read([join_key])[0] or b""
-            heartbeat, ours = self._slots[slot].seen, self._hello
-            change = strangers.of_another_build(slot, heartbeat, self._hello_seal, ours)
-            change = change or strangers.without_our_secret(slot, join, error, self._seal, ours)
-            if change is not None:
-                return change
-        text = Phrase("the entry {key}: {problem}", key=key, problem=str(error))
-        if holder is not None:
-            text = Phrase("{text} (at the place of {holder})", text=text, holder=holder.place)
-        self._warn(f"slot {slot}", text)
-        self._store.write(f"heartbeat/{slot}", b"")
-        self._slots[slot].seen = b""
-        if holder is None:
-            self._store.write(join_key, b"")
-        return None
+    def _forget(self, peer: Peer) -> None:
+        self._peers.pop(peer.number, None)
+        self._removed.pop(peer.number, None)
+        self._server.forget(peer)
 
-    def _holder(self, slot: int) -> Member | None:
-        return next((m for m in self.membership.everyone if m.slot == slot), None)
-
-    def _forget(self, now: float) -> None:
-        """Free the slots of those who take no part any more, and end requests whose time is up."""
-        for slot, known in enumerate(self._slots):
-            if known.free_at is not None and (now >= known.free_at or known.left):
-                self._slots[slot] = _Slot()
-                self._requests.forget(slot)
-                self._own.forget_notice(slot)
-                self._store.write_all([(f"{kind}/{slot}", b"") for kind in ("heartbeat", "notice", "join")])
-        over = self._requests.expire(now)
-        for answers in over:
-            self._store.delete(answers)
-        if over:
-            self._own.put(protocol.REQUESTS, self._requests.entry)
-
-    def _publish_members(self) -> None:
-        self._own.put(protocol.MEMBERS, Members(self.members))
+    def _holder(self, number: int) -> Member | None:
+        return next((m for m in self.membership.everyone if m.number == number), None)
 
     def _warn(self, about: str, text: str) -> None:
         """Warn once of each thing, and of no more things than anybody reads."""
         if about not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(about)
             self._say(ConsoleLine("WARN", Phrase("turned away: {text}", text=text), "rendezvous-turned-away"))
+
+
+__all__ = ["Coordinator", "Seat"]

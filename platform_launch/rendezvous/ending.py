@@ -33,7 +33,6 @@ class EndKind(str, Enum):
     LAUNCHER_SILENT = "launcher_silent"
     COORDINATOR_GONE = "coordinator_gone"
     COORDINATOR_SILENT = "coordinator_silent"
-    HELPER_KILLED = "helper_killed"
     HUNG = "hung"
     LEFT = "left"
 
@@ -48,7 +47,6 @@ _EVENTS = {
     EndKind.LAUNCHER_SILENT: "launcher-silent",
     EndKind.COORDINATOR_GONE: "coordinator-gone",
     EndKind.COORDINATOR_SILENT: "coordinator-silent",
-    EndKind.HELPER_KILLED: "helper-killed",
     EndKind.HUNG: "node-hung",
     EndKind.LEFT: "node-left-early",
 }

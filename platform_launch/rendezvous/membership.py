@@ -2,7 +2,7 @@
 
 A rank belongs to whoever came with it first, for as long as that node gives signs of life. A newcomer with
 the same rank takes it over only from one that is silent, and is turned away otherwise; the same launcher that
-comes again (its connection or its helper process was lost) takes its own place.
+comes again (dist-launch starts its process anew) takes its own place.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ REPLACED_AFTER_S = 4.0
 
 @dataclass(frozen=True)
 class Member:
-    """A node that takes part. ``rank`` is None for a spare; ``details`` are what the purpose needs of it."""
+    """A node that takes part. ``rank`` is None for a spare; ``details`` are what the purpose needs of it.
 
-    slot: int
+    ``number`` is that of its connection (``server.Peer``).
+    """
+
+    number: int
     rank: int | None
     node: Fingerprint
     details: Message | None = None
@@ -36,7 +39,7 @@ class Member:
     @property
     def seat(self) -> Seat:
         """What every node knows of it."""
-        return Seat(self.slot, self.rank, self.node.identity, self.place)
+        return Seat(self.number, self.rank, self.node.identity, self.place)
 
 
 class ChangeKind(Enum):
@@ -62,10 +65,18 @@ class Membership:
     """The members by rank, and the spares. ``me`` is the coordinator's node.
 
     ``replaced_after_s`` is how long a node must be silent until a newcomer may have its rank;
-    ``same_nnodes`` turns away whoever was told of another number of nodes.
+    ``same_nnodes`` turns away whoever was told of another number of nodes. ``is_connected`` tells of a
+    member.
     """
 
-    def __init__(self, me: Fingerprint, *, same_nnodes: bool = False) -> None:
+    def __init__(
+        self,
+        me: Fingerprint,
+        *,
+        same_nnodes: bool = False,
+        is_connected: Callable[[int], bool] = lambda _number: False,
+    ) -> None:
+        self._is_connected = is_connected
         self._me = me
         self._same_nnodes = same_nnodes
         self.replaced_after_s = REPLACED_AFTER_S
@@ -80,17 +91,21 @@ class Membership:
 
     @property
     def rivals(self) -> Mapping[int, Member]:
-        """By slot, the newcomers whose rank is taken, until it is known whether its holder lives."""
+        """By number, the newcomers whose rank is taken, until it is known whether its holder lives."""
         return self._rivals
 
-    def receive(self, slot: int, join: Join) -> Change | None:
+    def receive(self, number: int, join: Join) -> Change | None:
         """Take a newcomer in or turn it away; None when that depends on who is silent."""
         node = join.node
-        newcomer = Member(slot, None if join.spare else node.node_rank, node, join.details)
+        newcomer = Member(number, None if join.spare else node.node_rank, node, join.details)
         if node.job_id and self._me.job_id and node.job_id != self._me.job_id:
             return self._reject(newcomer, RejectionKind.OTHER_JOB, node.job_id, self._me.job_id)
         known = next((m for m in self.everyone if m.node.identity == node.identity), None)
         if known is not None:
+            # An identity is no secret: who only claims it must not take the place of a node that is there,
+            # nor send others elsewhere.
+            if self._is_connected(known.number) or join.details != known.details:
+                return self._reject(newcomer, RejectionKind.RANK_TAKEN, by=known.place)
             if known.rank is None:
                 newcomer = replace(newcomer, rank=None)
             else:  # a spare may have been given one
@@ -115,7 +130,7 @@ class Membership:
             self._seat(spare)
             return Change(ChangeKind.JOINED, spare)
         if holder is not None:
-            self._rivals[slot] = newcomer
+            self._rivals[number] = newcomer
             return None
         self._seat(newcomer)
         return Change(ChangeKind.JOINED, newcomer)
@@ -123,33 +138,27 @@ class Membership:
     def decide(self, silent_s: Callable[[int], float], has_beaten: Callable[[int], bool]) -> list[Change]:
         """Decide about newcomers whose rank was taken.
 
-        ``silent_s`` tells how long a slot has been silent, ``has_beaten`` whether it gave a sign of life
+        ``silent_s`` tells how long a number has been silent, ``has_beaten`` whether it gave a sign of life
         since it came.
         """
         changes = []
-        for slot, rival in list(self._rivals.items()):
+        for number, rival in list(self._rivals.items()):
             assert rival.rank is not None
             holder = self.ranks.get(rival.rank)
             if holder is None:
                 change = Change(ChangeKind.JOINED, rival)
-            elif silent_s(holder.slot) >= self.replaced_after_s:
+            elif silent_s(holder.number) >= self.replaced_after_s:
                 change = Change(ChangeKind.REPLACED, rival, holder)
-            elif silent_s(holder.slot) == 0.0 and has_beaten(slot):
-                del self._rivals[slot]
+            elif silent_s(holder.number) == 0.0 and has_beaten(number):
+                del self._rivals[number]
                 changes.append(self._reject(rival, RejectionKind.RANK_TAKEN, by=holder.place))
                 continue
             else:
                 continue
-            del self._rivals[slot]
+            del self._rivals[number]
             self._seat(rival, instead_of=holder)
             changes.append(change)
         return changes
-
-    def restore(self, seat: Seat) -> None:
-        """Take in who held a place when another coordinator was lost: that node will come again."""
-        rank = self._me.node_rank if seat.node_rank is None else seat.node_rank
-        node = Fingerprint(rank, self._me.nnodes, seat.place, (), seat.identity, self._me.job_id)
-        self._seat(Member(seat.slot, seat.node_rank, node))
 
     def remove(self, member: Member) -> None:
         """Forget a member; its place is free."""
@@ -158,9 +167,9 @@ class Membership:
         if member in self.spares:
             self.spares.remove(member)
 
-    def forget_rival(self, slot: int) -> None:
+    def forget_rival(self, number: int) -> None:
         """Forget a newcomer that left again."""
-        self._rivals.pop(slot, None)
+        self._rivals.pop(number, None)
 
     def assign(self, spare: Member, rank: int) -> Member:
         """Give a rank that is free to a spare, and return the member it is then."""

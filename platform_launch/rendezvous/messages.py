@@ -1,4 +1,4 @@
-"""What travels, between nodes and between a launcher and its helper: frozen dataclasses, checked when read.
+"""What travels between nodes: frozen dataclasses, checked when read.
 
 A message travels as JSON, ``[name of its class, {field: value}]``. Whoever wrote what is read here may be a
 stranger: :func:`decode` accepts a message whose class, fields, types and size are those that are expected,
@@ -53,18 +53,22 @@ def encode(message: Message) -> bytes:
     return json.dumps(_plain(message), ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def decode(data: bytes, expected: type[M]) -> M:
-    """Read :func:`encode` back as ``expected`` or a subclass of it. Raises InvalidMessageError."""
-    if len(data) > _limit(expected):
+def decode(data: bytes, expected: type[M], *, most_bytes: int | None = None) -> M:
+    """Read :func:`encode` back as ``expected`` or a subclass of it. Raises InvalidMessageError.
+
+    ``most_bytes`` replaces the classes' own limits.
+    """
+    limit = _limit(expected) if most_bytes is None else most_bytes
+    if len(data) > limit:
         raise InvalidMessageError(
-            f"expected a {expected.__name__} of at most {_limit(expected)} bytes, found {len(data)}"
+            f"expected a {expected.__name__} of at most {limit} bytes, found {len(data)}"
         )
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidMessageError(f"expected a {expected.__name__}, found {data[:_SHOWN]!r}") from error
     message: M = _message(expected)(value, expected.__name__)
-    if len(data) > message.most_bytes:
+    if most_bytes is None and len(data) > message.most_bytes:
         raise InvalidMessageError(
             f"expected a {type(message).__name__} of at most {message.most_bytes} bytes, found {len(data)}"
         )

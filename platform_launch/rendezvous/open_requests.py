@@ -3,42 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from platform_launch.rendezvous.membership import Member
-from platform_launch.rendezvous.protocol import NodeRequests, OpenRequest, Requests
+from platform_launch.rendezvous.protocol import Ask, OpenRequest
 
 _LONGEST_S = 3600.0
 
 
+@dataclass
+class _Open:
+    request: OpenRequest
+    until: float
+    recipients: dict[int, Member]
+    waiting: set[int]
+
+
 class OpenRequests:
-    """The requests that wait for answers, each until its time is up."""
+    """The questions that wait for answers, each until its time is up."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], tuple[OpenRequest, float, list[str]]] = {}
-        self._last_number: dict[int, int] = {}
+        self._open: dict[tuple[int, int], _Open] = {}
 
-    @property
-    def entry(self) -> Requests:
-        """All of them, as every node reads them."""
-        return Requests(tuple(request for request, _, _ in self._open.values()))
+    def ask(self, asker: Member, ask: Ask, members: Iterable[Member], now: float) -> list[Member]:
+        """Open a question, or find it if it was asked before; return who was asked.
 
-    def receive(self, slot: int, current: NodeRequests, members: Iterable[Member], now: float) -> bool:
-        """Take what a node asks at the moment; tell whether any of it is new."""
-        members, new = list(members), False
-        for request in current.requests:
-            if request.number <= self._last_number.get(slot, 0):
-                continue
-            self._last_number[slot], new = request.number, True
-            opened = OpenRequest(slot, request.number, request.to, request.body)
-            answers = [opened.answer_key(one.slot) for one in members if opened.is_for(one.seat)]
-            self._open[slot, request.number] = opened, now + min(request.limit_s, _LONGEST_S), answers
-        return new
+        Nobody asks itself. Spares are not asked: they know nothing of the job's processes.
+        """
+        key = asker.number, ask.number
+        if key not in self._open:
+            asked = {
+                member.number: member
+                for member in members
+                if member.rank is not None
+                and member.number != asker.number
+                and (ask.to is None or member.rank in ask.to)
+            }
+            request = OpenRequest(asker.number, ask.number, ask.body)
+            until = now + min(ask.limit_s, _LONGEST_S)
+            self._open[key] = _Open(request, until, asked, set(asked))
+        return list(self._open[key].recipients.values())
 
-    def expire(self, now: float) -> list[list[str]]:
-        """Forget the requests whose time is up; return of each where its answers lie."""
-        over = [key for key, (_, until, _) in self._open.items() if now >= until]
-        return [self._open.pop(key)[2] for key in over]
+    def request(self, asker: Member, number: int) -> OpenRequest:
+        """Return a question as it is passed on."""
+        return self._open[asker.number, number].request
 
-    def forget(self, slot: int) -> None:
-        """Count the requests of a slot anew: it is another node's."""
-        self._last_number.pop(slot, None)
+    def unanswered_by(self, member: Member) -> list[OpenRequest]:
+        """Return what a node was asked and has not answered: it may not have received it."""
+        return [one.request for one in self._open.values() if member.number in one.waiting]
+
+    def answer(self, member: Member, asker: int, number: int) -> bool:
+        """Tell whether a node was asked this, and has not answered before."""
+        opened = self._open.get((asker, number))
+        if opened is None or member.number not in opened.waiting:
+            return False
+        opened.waiting.discard(member.number)
+        return True
+
+    def expire(self, now: float) -> None:
+        """Forget the questions whose time is up, or that all have answered."""
+        self._open = {key: one for key, one in self._open.items() if now < one.until and one.waiting}
+
+    def forget(self, number: int) -> None:
+        """Forget the questions of a node that is gone."""
+        self._open = {key: one for key, one in self._open.items() if key[0] != number}

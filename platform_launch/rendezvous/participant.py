@@ -1,49 +1,91 @@
-"""A node's side of a rendezvous: finds it, joins, stays alive in the eyes of the others, hears and tells."""
+"""A node's side of a rendezvous: joins, stays alive in the eyes of the others, receives and publishes."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from queue import Empty
 
-from platform_launch.rendezvous import protocol
+from platform_launch import __version__
 from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.client import Client, CoordinatorGone, Opened, hand_in, peek
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.handshake import Handshake, NoRendezvousError, RejectedError
 from platform_launch.rendezvous.liveness import Liveness
+from platform_launch.rendezvous.loop import ConnectionSilentError, event_loop
 from platform_launch.rendezvous.messages import InvalidMessageError, M, Message, encode
 from platform_launch.rendezvous.protocol import (
+    Answered,
+    Ask,
+    Fetch,
+    Fetched,
+    Hello,
     Join,
     JoinNotice,
-    Members,
-    NodeHeartbeat,
-    NodeRequest,
-    NodeRequests,
-    Now,
     OpenRequest,
+    Publish,
+    Recipients,
+    Rejection,
+    RejectionKind,
     RequestAnswer,
-    Requests,
     Seat,
 )
 from platform_launch.rendezvous.purpose import Purpose
-from platform_launch.rendezvous.store import Store
+from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.text import Phrase
 
-# A node that hears nothing of its entry for this long looks whether it still lies there.
-_JOIN_AGAIN_S = 2.0
+_LONGEST_NAME = 100
+_ANSWER_LIMIT_S = 10.0
+_PAUSE_S = 0.02
+_MOST_REQUESTS = 64
+
+
+class NoRendezvousError(Exception):
+    """What answers is no rendezvous of this kind; the message says which. Try again."""
+
+
+class CoordinatorGoneError(Exception):
+    """Node 0 is there, and its rendezvous is another."""
+
+
+class RejectedError(Exception):
+    """This node cannot take part."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(launch_error(rejection).message)
+        self.rejection = rejection
+
+
+def hello_of(
+    me: Fingerprint, purpose: Purpose, secret: Secret | None, mark: str, *, peeks: bool = False
+) -> Hello:
+    """Return how a node presents itself in its first line; the nonce is drawn for each connection."""
+    return Hello(
+        purpose.protocol,
+        __version__,
+        purpose.name,
+        me.node_rank,
+        me.place[:_LONGEST_NAME],
+        me.job_id[:_LONGEST_NAME] if me.job_id else None,
+        mark,
+        "",
+        secret is not None,
+        peeks,
+    )
 
 
 @dataclass
 class PendingRequest:
-    """A request that was made. ``answers`` grows with each heartbeat of this node.
+    """A question that was asked. ``answers`` grows with each step of this node.
 
-    ``recipients`` are those who shall answer, None until node 0 has passed the request on.
+    ``recipients`` are those who were asked, None until node 0 has passed the question on.
     """
 
     number: int
     until: float
-    request: NodeRequest
     recipients: tuple[Seat, ...] | None = None
     answers: dict[Seat, Message] = field(default_factory=dict)
 
@@ -59,302 +101,244 @@ class PendingRequest:
         return tuple(seat for seat in self.recipients or () if seat not in self.answers)
 
 
-class Participant:
-    """One node. Methods raise StoreError when the store is gone.
+class NodeSession:
+    """What a node proves with that it is the one that joined before: a token that only it and node 0 know."""
 
-    ``announcement`` says whose rendezvous this is. After :meth:`join`, call :meth:`heartbeat` at least once a
-    second; then ``seat`` is this node's place, None until it has one, and ``started`` tells whether it is one
-    of those who began together (``Coordinator.start``).
+    def __init__(self) -> None:
+        self.token = os.urandom(16).hex()
+        self._connections = count(1)
+
+    def next_connection(self) -> int:
+        """Return the number of a new connection; the highest counts."""
+        return next(self._connections)
+
+
+class Participant:
+    """One node, over a connection that was opened to node 0 (``client.open_all``).
+
+    After :meth:`join`, call :meth:`step` at least once a second, from one thread; heartbeats go by
+    themselves. Then ``seat`` is this node's membership, None until it has one, and ``started`` tells whether
+    it is one of those who began together (``Coordinator.start``). ``wake()`` is called when there is
+    something to do, from another thread. With the ``session`` of an earlier participant this one takes its
+    place.
+
+    Raises RejectedError if node 0 waits for something else, or its job is another.
     """
 
     def __init__(
         self,
-        store: Store,
+        opened: Opened,
         me: Fingerprint,
         *,
         purpose: Purpose,
         secret: Secret | None = None,
         spare: bool = False,
         details: Message | None = None,
+        wake: Callable[[], None] = lambda: None,
+        session: NodeSession | None = None,
     ) -> None:
+        self._session = session or NodeSession()
         if details is not None:
             purpose.require(details)
-        self._store = store
-        self._join = Join(me, os.urandom(8).hex(), details, spare)
+        self._opened = opened
+        self.welcome = opened.welcome
+        self._me = me
         self._purpose = purpose
-        self._handshake = Handshake(store, me, purpose, secret)
-        self.announcement, self._seal = self._handshake.announcement, self._handshake.seal
-        self._slot = -1
-        self._count = 0
-        self._written = 0
-        self._written_at_join = 0.0
-        self._notice = b""
-        self._now = Now(0, 0, 0, 0)
-        self._known = dict.fromkeys((protocol.STATE, protocol.MEMBERS, protocol.REQUESTS), 0)
-        self._liveness: Liveness[str] = Liveness()
-        self._state: Message | None = None
-        self._members: tuple[Seat, ...] = ()
+        self._secret = secret
+        self._details, self._spare, self._wake = details, spare, wake
+        self._client: Client | None = None
+        self._states: dict[type[Message], Message] = {}
         self._inquiries: dict[int, PendingRequest] = {}
-        self._open: dict[tuple[int, int], OpenRequest] = {}
-        self._heard: set[tuple[int, int]] = set()
-        self._published: dict[type[Message], tuple[Message, bool]] = {}
+        self._requests: deque[OpenRequest] = deque(maxlen=_MOST_REQUESTS)
+        self._known_requests: deque[tuple[int, int]] = deque(maxlen=_MOST_REQUESTS)
+        self._answers: dict[tuple[int, int], RequestAnswer] = {}
+        self._fetched: dict[int, Fetched] = {}
+        self._number = 0
+        self._liveness: Liveness[str] = Liveness()
         self.seat: Seat | None = None
         self.started = False
-
-    @property
-    def members(self) -> tuple[Seat, ...]:
-        """Who takes part; read where it is asked for, since for a thousand nodes it is long."""
-        for entry in self._news(protocol.MEMBERS).values():
-            if isinstance(entry, Members):
-                self._members = entry.seats
-        return self._members
+        misfit = _misfit(opened)
+        if misfit is not None:
+            self.close()
+            raise RejectedError(self._rejection(*misfit))
 
     @property
     def coordinator_silent_s(self) -> float:
-        """For how long the coordinator has given no sign of life, although its store answers."""
-        return self._liveness.silent_s(protocol.NOW)
+        """For how long the coordinator has given no sign of life."""
+        return self._liveness.silent_s("coordinator")
+
+    @property
+    def coordinator_gone_s(self) -> float:
+        """For how long nothing listens where node 0 was, although its machine answers."""
+        since = self._client.refused_since if self._client is not None else None
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def coordinator_is_stopped(self) -> bool:
+        """Whether the machine of a silent node 0 answers, so that its launcher was stopped or is stuck."""
+        return self._client is not None and self._client.machine_answers
+
+    @property
+    def clock(self) -> tuple[float, float] | None:
+        """This node's clock less that of node 0, and the most that this can be wrong; None: not known yet."""
+        client = self._client
+        return None if client is None or client.error_s is None else (client.offset_s, client.error_s)
 
     def join(self) -> None:
-        """Leave an entry in a free slot. Raises NoRendezvousError and RejectedError."""
-        if self._handshake.foreign is not None:
-            self._say_hello()
-            raise RejectedError(self._handshake.foreign)
-        mine = self._join
-        for slot in self._usual_slots():
-            key = f"join/{slot}"
-            entry = self._seal.close(key, mine)
-            held = self._store.replace(key, b"", entry)
-            if held != entry and self._is_mine(key, held):
-                held = self._store.replace(key, held, entry)  # this launcher's, of an earlier connection
-            if held == entry:
-                self._slot = slot
-                break
-        else:
-            full = Phrase("the rendezvous of node 0 has no free place: too many nodes came to it")
-            raise NoRendezvousError(full)
-        self._written_at_join = time.monotonic()
-        self._count = max(self._count, self._last_count())
-        self._beat()
-        if self._handshake.untrusted is not None:
-            raise RejectedError(self._handshake.untrusted)
+        """Take part. Raises RejectedError, of which node 0 has heard then, too."""
+        mine, theirs = self._opened.hello, self.welcome
+        misfit = None
+        if not self._opened.trusted:
+            kind = RejectionKind.OTHER_SECRET
+            if self._secret is None:
+                kind = RejectionKind.NO_SECRET
+            elif not theirs.proof:
+                kind = RejectionKind.COORDINATOR_WITHOUT_SECRET
+            misfit = self._rejection(kind)
+        elif theirs.protocol != mine.protocol:
+            misfit = self._rejection(RejectionKind.OTHER_PROTOCOL, mine.build, theirs.build)
+        if misfit is not None:
+            event_loop().call(hand_in(self._opened), _ANSWER_LIMIT_S)
+            raise RejectedError(misfit)
+        join = Join(
+            self._me, self._session.token, self._session.next_connection(), self._details, self._spare
+        )
+        connection = self._session.next_connection
+        self._client = Client(
+            event_loop(), self._opened, self._purpose, self._secret, join, connection, self._wake
+        )
 
-    def heartbeat(self) -> None:
-        """Give a sign of life, and hear what is new. Raises RejectedError."""
-        notice_key = f"notice/{self._slot}"
-        now_data, notice = self._store.exchange(*self._next_beat(), [protocol.NOW, notice_key])
-        self._now = self._open_entry(protocol.NOW, now_data, Now) or self._now
-        moment = time.monotonic()
-        self._liveness.observe({protocol.NOW: self._now.count}, moment)
-        if notice and notice != self._notice:
-            self._hear_notice(notice_key, notice)
-        self._hear_news()
-        if not (self.seat and notice) and moment - self._written_at_join >= _JOIN_AGAIN_S:
-            self._written_at_join = moment
-            self._restore()
-        self._collect()
+    def step(self) -> None:
+        """Take in what has come. Raises RejectedError and CoordinatorGoneError."""
+        assert self._client is not None
+        self._liveness.observe({"coordinator": self._client.coordinator_count}, time.monotonic())
+        while True:
+            try:
+                message = self._client.events.get_nowait()
+            except Empty:
+                break
+            self._receive(message)
+        self._inquiries = {number: one for number, one in self._inquiries.items() if not one.done}
 
     def state(self, kind: type[M]) -> M | None:
-        """Return what the coordinator published last, None while that is nothing of this kind."""
-        return self._state if isinstance(self._state, kind) else None
+        """Return what the coordinator published last of a kind, None if it has not."""
+        found = self._states.get(kind)
+        return found if isinstance(found, kind) else None
 
     def peek(self, kind: type[M]) -> M | None:
-        """Return what the coordinator has published, without taking part; None where that is not sealed."""
-        return self._open_entry(protocol.STATE, self._store.read([protocol.STATE])[0], kind)
+        """Return what the coordinator has published, and disconnect. For a Hello that ``peeks``."""
+        if not self._opened.trusted or self.welcome.protocol != self._opened.hello.protocol:
+            self.close()
+            return None
+        found = event_loop().call(peek(self._opened, self._purpose), _ANSWER_LIMIT_S)
+        return next((one for one in found if isinstance(one, kind)), None)
 
-    def publish(self, value: Message, *, quietly: bool = False) -> None:
-        """Tell something to all who ask for this kind; what was told of it before is replaced.
-
-        ``quietly``: node 0 reads it when it needs it (``Coordinator.fetch``), and not each time it changes.
-        """
+    def publish(self, value: Message) -> None:
+        """Let all know something who ask for this kind; it replaces what was published of it before."""
         self._purpose.require(value)
-        self._published[type(value)] = value, quietly
-        key = f"value/{type(value).__name__}/{self._slot}"
-        self._store.write(key, self._seal.close(key, value))
-        if not quietly:
-            self._announce_written()
+        assert self._client is not None
+        self._client.publish(value)
 
-    def values(self, kind: type[M]) -> dict[Seat, M]:
-        """Return what the members have published of a kind."""
-        members = self.members
-        keys = [f"value/{kind.__name__}/{seat.slot}" for seat in members]
-        found = zip(members, keys, self._store.read(keys), strict=True)
-        values = {seat: self._open_entry(key, data, kind) for seat, key, data in found}
-        return {seat: value for seat, value in values.items() if value is not None}
+    def values(self, kind: type[M]) -> dict[int, M]:
+        """Return what the nodes have published of a kind, by rank. Raises ConnectionLostError."""
+        return self._fetch(kind, None)
 
     def value_of(self, rank: int, kind: type[M]) -> M | None:
-        """Return what the node of a rank has published of a kind."""
-        # Node 0's is known without asking who all the others are, which every node would do at once.
-        slot = 0 if rank == 0 else next((one.slot for one in self.members if one.node_rank == rank), None)
-        if slot is None:
-            return None
-        key = f"value/{kind.__name__}/{slot}"
-        return self._open_entry(key, self._store.read([key])[0], kind)
+        """Return what the node of a rank has published of a kind. Raises ConnectionLostError."""
+        return self._fetch(kind, rank).get(rank)
 
     def ask(self, body: Message, *, to: Sequence[int] | None = None, limit_s: float) -> PendingRequest:
-        """Ask something of some ranks, or of everybody else. Later heartbeats collect the answers."""
+        """Ask something of some ranks, or of everybody else. Later steps collect the answers."""
         self._purpose.require(body)
-        # By the clock, so that they grow also where this node's helper process was started anew.
-        number = max(max(self._inquiries, default=0) + 1, int(time.time() * 1000))
-        request = NodeRequest(number, None if to is None else tuple(to), limit_s, body)
-        inquiry = PendingRequest(number, time.monotonic() + limit_s, request)
-        self._inquiries[number] = inquiry
-        self._write_requests()
-        return inquiry
+        assert self._client is not None
+        number = self._next_number()
+        pending = self._inquiries[number] = PendingRequest(number, time.monotonic() + limit_s)
+        self._client.send(Ask(number, None if to is None else tuple(to), limit_s, body))
+        return pending
 
     def requests(self) -> list[OpenRequest]:
-        """Return what others ask of this node, each request once."""
-        fresh = {key: request for key, request in self._open.items() if key not in self._heard}
-        self._heard |= fresh.keys()
-        self._heard &= self._open.keys()
-        return list(fresh.values())
+        """Return what others ask of this node, each question once."""
+        found = list(self._requests)
+        self._requests.clear()
+        return found
 
     def answer(self, request: OpenRequest, body: Message) -> None:
-        """Answer a request. One that is too long raises InvalidMessageError."""
+        """RequestAnswer a question. An answer that is too long raises InvalidMessageError."""
         self._purpose.require(body)
-        answer, key = RequestAnswer(body), request.answer_key(self._slot)
-        size = len(encode(answer))
-        if size > RequestAnswer.most_bytes:
-            raise InvalidMessageError(
-                f"an answer of {size} bytes: expected at most {RequestAnswer.most_bytes}"
-            )
-        self._store.write(key, self._seal.close(key, answer))
+        size = len(encode(body))
+        if size > body.most_bytes:
+            raise InvalidMessageError(f"an answer of {size} bytes: expected at most {body.most_bytes}")
+        answer = RequestAnswer(request.asker, request.number, body)
+        self._answers[request.asker, request.number] = answer
+        for old in self._answers.keys() - set(self._known_requests):
+            del self._answers[old]
+        assert self._client is not None
+        self._client.send(answer)
 
     def leave(self) -> None:
-        """Say that this node needs the rendezvous no longer, and gives no more signs of life."""
-        self._beat(left=True)
+        """Say that this node needs the rendezvous no longer, and disconnect."""
+        if self._client is not None:
+            self._client.leave()
 
     def close(self) -> None:
-        """Give up the connection."""
-        self._store.close()
-
-    def is_same_round(self, other: Participant) -> bool:
-        """Tell whether both speak with one coordinator, or one of them with what went on in its place."""
-        mine, its = self.announcement, other.announcement
-        return (mine.identity, mine.round, mine.slots) == (its.identity, its.round, its.slots)
-
-    def succeed(self, earlier: Participant) -> None:
-        """Go on in the place of a participant of this node whose connection broke.
-
-        What it has published it publishes again: the last of it may be lost. With another coordinator of
-        the same round it joins anew, and what it asked is lost. Raises RejectedError and NoRendezvousError.
-        """
-        if self.announcement == earlier.announcement:
-            self._join, self._slot = earlier._join, earlier._slot
-            self._count, self._written = earlier._count, earlier._written
-            self._inquiries, self._heard = earlier._inquiries, earlier._heard
-            self.seat, self.started = earlier.seat, earlier.started
+        """Disconnect without a word."""
+        if self._client is not None:
+            self._client.close()
         else:
-            self._inquiries = earlier._inquiries
-            self.join()
-        for value, quietly in earlier._published.values():
-            self.publish(value, quietly=quietly)
+            event_loop().post(self._opened.writer.close)
 
-    def _say_hello(self) -> None:
-        """Let node 0 know, where its heartbeats are expected, who came and cannot take part."""
-        hello = self._handshake.hello
-        for slot in self._usual_slots():
-            if self._store.replace(f"heartbeat/{slot}", b"", hello) == hello:
-                break
+    def _receive(self, message: Message | CoordinatorGone) -> None:
+        match message:
+            case CoordinatorGone():
+                raise CoordinatorGoneError
+            case JoinNotice(_, _, rejection) if rejection is not None:
+                raise RejectedError(rejection)
+            case JoinNotice(seat, started, _):
+                self.seat, self.started = seat, started
+            case Publish(body):
+                self._states[type(body)] = body
+            case OpenRequest(asker, number, _):
+                answered = self._answers.get((asker, number))
+                if answered is not None and self._client is not None:
+                    self._client.send(answered)  # it was lost on the way
+                elif (asker, number) not in self._known_requests:
+                    self._known_requests.append((asker, number))
+                    self._requests.append(message)
+            case Recipients(number, seats) if number in self._inquiries:
+                self._inquiries[number].recipients = seats
+            case Answered(number, seat, body) if number in self._inquiries:
+                self._inquiries[number].answers[seat] = body
+            case Fetched(number, _):
+                self._fetched[number] = message
 
-    def _usual_slots(self) -> list[int]:
-        rank, nnodes = self._join.node.node_rank, self.announcement.nnodes
-        reserve = list(range(nnodes, self.announcement.slots))
-        return [rank, *reserve] if not self._join.spare and 0 <= rank < nnodes else reserve
+    def _fetch(self, kind: type[M], rank: int | None) -> dict[int, M]:
+        assert self._client is not None
+        number, deadline = self._next_number(), time.monotonic() + _ANSWER_LIMIT_S
+        self._client.send(Fetch(number, kind.__name__, rank))
+        while number not in self._fetched:
+            if time.monotonic() >= deadline:
+                raise ConnectionSilentError(_ANSWER_LIMIT_S)
+            time.sleep(_PAUSE_S)
+            self.step()
+        values = self._fetched.pop(number).values
+        return {one: value for one, value in values.items() if isinstance(value, kind)}
 
-    def _is_mine(self, key: str, held: bytes) -> bool:
-        found = self._open_entry(key, held, Join)
-        return found is not None and found.node.identity == self._join.node.identity
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
 
-    def _last_count(self) -> int:
-        """Return the count of an earlier connection of this launcher: heartbeats must grow."""
-        key = f"heartbeat/{self._slot}"
-        found = self._open_entry(key, self._store.read([key])[0], NodeHeartbeat)
-        return found.count if found is not None else 0
+    def _rejection(self, kind: RejectionKind, theirs: str = "", ours: str = "") -> Rejection:
+        return Rejection(kind, self._me.node_rank, self._me.place, self.welcome.place, theirs, ours)
 
-    def _beat(self, *, left: bool = False) -> None:
-        self._store.write(*self._next_beat(left=left))
 
-    def _next_beat(self, *, left: bool = False) -> tuple[str, bytes]:
-        self._count += 1
-        key = f"heartbeat/{self._slot}"
-        heartbeat = NodeHeartbeat(self._join.session, self._count, self._written, left)
-        return key, self._seal.close(key, heartbeat)
+def _misfit(opened: Opened) -> tuple[RejectionKind, str, str] | None:
+    """Return why what answers is not for this node, whatever its version and its secret."""
+    mine, theirs = opened.hello, opened.welcome
+    if theirs.purpose != mine.purpose:
+        return RejectionKind.OTHER_PURPOSE, mine.purpose, theirs.purpose
+    if theirs.mark != mine.mark or (mine.job_id and theirs.job_id and mine.job_id != theirs.job_id):
+        return RejectionKind.OTHER_JOB, mine.job_id or "", theirs.job_id or ""
+    return None
 
-    def _announce_written(self) -> None:
-        self._written += 1
-        self._beat()
 
-    def _restore(self) -> None:
-        """Write the entry of this node again where somebody took it away, at another slot if need be."""
-        key = f"join/{self._slot}"
-        if self._store.read([key])[0] != self._seal.close(key, self._join):
-            self.join()
-
-    def _hear_notice(self, key: str, data: bytes) -> None:
-        notice = self._open_entry(key, data, JoinNotice)
-        if notice is None or notice.identity != self._join.node.identity:
-            return
-        self._notice = data
-        if notice.rejection is not None:
-            raise RejectedError(notice.rejection)
-        self.seat = Seat(self._slot, notice.node_rank, notice.identity, self._join.node.place)
-        self.started = notice.started
-
-    def _hear_news(self) -> None:
-        for key, entry in self._news(protocol.STATE, protocol.REQUESTS).items():
-            if key == protocol.STATE:
-                self._state = entry
-            elif isinstance(entry, Requests):
-                self._hear_requests(entry)
-
-    def _news(self, *keys: str) -> dict[str, Message]:
-        """Read those entries of node 0 that have changed; what cannot be read is read again next time."""
-        now = self._now
-        editions = {protocol.STATE: now.state, protocol.MEMBERS: now.members, protocol.REQUESTS: now.requests}
-        changed = [key for key in keys if editions[key] != self._known[key]]
-        news = {}
-        for key, data in zip(changed, self._store.read(changed), strict=True):
-            entry = self._open_entry(key, data, Message)
-            if entry is not None:
-                news[key], self._known[key] = entry, editions[key]
-        return news
-
-    def _hear_requests(self, requests: Requests) -> None:
-        self._open = {
-            (request.slot, request.number): request
-            for request in requests.open
-            if self.seat is not None and request.is_for(self.seat)
-        }
-        for request in requests.open:
-            inquiry = self._inquiries.get(request.number)
-            if request.slot == self._slot and inquiry is not None and inquiry.recipients is None:
-                inquiry.recipients = tuple(seat for seat in self.members if request.is_for(seat))
-
-    def _collect(self) -> None:
-        """Read the answers that have come."""
-        for inquiry in self._inquiries.values():
-            if inquiry.recipients is None or inquiry.done:
-                continue
-            missing = inquiry.silent
-            request = OpenRequest(self._slot, inquiry.number, None, inquiry.request.body)
-            keys = [request.answer_key(seat.slot) for seat in missing]
-            for seat, key, data in zip(missing, keys, self._store.read(keys), strict=True):
-                answer = self._open_entry(key, data, RequestAnswer)
-                if answer is not None:
-                    inquiry.answers[seat] = answer.body
-
-    def _write_requests(self) -> None:
-        self._inquiries = {number: one for number, one in self._inquiries.items() if not one.done}
-        waiting = tuple(one.request for one in self._inquiries.values())
-        key = f"requests/{self._slot}"
-        self._store.write(key, self._seal.close(key, NodeRequests(waiting)))
-        self._announce_written()
-
-    def _open_entry(self, key: str, data: bytes | None, kind: type[M]) -> M | None:
-        """Read an entry of somebody else; what is not one is as good as not there."""
-        if not data:
-            return None
-        try:
-            return self._seal.open(key, data, kind)
-        except InvalidMessageError:
-            return None
+__all__ = ["NoRendezvousError", "Participant", "PendingRequest", "Phrase", "RejectedError", "hello_of"]

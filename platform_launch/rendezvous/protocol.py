@@ -1,47 +1,48 @@
-"""What lies in the store of a rendezvous, and under which key.
+"""The messages of a rendezvous: what a node and node 0 send each other over one connection.
 
-hello                  which protocol node 0 speaks, for launchers of any version         coordinator
-announcement           this is a rendezvous, of this purpose and round                    coordinator
-now                    the coordinator's heartbeat, and how often the next three changed  coordinator
-state                  what the purpose makes of it so far                                coordinator
-members                who holds which place                                              coordinator
-requests               what is asked of whom                                              coordinator
-join/SLOT              who wants to take part                                             participant
-notice/SLOT            what became of that                                                coordinator
-heartbeat/SLOT         a sign of life; the Hello of a node that speaks another protocol   participant
-value/KIND/SLOT        something a node tells the others, and may tell anew               participant
-requests/SLOT          what a node asks of others                                         participant
-answer/REQUEST/SLOT    an answer                                                          participant
+Each is one line. First come a Hello of the node and a Welcome of node 0, which never change and are never
+sealed: launchers of different versions, jobs and secrets recognise each other by them. All further lines are
+sealed (``lines``).
 
-A slot is a place in the store; a node's rank is its usual slot. The slots beyond are for spares, for a node
-that comes back before its old entry is forgotten, and for strangers until they are turned away.
+    node → node 0    Join, Beat, Publish, Ask, RequestAnswer, Fetch, Leave
+    node 0 → node    JoinNotice, Beat, Publish, OpenRequest, Recipients, Answered, Fetched
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import MIB, Message
+from platform_launch.rendezvous.messages import Message
 
-HELLO, ANNOUNCEMENT, NOW, STATE = "hello", "announcement", "now", "state"
-MEMBERS, REQUESTS = "members", "requests"
+# What surrounds the body of a message.
+ENVELOPE_BYTES = 1024
 
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """What launchers of different versions say to each other: that they are. It never changes, nor its place.
+    """The first line of a connection: who calls, and for what. Its fields never change.
 
-    ``protocol`` is the name of that protocol (``Purpose.protocol``), ``version`` that of the package.
+    ``protocol`` names the shape of all messages (``Purpose.protocol``), ``version`` is the package's.
+    ``mark`` tells the job from other jobs on the same hosts. ``nonce`` is 32 hexadecimal digits. ``sealed``:
+    the caller has a secret. ``peeks``: the caller reads the published state and does not join.
     """
+
+    most_bytes: ClassVar[int] = 1024
 
     protocol: str
     version: str
+    purpose: str
     node_rank: int
     place: str
     job_id: str | None
+    mark: str
+    nonce: str
+    sealed: bool
+    peeks: bool = False
 
     @property
     def build(self) -> str:
@@ -50,55 +51,113 @@ class Hello(Message):
 
 
 @dataclass(frozen=True)
-class Announcement(Message):
-    """What listens here: ``identity`` is that of node 0's launcher, ``nonce`` is drawn by each coordinator.
+class Welcome(Message):
+    """The answer of node 0. Its fields never change.
 
-    ``round`` is that of the first coordinator, where this one goes on in the place of one that was lost.
-    ``job`` tells the rendezvous of one job from that of another, where nodes look for it on several hosts.
+    ``identity`` is that of node 0's launcher, ``round`` is drawn by each coordinator. ``proof`` shows that
+    node 0 has the secret; it is empty if node 0 has none.
     """
 
+    most_bytes: ClassVar[int] = 2048
+
+    protocol: str
+    version: str
     purpose: str
     identity: str
     place: str
+    job_id: str | None
+    mark: str
     nonce: str
     nnodes: int
-    slots: int
     round: str
-    job: str = ""
+    proof: str = ""
 
-
-@dataclass(frozen=True)
-class Now(Message):
-    """The coordinator lives, and the entries it writes are of these editions."""
-
-    count: int
-    state: int
-    members: int
-    requests: int
+    @property
+    def build(self) -> str:
+        """What to call such a launcher."""
+        return f"version {self.version} (protocol {self.protocol})"
 
 
 @dataclass(frozen=True)
 class Join(Message):
-    """A node that wants to take part. ``details`` are what the purpose needs of it.
+    """A node takes part. ``details`` are what the purpose needs of it.
 
-    A spare takes part without a rank, and may be given one later. ``session`` is drawn anew each time a node
-    joins: the same launcher may come again, when its connection or its helper process was lost.
+    A spare takes part without a rank, and may be given one later. ``session`` is a secret of this node's:
+    with it and a higher ``connection`` it resumes its membership after its connection broke.
     """
 
     node: Fingerprint
     session: str
+    connection: int
     details: Message | None = None
     spare: bool = False
 
 
 @dataclass(frozen=True)
-class NodeHeartbeat(Message):
-    """A node lives. ``written`` grows with all else it writes; ``left``: this is the last heartbeat."""
+class Beat(Message):
+    """A sign of life. ``count`` grows with each.
 
-    session: str
+    A node sends its wall clock, ``sent_s``; node 0 sends back the newest one it received (``echo_s``), how
+    long ago that was (``held_s``) and its own wall clock (``sent_s``). From these the node computes
+    ``offset_s``, its clock less that of node 0, and ``error_s``, the most that this can be wrong; it sends
+    both with its next beat.
+    """
+
     count: int
-    written: int
-    left: bool = False
+    sent_s: float
+    echo_s: float = 0.0
+    held_s: float = 0.0
+    offset_s: float = 0.0
+    error_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Publish(Message):
+    """Something for all to know. It replaces what was published of the same kind before."""
+
+    body: Message
+
+
+@dataclass(frozen=True)
+class Ask(Message):
+    """A question to some ranks, or to everybody else (None). ``number`` is the asking node's own count."""
+
+    number: int
+    to: tuple[int, ...] | None
+    limit_s: float
+    body: Message
+
+
+@dataclass(frozen=True)
+class OpenRequest(Message):
+    """A question that node 0 passes on: ``asker`` and ``number`` tell it from others."""
+
+    asker: int
+    number: int
+    body: Message
+
+
+@dataclass(frozen=True)
+class RequestAnswer(Message):
+    """The answer to an OpenRequest."""
+
+    asker: int
+    number: int
+    body: Message
+
+
+@dataclass(frozen=True)
+class Fetch(Message):
+    """What have the nodes published of this kind? ``rank`` None: all of them."""
+
+    number: int
+    kind: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Leave(Message):
+    """This node needs the rendezvous no longer."""
 
 
 class RejectionKind(str, Enum):
@@ -131,88 +190,52 @@ class Rejection(Message):
 
 
 @dataclass(frozen=True)
-class JoinNotice(Message):
-    """What the coordinator says to one node: it takes part, with a rank or as a spare, or it does not.
-
-    ``started``: it is one of those who began together.
-    """
-
-    identity: str
-    node_rank: int | None = None
-    started: bool = False
-    rejection: Rejection | None = None
-
-
-@dataclass(frozen=True)
 class Seat(Message):
-    """Who holds a slot; ``node_rank`` is None for a spare."""
+    """A member as every node knows it. ``number`` is node 0's for it; ``node_rank`` is None for a spare."""
 
-    slot: int
+    number: int
     node_rank: int | None
     identity: str
     place: str
 
 
 @dataclass(frozen=True)
-class Members(Message):
-    """All who take part."""
+class JoinNotice(Message):
+    """What became of a Join: the node takes part, or it does not. ``started``: it began together with the
+    others."""
 
-    most_bytes: ClassVar[int] = MIB
+    seat: Seat | None = None
+    started: bool = False
+    rejection: Rejection | None = None
 
+
+@dataclass(frozen=True)
+class Recipients(Message):
+    """Who was asked a question."""
+
+    number: int
     seats: tuple[Seat, ...]
 
 
 @dataclass(frozen=True)
-class NodeRequest(Message):
-    """What a node asks of some ranks, or of everybody else (None). ``number`` is of its own counting."""
+class Answered(Message):
+    """The answer of one node to a question."""
 
     number: int
-    to: tuple[int, ...] | None
-    limit_s: float
+    seat: Seat
     body: Message
 
 
 @dataclass(frozen=True)
-class NodeRequests(Message):
-    """What a node asks at the moment."""
+class Fetched(Message):
+    """The answer to a Fetch: what was published, by rank."""
 
-    most_bytes: ClassVar[int] = 256 * 1024
-
-    requests: tuple[NodeRequest, ...]
-
-
-@dataclass(frozen=True)
-class OpenRequest(Message):
-    """A request on its way: ``slot`` and ``number`` say whose it is, ``to`` which ranks shall answer."""
-
-    slot: int
     number: int
-    to: tuple[int, ...] | None
-    body: Message
-
-    def is_for(self, seat: Seat) -> bool:
-        """Tell whether somebody shall answer: not who asks, nor spares, who know nothing of the training."""
-        rank = seat.node_rank
-        return rank is not None and seat.slot != self.slot and (self.to is None or rank in self.to)
-
-    def answer_key(self, slot: int) -> str:
-        """Return where the answer of a slot lies."""
-        return f"answer/{self.slot}-{self.number}/{slot}"
+    values: Mapping[int, Message]
 
 
-@dataclass(frozen=True)
-class Requests(Message):
-    """All requests that wait for answers."""
-
-    most_bytes: ClassVar[int] = MIB
-
-    open: tuple[OpenRequest, ...]
-
-
-@dataclass(frozen=True)
-class RequestAnswer(Message):
-    """What a node answers."""
-
-    most_bytes: ClassVar[int] = MIB
-
-    body: Message
+FIRST_LINES = (Hello, Welcome)
+SEALED_LINES = (
+    *(Join, Beat, Publish, Ask, RequestAnswer, Fetch, Leave),
+    *(JoinNotice, OpenRequest, Recipients, Answered, Fetched),
+)

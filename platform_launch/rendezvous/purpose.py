@@ -16,32 +16,12 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.protocol import (
-    Announcement,
-    Join,
-    JoinNotice,
-    Members,
-    NodeHeartbeat,
-    NodeRequests,
-    Now,
-    RequestAnswer,
-    Requests,
-)
+from platform_launch.rendezvous.protocol import FIRST_LINES, SEALED_LINES
 from platform_launch.sentences import Sentence
 
-# Raised where the meaning of a message or of a key of the store changes, and no field does.
+# To raise if the meaning of a message changes and no field does.
 _REVISION = 1
-_EVERY_PURPOSE = (
-    Announcement,
-    Now,
-    Join,
-    JoinNotice,
-    NodeHeartbeat,
-    Members,
-    NodeRequests,
-    Requests,
-    RequestAnswer,
-)
+_EVERY_PURPOSE = (*FIRST_LINES, *SEALED_LINES)
 
 
 @dataclass(frozen=True)

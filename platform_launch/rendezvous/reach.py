@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import select
 import socket
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
-from threading import Thread
+from threading import Event
 from typing import TypeVar
 
-from platform_launch import sockets
 from platform_launch.hardware import ports
 from platform_launch.hardware.names import ResolverInquiry, addresses_of
 from platform_launch.hardware.network import is_own
+from platform_launch.rendezvous.loop import event_loop
 from platform_launch.text import Phrase
 
 _Key = TypeVar("_Key", bound=Hashable)
 
 _TOGETHER = 256  # connections tried at the same time
+_DROP_AFTER_S = 5.0
+_CLOSE_LIMIT_S = 2.0
 
 
 class ReachStep(Enum):
@@ -128,13 +131,13 @@ def _connect_all(places: Mapping[_Key, tuple[str, int]], limit_s: float) -> dict
             watch.register(probe, select.POLLOUT)
         else:
             probe.close()
-            found[key] = _step(code)
+            found[key] = reach_step(code)
     deadline = time.monotonic() + limit_s
     while waiting and (left_s := deadline - time.monotonic()) > 0:
         for descriptor, _ in watch.poll(left_s * 1000):
             key, probe = waiting.pop(descriptor)
             watch.unregister(descriptor)
-            found[key] = _step(probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            found[key] = reach_step(probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
             probe.close()
     for key, probe in waiting.values():
         probe.close()
@@ -142,7 +145,8 @@ def _connect_all(places: Mapping[_Key, tuple[str, int]], limit_s: float) -> dict
     return found
 
 
-def _step(code: int) -> ReachStep:
+def reach_step(code: int) -> ReachStep:
+    """Return what an error number of connect() says."""
     if code in (0, errno.ECONNRESET):  # somebody took the connection, and perhaps dropped it
         return ReachStep.OPEN
     if code == errno.ECONNREFUSED:
@@ -152,37 +156,28 @@ def _step(code: int) -> ReachStep:
 
 
 @contextmanager
-def open_port(number: int = 0, greeting: Callable[[], bytes] = bytes) -> Iterator[int]:
-    """Greet and drop connections on a port of all addresses (0: one that is free); gives its number.
+def open_port(number: int = 0) -> Iterator[int]:
+    """Take and drop connections on a port of all addresses (0: one that is free); gives its number.
 
     Raises OSError when that cannot be done.
     """
-    server = ports.listen(number, backlog=1024)
-    Thread(target=_drop, args=(server, greeting), name="open-port", daemon=True).start()
+    listener = ports.listen(number, backlog=1024)
+    port, loop = int(listener.getsockname()[1]), event_loop()
+    server = loop.call(asyncio.start_server(_drop, sock=listener), 60.0)
     try:
-        yield server.getsockname()[1]
+        yield port
     finally:
-        with suppress(OSError):
-            server.shutdown(socket.SHUT_RDWR)  # wakes accept()
-        server.close()
+        closed = Event()
+        loop.post(server.close)
+        loop.post(closed.set)
+        closed.wait(_CLOSE_LIMIT_S)
 
 
-def _drop(server: socket.socket, greeting: Callable[[], bytes]) -> None:
-    with suppress(OSError):
-        while True:
-            connection = sockets.accept(server)
-            # The other side closes first: the port must not be left in TIME_WAIT here.
-            try:
-                Thread(target=_greet, args=(connection, greeting()), daemon=True).start()
-            except RuntimeError:  # no thread can be started now: who asks again may be greeted
-                connection.close()
-
-
-def _greet(connection: socket.socket, greeting: bytes) -> None:
-    with connection, suppress(OSError):
-        connection.settimeout(5)
-        connection.sendall(greeting)
-        connection.recv(1)
+async def _drop(stream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Wait until the other side closes: the port must not be left in TIME_WAIT here."""
+    with suppress(OSError, asyncio.TimeoutError):
+        await asyncio.wait_for(stream.read(1), _DROP_AFTER_S)
+    writer.close()
 
 
 def is_here(family: int, address: str) -> bool:

@@ -60,16 +60,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunRefusal(Message):
-    """The job cannot start; every node leaves with this code, perhaps because of one ``node``.
-
-    ``untold``: only this node knows, whose helper could not come to the others.
-    """
+    """The job cannot start; every node leaves with this code, perhaps because of one ``node``."""
 
     exit_code: int
     reason: str
     hint: str = ""
     node: int | None = None
-    untold: bool = False
 
 
 @dataclass(frozen=True)

@@ -214,9 +214,9 @@ LAUNCH = (
     *("ranks_from.py", "rehearsal.py", "stages.py", "unfit.py"),
 )
 ROLL_CALL = (
-    *("authentication", "connecting", "ending", "handshake", "participant", "port_discovery", "ranks"),
+    *("authentication", "connecting", "ending", "listening", "loop", "participant", "ranks"),
     *("reach", "rejection", "verdict"),
-    *("coordinator", "store", "run/arriving", "run/gathering", "run/launcher", "run/leading"),
+    *("coordinator", "run/arriving", "run/gathering", "run/leading", "run/task"),
     *("run/settlement", "run/silence", "run/staying", "run/taking_part"),
 )
 FILES = [

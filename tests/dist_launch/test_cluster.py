@@ -29,7 +29,7 @@ MEMBER = ClusterMember(
     package="/opt/platform",
     folder="/tmp/cluster_info.json.d",
 )
-CLUSTER = WaitingCluster(0, "ab", "now", 29501, tuple(replace(MEMBER, rank=rank) for rank in range(4)))
+CLUSTER = WaitingCluster(0, "ab", "now", tuple(replace(MEMBER, rank=rank) for rank in range(4)))
 
 
 def test_a_rank_that_is_not_in_the_cluster_is_named() -> None:

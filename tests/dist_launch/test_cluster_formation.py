@@ -1,4 +1,4 @@
-"""Rank 0's side of a waiting cluster, with a real store and nodes that join it from this process."""
+"""Rank 0's side of a waiting cluster, and nodes that join it from this process."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import pytest
 from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.dist_launch.cluster_formation import ClusterFormation
 from platform_launch.dist_launch.roster import PURPOSE, NodeReadiness, WaitRoster
+from platform_launch.rendezvous.client import Opened, open_one
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.handshake import RejectedError
+from platform_launch.rendezvous.listening import listen
+from platform_launch.rendezvous.loop import event_loop
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.store import Store
+from platform_launch.rendezvous.participant import Participant, RejectedError, hello_of
 from tests.dist_launch.lab import LIMIT_S
 from tests.dist_launch.test_cluster import MEMBER
-
-pytest.importorskip("torch")
 
 NNODES = 3
 
@@ -37,15 +36,17 @@ def fingerprint(of: ClusterMember) -> Fingerprint:
 class JoinedNodes:
     """A formation and the nodes that joined it."""
 
-    store: Store
+    port: int
     formation: ClusterFormation
     lines: list[str]
     nodes: list[Participant] = field(default_factory=list)
 
     def join(self, node: ClusterMember, details: Message | None = None) -> Participant:
-        connection = Store.connect("127.0.0.1", self.store.port, limit_s=LIMIT_S)
+        hello = hello_of(fingerprint(node), PURPOSE, None, "")
+        opened = event_loop().call(open_one("127.0.0.1", self.port, hello, None), LIMIT_S)
+        assert isinstance(opened, Opened)
         participant = Participant(
-            connection, fingerprint(node), purpose=PURPOSE, details=node if details is None else details
+            opened, fingerprint(node), purpose=PURPOSE, details=node if details is None else details
         )
         participant.join()
         self.nodes.append(participant)
@@ -58,7 +59,7 @@ class JoinedNodes:
             assert time.monotonic() < deadline, self.lines
             self.formation.step()
             for node in self.nodes:
-                node.heartbeat()
+                node.step()
             time.sleep(0.01)
 
     def says(self, text: str) -> None:
@@ -68,19 +69,22 @@ class JoinedNodes:
 @pytest.fixture
 def forming() -> Iterator[JoinedNodes]:
     lines: list[str] = []
-    store = Store.serve(0, limit_s=LIMIT_S)
+    listener = listen((0,), NNODES)
+    port = listener.getsockname()[1]
     me = member(0)
     coordinator = Coordinator(
-        store,
+        [listener],
         fingerprint(me),
         purpose=PURPOSE,
         say=lambda line: lines.append(f"{line.level} {line.text}"),
-        values=(NodeReadiness,),
         same_nnodes=True,
     )
     formation = ClusterFormation(coordinator, me, NNODES, lambda level, text: lines.append(f"{level} {text}"))
-    yield JoinedNodes(store, formation, lines)
-    store.close()
+    joined = JoinedNodes(port, formation, lines)
+    yield joined
+    for node in joined.nodes:
+        node.close()
+    coordinator.close()
 
 
 def roster_of(node: Participant) -> WaitRoster:
@@ -150,3 +154,24 @@ def test_a_member_that_writes_what_it_likes_is_no_message() -> None:
     forged = encode(MEMBER).replace(b'"root"', b'"root -o ProxyCommand=x"')
     with pytest.raises(InvalidMessageError, match="cannot be used"):
         decode(forged, ClusterMember)
+
+
+def test_a_node_that_comes_back_with_another_address_or_interpreter_is_refused(forming: JoinedNodes) -> None:
+    """Rank 0 would start programs there, and send it what its jobs are given."""
+    forming.join(member(1))
+    forming.join(member(2))
+    forming.until(lambda: bool(forming.formation.roster.members))
+    forming.nodes.pop(0).close()
+    rank_1 = forming.formation._coordinator.membership.ranks[1]
+    forming.until(lambda: forming.formation._coordinator.gone_s(rank_1) > 0)
+    for forged in (
+        replace(member(1), address="10.6.6.6"),
+        replace(member(1), python="/tmp/evil"),
+        replace(member(1), host_key="ssh-ed25519 AAAAevil"),
+    ):
+        thief = forming.join(forged)
+        with pytest.raises(RejectedError, match="two nodes say they are node 1"):
+            forming.until(lambda: False)
+        forming.nodes.remove(thief)
+    assert forming.formation.roster.members[1] == member(1)
+    assert any("two nodes say they are node 1" in line for line in forming.lines)

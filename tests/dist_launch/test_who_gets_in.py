@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.dist_launch.key_trust import fingerprint
+from platform_launch.rendezvous.listening import candidates
 from tests.dist_launch import lab
 from tests.dist_launch.lab import Node, eventually, requires_ssh, script
 from tests.lab.netns import Host, requires_netns
@@ -98,7 +99,8 @@ def test_a_named_key_that_is_not_there_ends_the_wait_at_once(pair: list[Node]) -
 def stranger(host: Host, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
     """Let somebody on another host do what ``strangers.py`` says."""
     script = Path(lab.__file__).with_name("strangers.py")
-    command = [sys.executable, script, words[0], "node0", "29501", *words[1:]]
+    port = str(candidates(29500)[0])
+    command = [sys.executable, script, words[0], "node0", port, *words[1:]]
     process = host.popen(command, env={"PYTHONPATH": str(lab.ROOT)})
     try:
         yield process
@@ -107,7 +109,7 @@ def stranger(host: Host, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate(timeout=LIMIT_S)
 
 
-def test_who_rewrites_the_roster_gets_no_shell(tmp_path: Path) -> None:
+def test_who_claims_to_make_the_roster_gets_no_shell(tmp_path: Path) -> None:
     at_once(
         partial(_gets_no_shell, tmp_path / "open", secret=""),
         partial(_gets_no_shell, tmp_path / "sealed", secret=SECRET),
@@ -117,20 +119,17 @@ def test_who_rewrites_the_roster_gets_no_shell(tmp_path: Path) -> None:
 def _gets_no_shell(folder: Path, *, secret: str) -> None:
     with lab.idle(2, folder, strangers=1) as (nodes, (host,)):
         start_both(nodes, secret=secret)
-        _rewrites_the_roster(nodes, host, folder, secret)
+        _forges_the_roster(nodes, host, folder, secret)
 
 
-def _rewrites_the_roster(nodes: list[Node], host: Host, folder: Path, secret: str) -> None:
+def _forges_the_roster(nodes: list[Node], host: Host, folder: Path, secret: str) -> None:
     rightful = allowed(nodes[1])
     evil = key_pair(folder / "evil")
     with stranger(host, "forge", evil) as forging:
         assert forging.stdout is not None
-        for line in forging.stdout:  # node 0 mends it each time
+        for line in forging.stdout:
             if line == "forged 4\n":
                 break
-        if not secret:  # the attack gets as far as the decision
-            nodes[1].says(f"rank 0's key {fingerprint(evil)} is refused")
-            assert fingerprint(rightful) in nodes[1].text
         assert forging.poll() is None
     assert allowed(nodes[1]) == rightful
     login = host.run(
@@ -168,7 +167,7 @@ def test_junk_is_turned_away_with_one_warning_each_and_ends_nothing(
         assert "\x07" not in node.text
         warnings = [line.partition("turned away")[2] for line in node.lines if "turned away" in line]
         assert len(warnings) == len(set(warnings))
-    assert sum("turned away" in line for line in nodes[0].lines) >= 7, nodes[0].text
+    assert sum("turned away" in line for line in nodes[0].lines) >= 3, nodes[0].text
 
 
 def test_with_a_secret_rank_0_may_come_back_with_another_key(pair: list[Node], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from platform_launch.rendezvous.listening import candidates
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.waiting import LIMIT_S, at_once, until
 from tests.rendezvous.other_build import other_build
@@ -195,7 +196,7 @@ def _cut_before(script: Path) -> None:
     assert [(f["id"], f["where"]) for f in node0] == [("node-absent", "node 2")]
     assert node1 == node0
     assert [f["id"] for f in node2] == ["meeting-failed"]
-    assert "node 0 was not reached in 15 s: node0:29501" in node2[0]["what"]
+    assert f"node 0 was not reached in 15 s: node0:{candidates(29500)[0]}" in node2[0]["what"]
 
 
 def _cut_after(script: Path) -> None:
@@ -215,7 +216,8 @@ def _cut_after(script: Path) -> None:
 def test_a_meeting_port_that_is_taken_names_its_owner(script: Path) -> None:
     with hosts(1) as (host,):
         listen = (
-            "import socket, time; s = socket.create_server(('', 29501)); print(flush=True); time.sleep(90)"
+            f"import socket, time; s = [socket.create_server(('', port)) for port in {candidates(29500)}]; "
+            "print(flush=True); time.sleep(90)"
         )
         owner = host.popen([sys.executable, "-c", listen])
         assert owner.stdout is not None

@@ -15,7 +15,7 @@ def test_what_an_image_lets_every_python_print_is_no_answer_of_the_processes(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('[]', flush=True)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    task = DoctorTask(0, 2, "gn0", "127.0.0.1", 0, None, "127.0.0.1", 29500, 29501, "gloo", 2, 5.0, 60.0)
+    task = DoctorTask(0, 2, "gn0", "127.0.0.1", 0, None, "127.0.0.1", 29500, (29501,), "gloo", 2, 5.0, 60.0)
     with CollectiveWorkers(task) as workers:
         workers.start()
         share = workers.take_part(1, (0, 1), "")

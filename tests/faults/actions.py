@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from platform_launch.rendezvous.listening import candidates
 from tests.faults.launchers import PORT
 from tests.faults.stage import Stage
 from tests.lab.waiting import LIMIT_S, until
@@ -28,18 +29,6 @@ def send_signal(rank: int | None, number: signal.Signals) -> Action:
     def send(stage: Stage) -> None:
         for one in range(len(stage.nodes)) if rank is None else (rank,):
             stage.signal(one, number)
-
-    return send
-
-
-def signal_helper(rank: int, number: signal.Signals) -> Action:
-    """Signal the process that stands in the rendezvous for a node."""
-
-    def send(stage: Stage) -> None:
-        pid = stage.helper(rank)
-        os.kill(pid, number)
-        if number is signal.SIGSTOP:
-            stage.later(lambda: _quietly(pid, signal.SIGCONT))
 
     return send
 
@@ -203,7 +192,7 @@ def take_port(port: int) -> Action:
 def garbage(stage: Stage) -> None:
     """Write rubbish to the ports of a job."""
 
-    for port in (PORT, PORT + 1):
+    for port in (PORT, *candidates(PORT)):
         place = (stage.machines[0].address, port)
         with (
             suppress(OSError),
@@ -522,15 +511,6 @@ def both(*actions: Action) -> Action:
             action(stage)
 
     return do_all
-
-
-def no_more_processes(stage: Stage) -> None:
-    """Kill node 1's rendezvous process where none can be started any more, for five seconds."""
-    group = next(root / _group() for root in _GROUPS if (root / _group()).is_dir())
-    (group / "pids.max").write_text("1")
-    signal_helper(1, signal.SIGKILL)(stage)
-    time.sleep(5)
-    (group / "pids.max").write_text("max")
 
 
 _GROUPS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))

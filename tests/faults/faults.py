@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 
+from platform_launch.rendezvous.listening import candidates
 from tests.faults import actions as do
 from tests.faults.fault import Fault, Owed
 from tests.faults.launchers import PORT
 
+RENDEZVOUS_PORT = candidates(PORT)[0]
 ENDS, STOPS, SURVIVES, REFUSED = Owed.ENDS, Owed.STOPS, Owed.SURVIVES, Owed.REFUSED
 # A training that ends by itself: soon after the fault, and long after --node-timeout.
 SHORT, LONG = ("none", "--steps", "60"), ("none", "--steps", "200")
@@ -302,38 +304,6 @@ ALL: tuple[Fault, ...] = (
         silenced=NODE_0,
     ),
     Fault(
-        "kill-helper-1",
-        "node 1's rendezvous process is killed",
-        SURVIVES,
-        SHORT,
-        own=True,
-        inject=do.signal_helper(1, signal.SIGKILL),
-    ),
-    Fault(
-        "stop-helper-1",
-        "node 1's rendezvous process is stopped",
-        SURVIVES,
-        SHORT,
-        own=True,
-        inject=do.signal_helper(1, signal.SIGSTOP),
-    ),
-    Fault(
-        "kill-helper-0",
-        "node 0's rendezvous process is killed",
-        SURVIVES,
-        SHORT,
-        own=True,
-        inject=do.signal_helper(0, signal.SIGKILL),
-    ),
-    Fault(
-        "stop-helper-0",
-        "node 0's rendezvous process is stopped",
-        SURVIVES,
-        SHORT,
-        own=True,
-        inject=do.signal_helper(0, signal.SIGSTOP),
-    ),
-    Fault(
         "kill-guard-1",
         "the process that ends what node 1's launcher leaves is killed",
         SURVIVES,
@@ -403,7 +373,7 @@ ALL: tuple[Fault, ...] = (
         "the launchers' own port is lost for 20 s",
         SURVIVES,
         LONG,
-        inject=do.lose_port(1, PORT + 1, 20.0),
+        inject=do.lose_port(1, RENDEZVOUS_PORT, 20.0),
     ),
     Fault(
         "flapping-link",
@@ -473,41 +443,23 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "control-port-taken",
-        "the port after MASTER_PORT is taken on node 0",
+        "the port where the nodes meet is taken on node 0",
         SURVIVES,
         SHORT,
-        prepare=do.take_port(PORT + 1),
-    ),
-    Fault(
-        "moved-kill-helper-0",
-        "the same, and node 0's rendezvous process is killed",
-        SURVIVES,
-        ("none", "--steps", "120"),
-        own=True,
-        prepare=do.take_port(PORT + 1),
-        inject=do.signal_helper(0, signal.SIGKILL),
-    ),
-    Fault(
-        "moved-kill-helper-1",
-        "the same, and node 1's rendezvous process is killed",
-        SURVIVES,
-        ("none", "--steps", "120"),
-        own=True,
-        prepare=do.take_port(PORT + 1),
-        inject=do.signal_helper(1, signal.SIGKILL),
+        prepare=do.take_port(RENDEZVOUS_PORT),
     ),
     Fault(
         "moved-fails",
         "the same, and its rank on node 1 raises",
         ENDS,
         ("exception",),
-        prepare=do.take_port(PORT + 1),
+        prepare=do.take_port(RENDEZVOUS_PORT),
         node=1,
         code=1,
     ),
     Fault(
         "control-port-wanted",
-        "the training wants the port after MASTER_PORT for itself",
+        "the job wants the port where the nodes meet for itself",
         SURVIVES,
         ("next-port", "--rank", "0", "--at", "0", "--steps", "60"),
     ),
@@ -681,15 +633,6 @@ ALL: tuple[Fault, ...] = (
         prepare=do.after("mount -t tmpfs -o size=4k tmpfs /dev/shm; head -c 9000 /dev/zero >/dev/shm/x 2>&-"),
     ),
     Fault("few-processes", "20 processes and threads", SURVIVES, SHORT, prepare=do.few_processes(20)),
-    Fault(
-        "no-more-processes",
-        "node 1's rendezvous process is killed while no other can be started",
-        SURVIVES,
-        ("none", "--steps", "120"),
-        own=True,
-        prepare=do.few_processes(200),
-        inject=do.no_more_processes,
-    ),
     Fault(
         "too-few-processes",
         "10 processes and threads",

@@ -17,7 +17,7 @@ from tests.faults.fault import Fault, Owed
 from tests.faults.launchers import Launcher, NodeCommand
 from tests.lab.netns import Host, hosts
 from tests.lab.waiting import until
-from tests.rendezvous.cluster import Node, guard_process, helper_process, kill_everything, processes_on
+from tests.rendezvous.cluster import Node, guard_process, kill_everything, processes_on
 
 SCRIPT = Path(__file__).with_name("training.py")
 # Until all nodes have ended; a launcher that takes longer has not noticed.
@@ -220,10 +220,6 @@ class Stage:
         """Signal a node's launcher."""
         with suppress(ProcessLookupError):
             os.kill(self.launcher_pid(rank), number)
-
-    def helper(self, rank: int) -> int:
-        """Return the process that stands in the rendezvous for a node (platform-launch only)."""
-        return helper_process(self.nodes[rank])
 
     def guard(self, rank: int) -> int:
         """Return the process that ends what a killed launcher leaves (platform-launch only)."""

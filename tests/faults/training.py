@@ -142,9 +142,12 @@ def deaf() -> None:
 
 
 def next_port() -> None:
-    """Listen on the port after MASTER_PORT, as scripts do that make a second group."""
+    """Listen on the port where the nodes meet, as a script may that makes a second group."""
     global kept_server
-    kept_server = socket.create_server(("", int(os.environ["MASTER_PORT"]) + 1))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from platform_launch.rendezvous.listening import candidates
+
+    kept_server = socket.create_server(("", candidates(int(os.environ["MASTER_PORT"]))[0]))
 
 
 kept_server: socket.socket

@@ -68,15 +68,3 @@ def test_listening_is_open_to_both_protocols_and_refused_where_another_listens()
         socket.create_connection(("127.0.0.1", number)).close()
         with pytest.raises(OSError, match="Address already in use"):
             ports.listen(number)
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_connections_to_a_limited_port_carry_small_segments_both_ways(address: str) -> None:
-    with ports.listen(0) as listener:
-        number = listener.getsockname()[1]
-        ports.limit_segments(number, 536)
-        with socket.create_connection((address, number), timeout=LIMIT_S) as ours:
-            theirs, _ = listener.accept()
-            with theirs:
-                for end in (ours, theirs):
-                    assert 0 < end.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= 536

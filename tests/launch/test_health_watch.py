@@ -19,8 +19,13 @@ from platform_launch.launch.health_watch import HealthWatch
 from platform_launch.launch.run_clock import RunClock
 from platform_launch.launch.run_report import RunReport, RunReporter, devices
 from platform_launch.launch.training_command import HealthOptions
-from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.run.texts import ReadShared, SharedText, SharedTexts
+from platform_launch.rendezvous.run.texts import (
+    ReadShared,
+    RequestReceived,
+    SharedText,
+    SharedTexts,
+    TextCommand,
+)
 from tests.conftest import FakeNvml
 from tests.hardware import trees
 from tests.lab.nvml import fake
@@ -61,7 +66,7 @@ class Nodes:
         for watch in self._watches.values():
             watch.stop()
 
-    def _carry(self, rank: int, message: Message) -> None:
+    def _carry(self, rank: int, message: TextCommand) -> None:
         if isinstance(message, SharedText):
             self._texts[rank] = message.text
         elif isinstance(message, ReadShared):
@@ -133,7 +138,7 @@ def test_what_another_node_shares_is_checked(nodes: Nodes) -> None:
     until(lambda: nodes.shared(0))
     junk = {1: "no sample", 2: '["HealthSample",{"sample":{"node_rank":"two"}}]', 0: nodes.shared(0)}
     assert watch.receive(SharedTexts(junk))
-    assert not watch.receive(ReadShared())
+    assert not watch.receive(RequestReceived("0-1", "?"))
 
 
 def test_nothing_is_watched_at_interval_0_and_a_failure_is_looked_at_all_the_same(nodes: Nodes) -> None:

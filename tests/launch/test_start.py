@@ -73,7 +73,7 @@ def test_a_training_of_one_node_waits_for_the_import_of_nothing_that_only_watche
     other = {"asyncio", "concurrent.futures", "http.client", "logging", "rich", "ssl", "yaml"} & imported
     other |= {"encodings.idna", "hashlib", "textwrap"} & imported
     assert meeting | watching | other == set()
-    assert len([name for name in imported if name.startswith("platform_launch")]) <= 150
+    assert len([name for name in imported if name.startswith("platform_launch")]) <= 155
 
 
 def test_a_training_keeps_its_end_where_what_would_watch_it_cannot_be_imported(tmp_path: Path) -> None:

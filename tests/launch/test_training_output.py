@@ -11,8 +11,7 @@ from platform_launch.launch.training_output import TrainingOutput, wants_port
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.messages import Message, decode, encode
 from platform_launch.rendezvous.run.deciding import MOST_UNWELL
-from platform_launch.rendezvous.run.launcher import Settled
-from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
+from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll, TrainingEnded
 
 PYTHON = b"OSError: [Errno 98] Address already in use\n"
 SERVER = b"OSError: [Errno 98] Address already in use (while attempting to bind on address ('', 29501))\n"
@@ -56,5 +55,6 @@ def test_whatever_letters_a_log_is_written_in_the_end_of_a_run_is_told(letter: s
     outcome = RunOutcome(
         1, ending, unwell=tuple(UnwellNode(rank, "gn1", unwell) for rank in range(MOST_UNWELL))
     )
-    for message in (TrainingEnded(ending, None), StopAll(ending), Settled(outcome)):
+    state = RunState(RunPhase.ENDED, 2, outcome=outcome)
+    for message in (TrainingEnded(ending, None), StopAll(ending), state):
         assert decode(encode(message), Message) == message

@@ -13,10 +13,9 @@ from platform_launch.observe.monitor import NodeReply, Replies
 from platform_launch.observe.overview import finding_lines, overview, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english
-from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.run.relay import RequestRelay
-from platform_launch.rendezvous.run.texts import SendAnswer, SendRequest
+from platform_launch.rendezvous.run.texts import TextCommand
 from tests.observe.test_hang import VALIDATE, absent, waiting
 from tests.rendezvous.live import LIMIT_S, live, until
 
@@ -25,11 +24,11 @@ LATE = 77
 
 
 class Node:
-    """A launcher and its helper, which stands in the rendezvous."""
+    """A launcher."""
 
     def __init__(self, rank: int, participant: Participant) -> None:
         self.participant = participant
-        self._commands: SimpleQueue[Message] = SimpleQueue()
+        self._commands: SimpleQueue[TextCommand] = SimpleQueue()
         ranks = tuple(absent(r, VALIDATE) if r == LATE else waiting(r) for r in (2 * rank, 2 * rank + 1))
         self.snapshot = NodeSnapshot(rank, f"gn{rank}", 0.0, ranks)
         self.peers = LinkPeers(
@@ -37,16 +36,15 @@ class Node:
         )
         self._asking = RequestRelay(self.peers.receive)
 
-    def heartbeat(self) -> None:
-        """Do what the helper does again and again."""
-        self.participant.heartbeat()
+    def step(self) -> None:
+        """Do what a launcher does again and again."""
+        self.participant.step()
         while True:
             try:
                 command = self._commands.get_nowait()
             except Empty:
                 break
-            assert isinstance(command, SendRequest | SendAnswer)
-            self._asking.take(command, self.participant)
+            self._asking.pass_on(command, self.participant)
         self._asking.step(self.participant)
 
 
@@ -55,13 +53,13 @@ def test_64_nodes_answer_and_are_shown_on_one_screen() -> None:
         nodes = [Node(rank, rendezvous.participant(rank)) for rank in range(NODES)]
         for node in nodes:
             node.participant.join()
-        until(lambda: len(nodes[5].participant.members) == NODES, *(node.participant for node in nodes))
+        until(lambda: all(node.participant.seat for node in nodes), *(node.participant for node in nodes))
         replies: list[Replies] = []
         asking = Thread(target=lambda: replies.append(nodes[5].peers.ask(0.0, LIMIT_S)))
         asking.start()
         while asking.is_alive():
             for node in nodes:
-                node.heartbeat()
+                node.step()
     (heard,) = replies
     assert sorted(heard.given) == [rank for rank in range(NODES) if rank != 5]
     assert heard.silent == {}

@@ -22,8 +22,14 @@ from platform_launch.observe.shortening import shortened
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.observe.work import Work
-from platform_launch.rendezvous.messages import InvalidMessageError, Message
-from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SendAnswer, SendRequest
+from platform_launch.rendezvous.messages import InvalidMessageError
+from platform_launch.rendezvous.run.texts import (
+    AnswersReceived,
+    RequestReceived,
+    SendAnswer,
+    SendRequest,
+    TextCommand,
+)
 from platform_launch.sentences import sentence
 from tests.lab.waiting import until
 from tests.observe.test_hang import waiting
@@ -107,7 +113,7 @@ def test_snapshot_of_many_threads_is_shortened() -> None:
 
 
 class Wire:
-    """Two launchers' ends, joined as their helpers would join them."""
+    """Two launchers' ends, joined as the rendezvous would join them."""
 
     def __init__(self) -> None:
         self.noticed: list[HangReport] = []
@@ -118,7 +124,7 @@ class Wire:
     def _answer(self, still_s: float) -> NodeReply:
         return NodeReply(still_s + 1, snapshot())
 
-    def _from_asking(self, message: Message) -> None:
+    def _from_asking(self, message: TextCommand) -> None:
         assert isinstance(message, SendRequest)
         self.number = message.number
         if self.silent:
@@ -126,7 +132,7 @@ class Wire:
         else:
             self.other.receive(RequestReceived("0-1", message.body))
 
-    def _from_other(self, message: Message) -> None:
+    def _from_other(self, message: TextCommand) -> None:
         assert isinstance(message, SendAnswer)
         self.asking.receive(AnswersReceived(self.number, {2: message.body}, {}))
 

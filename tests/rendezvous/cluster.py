@@ -129,11 +129,6 @@ def guard_process(node: Node) -> int:
     return _child(node, b"guard.py\0")
 
 
-def helper_process(node: Node) -> int:
-    """Return the process id of the helper that stands in the rendezvous for a node."""
-    return _child(node, b"_helper\0rendezvous")
-
-
 def _child(node: Node, words: bytes) -> int:
     children = Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text().split()
     for child in map(int, children):

@@ -1,4 +1,4 @@
-"""A coordinator and participants over a real TCPStore, in this process."""
+"""A coordinator and participants over real connections, in this process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.client import Opened, open_one
 from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.listening import listen
+from platform_launch.rendezvous.loop import event_loop
 from platform_launch.rendezvous.membership import Change
 from platform_launch.rendezvous.messages import ConsoleLine, Message
-from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.participant import NodeSession, Participant, hello_of
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.state import PURPOSE as RUN
-from platform_launch.rendezvous.store import Store
 from tests.lab.waiting import LIMIT_S as LIMIT_S
 from tests.rendezvous.nodes import fingerprint
 
@@ -57,22 +59,27 @@ class Live:
     """Node 0's coordinator in a thread, and the means to come to it."""
 
     coordinator: Coordinator
-    store: Store
+    port: int
     secret: Secret | None
     said: list[ConsoleLine]
     changes: list[Change] = field(default_factory=list)
     halted: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    connections: list[Store] = field(default_factory=list)
+    nodes: list[Participant] = field(default_factory=list)
 
     @property
     def warnings(self) -> list[str]:
         return [line.text for line in self.said if line.level == "WARN"]
 
-    def connect(self) -> Store:
-        """Connect to the store until the rendezvous ends."""
-        self.connections.append(Store.connect("127.0.0.1", self.store.port, limit_s=LIMIT_S))
-        return self.connections[-1]
+    def opened(
+        self, rank: int, *, secret: Secret | None, purpose: Purpose = PURPOSE, mark: str = "", **changes: Any
+    ) -> Opened:
+        """Connect to the coordinator as a node, up to the first lines."""
+        me = fingerprint(rank, self.coordinator.welcome.nnodes, **changes)
+        hello = hello_of(me, purpose, secret, mark)
+        found = event_loop().call(open_one("127.0.0.1", self.port, hello, secret), LIMIT_S)
+        assert isinstance(found, Opened), found
+        return found
 
     def participant(
         self,
@@ -81,12 +88,19 @@ class Live:
         secret: Secret | str | None = "same",
         spare: bool = False,
         purpose: Purpose = PURPOSE,
+        session: NodeSession | None = None,
+        details: Message | None = None,
         **changes: Any,
     ) -> Participant:
         """Bring a node that has not joined yet."""
-        me = fingerprint(rank, self.coordinator.announcement.nnodes, **changes)
+        me = fingerprint(rank, self.coordinator.welcome.nnodes, **changes)
         held = self.secret if isinstance(secret, str) else secret
-        return Participant(self.connect(), me, purpose=purpose, secret=held, spare=spare)
+        opened = self.opened(rank, secret=held, purpose=purpose, **changes)
+        node = Participant(
+            opened, me, purpose=purpose, secret=held, spare=spare, details=details, session=session
+        )
+        self.nodes.append(node)
+        return node
 
     def joined(self, rank: int, **changes: Any) -> Participant:
         """Bring a node and wait until it has a place."""
@@ -97,38 +111,25 @@ class Live:
 
 
 def until(true: Callable[[], bool], *nodes: Participant) -> None:
-    """Wait until something is true, while nodes give signs of life."""
+    """Wait until something is true, while nodes take in what comes."""
     deadline = time.monotonic() + LIMIT_S
     while not true():
         assert time.monotonic() < deadline, "it never came true"
         for node in nodes:
-            node.heartbeat()
+            node.step()
         time.sleep(0.02)
 
 
 @contextmanager
-def live(
-    nnodes: int = 2,
-    *,
-    secret: Secret | None = None,
-    spares: int = 0,
-    values: tuple[type[Message], ...] = (Health,),
-    job: str = "",
-) -> Iterator[Live]:
+def live(nnodes: int = 2, *, secret: Secret | None = None, mark: str = "") -> Iterator[Live]:
     """Serve a rendezvous whose coordinator looks every few milliseconds."""
     said: list[ConsoleLine] = []
-    store = Store.serve(0, limit_s=LIMIT_S)
+    listener = listen((0,), nnodes)
+    port = listener.getsockname()[1]
     coordinator = Coordinator(
-        store,
-        fingerprint(0, nnodes),
-        purpose=PURPOSE,
-        say=said.append,
-        secret=secret,
-        spares=spares,
-        values=values,
-        job=job,
+        [listener], fingerprint(0, nnodes), purpose=PURPOSE, say=said.append, secret=secret, mark=mark
     )
-    made = Live(coordinator, store, secret, said)
+    made = Live(coordinator, port, secret, said)
     ended = threading.Event()
 
     def lead() -> None:
@@ -146,5 +147,6 @@ def live(
     finally:
         ended.set()
         thread.join()
-        for connected in (*made.connections, store):
-            connected.close()
+        for node in made.nodes:
+            node.close()
+        coordinator.close()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from platform_launch.environment import Environment
+from platform_launch.platforms import detect
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.topology import Topology
 
 FACTS = {
     "nodes announced": "2",
@@ -35,3 +38,10 @@ def fingerprint(
         "facts": {**FACTS, "nodes announced": str(nnodes), **(facts or {})},
     }
     return Fingerprint(**{**values, **changes})
+
+
+def topology_and_environment(**variables: str) -> tuple[Topology, Environment]:
+    """Return node 1 of 2, as the simplest platform describes it."""
+    four = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    env = Environment({**four, **variables}, hostname="gn7", address="10.0.0.7")
+    return detect(env), env

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.rendezvous.cluster import ROOT
 
-_BEFORE = "    written: int\n    left: bool = False\n"
+_BEFORE = "    echo_s: float = 0.0\n"
 
 
 def other_build(folder: Path) -> Path:

@@ -1,10 +1,9 @@
 """Jobs with spares whose nodes die, stop, wake up and dawdle at random: ``races.py JOBS FIRST_SEED [hosts]``.
 
-Real helper processes on the loopback, without trainings; a job's own process plays all its launchers. With
+Launchers on the loopback as processes of their own, without training processes (``launchers``). With
 ``hosts`` each node has a host of its own and knows those of the others: its cable may be pulled as well, and
-all this may happen to node 0. Torch is imported once and the helpers are forked, so that a job of several
-starts costs seconds of waiting and no work. Prints a line of JSON for each job: its seed, what was done to
-it, and what was wrong, if anything.
+all this may happen to node 0. Prints a line of JSON for each job: its seed, what was done to it, and what was
+wrong, if anything.
 """
 
 from __future__ import annotations
@@ -27,22 +26,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import ConsoleLine, Message, decode, encode
-from platform_launch.rendezvous.run import process
-from platform_launch.rendezvous.run.launcher import (
+from platform_launch.rendezvous.messages import ConsoleLine
+from platform_launch.rendezvous.run.places import Places
+from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
+from platform_launch.rendezvous.run.task import (
     AllHere,
-    LauncherAlive,
     Moved,
     RendezvousLost,
+    RunNews,
     RunTask,
     Settled,
     Standby,
 )
-from platform_launch.rendezvous.run.places import Places
-from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
-from platform_launch.rendezvous.store import load_torch
 from platform_launch.rendezvous.verdict import RunRefusal
 from tests.lab.netns import Host, hosts
+from tests.rendezvous import launchers
 
 NNODES, SPARES = 3, 2
 NODE_TIMEOUT_S = 5.0
@@ -68,7 +66,7 @@ class Node:
     lost: bool = False
     master: str = ""
     dead: bool = False
-    ended: Message | None = None
+    ended: RunNews | None = None
     again_at: float | None = None
     replaced: tuple[int, ...] = ()
     said: list[str] = field(default_factory=list)
@@ -84,13 +82,12 @@ class Job:
     def __init__(self, seed: int, machines: tuple[Host, ...] = ()) -> None:
         self._random = random.Random(seed)
         # Below those that the system gives away, and of this process alone: jobs run side by side.
-        first = 12000 + os.getpid() % 9000 * 2
-        self._ports = first, first + 1
+        first = 12000 + os.getpid() % 6000 * 3
+        self._ports = first, first + 1, first + 2
         self._selector = selectors.DefaultSelector()
         self._began = time.monotonic()
         self._deadline = self._began + LIMIT_S
         self._restarts = 0
-        self._alive_at = 0.0
         self._machines = machines
         self._places = tuple(host.address for host in (machines[:1] + machines[NNODES:]))
         master = self._places[0] if machines else "127.0.0.1"
@@ -203,26 +200,20 @@ class Job:
             if now >= self._deadline:
                 states = [(n.me.host, n.held, n.waits, n.dead, n.stopped, n.said[-2:]) for n in self.nodes]
                 raise WrongError(f"nothing moves: {states}")
-            if now - self._alive_at >= 1.0:
-                self._alive_at = now
-                for node in self.nodes:
-                    if node.pid and not node.dead and not node.stopped:
-                        self._send(node, LauncherAlive())
             for node in self.nodes:
                 if node.again_at is not None and now >= node.again_at and not node.dead and not node.stopped:
                     node.again_at = None
-                    self._start_helper(node)
+                    self._start_launcher(node)
             for key, _ in self._selector.select(0.02):
                 messages: BinaryIO = key.fileobj  # type: ignore[assignment]
                 line = messages.readline()
                 if line:
-                    if line.strip():  # the first ends what an image's Python may have printed
-                        self._hear(key.data, decode(line.rstrip(), Message))
+                    self._hear(key.data, launchers.unpacked(line))
                 else:
                     self._selector.unregister(messages)
                     messages.close()
 
-    def _hear(self, node: Node, message: Message) -> None:
+    def _hear(self, node: Node, message: RunNews | None) -> None:
         if isinstance(message, ConsoleLine):
             node.said.append(message.text)
         elif isinstance(message, Standby):
@@ -267,11 +258,11 @@ class Job:
         """How long a launcher takes to come: most are quick, now and then one is late by seconds."""
         return self._random.random() * (3.0 if self._random.random() < 0.2 else 0.3)
 
-    def _send(self, node: Node, message: Message) -> None:
+    def _send(self, node: Node, message: RunTask | StopAll | TrainingEnded) -> None:
         with suppress(OSError):
-            os.write(node.to, encode(message) + b"\n")
+            os.write(node.to, launchers.packed(message))
 
-    def _start_helper(self, node: Node) -> None:
+    def _start_launcher(self, node: Node) -> None:
         if node.pid:
             os.close(node.to)
             os.waitpid(node.pid, 0)
@@ -287,7 +278,7 @@ class Job:
                 for descriptor in (*others, its_stdin, its_stdout, from_it):
                     with suppress(OSError):
                         os.close(descriptor)
-                process.main(())
+                launchers.main()
         os.close(its_stdin)
         os.close(its_stdout)
         self._selector.register(os.fdopen(from_it, "rb", buffering=0), selectors.EVENT_READ, node)
@@ -295,11 +286,10 @@ class Job:
             node=node.me,
             master_addr=node.master,
             master_port=self._ports[0],
-            rendezvous_port=self._ports[1],
+            ports=self._ports[1:],
             roll_call_timeout_s=LIMIT_S,
             node_timeout_s=NODE_TIMEOUT_S,
             grace_s=1.0,
-            log_path="/dev/null",
             spares=SPARES,
             spare=node.spare,
             max_restarts=99,
@@ -340,8 +330,6 @@ def _play(seed: int, machines: tuple[Host, ...]) -> int:
 
 def main(jobs: int, first_seed: int, *, apart: bool) -> int:
     """Run the jobs at once; return how many went wrong."""
-    os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"
-    load_torch()
     children = []
     for seed in range(first_seed, first_seed + jobs):
         child = os.fork()

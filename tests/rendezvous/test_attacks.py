@@ -1,28 +1,28 @@
-"""Strangers who reach the port: what they write is turned away with one warning and ends nothing."""
+"""Strangers who reach the port: what they send is turned away with one warning and ends nothing."""
 
 from __future__ import annotations
 
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from platform_launch.rendezvous.authentication import Seal, Secret
-from platform_launch.rendezvous.handshake import RejectedError
+from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.lines import Seal
 from platform_launch.rendezvous.membership import ChangeKind
-from platform_launch.rendezvous.messages import InvalidMessageError, encode
-from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.protocol import Join, NodeHeartbeat, RejectionKind
+from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
+from platform_launch.rendezvous.participant import Participant, RejectedError, hello_of
+from platform_launch.rendezvous.protocol import Beat, Join, JoinNotice, Publish, RejectionKind, Welcome
 from platform_launch.rendezvous.purpose import Purpose
-from platform_launch.rendezvous.store import StoreError
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import PURPOSE, Bulletin, Health, Live, Question, Reply, live, until
 from tests.rendezvous.nodes import fingerprint
 
 SECRET = Secret("a secret of thirty-two characters")
-TORCH_MAGIC = 0x3C85F7CE
 
 
 @pytest.fixture(params=[None, SECRET], ids=["open", "sealed"])
@@ -34,105 +34,192 @@ def rendezvous(request: pytest.FixtureRequest) -> Iterator[Live]:
 def assert_works(rendezvous: Live, node: Participant) -> None:
     """The node is still a member, and hears and is heard."""
     before = rendezvous.coordinator.membership.ranks[1]
+    news = Bulletin(os.urandom(4).hex())
     with rendezvous.lock:
-        rendezvous.coordinator.publish(Bulletin(os.urandom(4).hex()))
-        news = rendezvous.store.read(["state"])[0]
+        rendezvous.coordinator.publish(news)
     node.publish(Health(30))
     until(lambda: rendezvous.coordinator.values(Health) == {1: Health(30)}, node)
-    until(lambda: node._seal.close("state", node._state or Health(0)) == news, node)
+    until(lambda: node.state(Bulletin) == news, node)
     assert rendezvous.coordinator.membership.ranks[1] == before
     assert rendezvous.coordinator.silent_s(before) < 5
+
+
+class Stranger:
+    """Speaks the protocol up to where the secret is needed, and whatever it likes from there on."""
+
+    def __init__(self, rendezvous: Live, secret: Secret | None = None, *, rank: int = 1) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", rendezvous.port), LIMIT_S)
+        self._file = self._socket.makefile("rb")
+        hello = replace(
+            hello_of(fingerprint(rank), PURPOSE, secret or SECRET, ""), nonce=os.urandom(16).hex()
+        )
+        if rendezvous.secret is None:
+            hello = replace(hello, sealed=False)
+        self.send(encode(hello))
+        self.welcome = decode(self._file.readline().rstrip(), Welcome)
+        self.seal = Seal(secret, encode(hello), self.welcome, node=True)
+
+    def send(self, line: bytes) -> None:
+        with suppress(OSError):  # turned away meanwhile
+            self._socket.sendall(line + b"\n")
+
+    def say(self, message: Message) -> None:
+        self.send(self.seal.close(encode(message)).rstrip())
+
+    def heard(self) -> list[bytes]:
+        """Return all lines until the other side hangs up."""
+        with suppress(OSError):
+            return self._file.readlines()
+        return []
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
 
 
 JUNK = [
     b"",
     b"junk",
-    b"- junk",
-    b"- [" + b"[" * 50_000,
-    b'- ["Join", {}]',
-    b'- ["Join",{"node":["Fingerprint",{"node_rank":[],"nnodes":2}],"session":"x"}]',
-    b'- ["NodeHeartbeat",{"session":"x","count":"many","written":0}]',
-    b'- ["NodeHeartbeat",{"session":"x","count":1e400,"written":0}]',
-    b'- ["System",{}]',
-    b"- null",
-    b"- " + b"9" * 5000,
+    b"\x00\x01\x02",
+    b"GET / HTTP/1.1",
+    b"[" * 50_000,
+    b'["Hello",' + b"x" * 2000,
+    b'["Hello",{"protocol":',
+    b'["Hello",{}]',
+    b'["Join",{}]',
+    b"null",
+    b"9" * 5000,
+    struct.pack("<I", 0x3C85F7CE),
 ]
 
 
-@pytest.mark.parametrize("key", ["join/1", "heartbeat/1", "join/7", "heartbeat/7", "notice/1"])
-def test_junk_at_any_place_ends_nothing(rendezvous: Live, key: str) -> None:
+@pytest.mark.parametrize("junk", JUNK, ids=range(len(JUNK)))
+def test_junk_as_the_first_line_ends_nothing(rendezvous: Live, junk: bytes) -> None:
     node = rendezvous.joined(1)
-    stranger = rendezvous.connect()
-    for junk in JUNK:
-        stranger.write(key, junk)
-        if junk and key.startswith("heartbeat"):
-            until(lambda: stranger.read([key]) != [junk], node)  # noqa: B023 - read at once
+    with socket.create_connection(("127.0.0.1", rendezvous.port), LIMIT_S) as stranger:
+        stranger.sendall(junk + b"\n")
+        stranger.shutdown(socket.SHUT_WR)
+        with suppress(OSError):
+            assert stranger.recv(1) == b""
     assert_works(rendezvous, node)
     assert len(rendezvous.warnings) <= 1
 
 
+@pytest.mark.parametrize(
+    "junk",
+    [b"- junk", b"- [" + b"[" * 50_000, b'- ["Join",{}]', b'- ["System",{}]', b"- null", b"x" * 100_000],
+)
+def test_junk_instead_of_a_join_ends_nothing(rendezvous: Live, junk: bytes) -> None:
+    node = rendezvous.joined(1)
+    stranger = Stranger(rendezvous)
+    stranger.send(junk)
+    assert stranger.heard() == []
+    stranger.close()
+    assert_works(rendezvous, node)
+    assert len(rendezvous.warnings) <= 1
+
+
+def test_a_caller_that_says_nothing_is_let_go(rendezvous: Live) -> None:
+    node = rendezvous.joined(1)
+    with socket.create_connection(("127.0.0.1", rendezvous.port), LIMIT_S) as mute:
+        assert mute.recv(1) == b""
+    assert_works(rendezvous, node)
+
+
+def test_strangers_who_hold_connections_open_do_not_keep_nodes_out(rendezvous: Live) -> None:
+    held = [socket.create_connection(("127.0.0.1", rendezvous.port), LIMIT_S) for _ in range(400)]
+
+    def joined() -> bool:
+        with suppress(AssertionError):  # not greeted: it tries again, as a connector does
+            rendezvous.joined(1)
+            return True
+        return False
+
+    until(joined)
+    for one in held:
+        one.close()
+
+
 def test_a_rank_that_is_a_list_is_no_message() -> None:
-    entry = encode(Join(fingerprint(1), "session")).replace(b'"node_rank":1', b'"node_rank":[]')
+    entry = encode(Join(fingerprint(1), "session", 1)).replace(b'"node_rank":1', b'"node_rank":[]')
     with pytest.raises(
         InvalidMessageError, match=r"Fingerprint.node_rank: expected a whole number, found \[\]"
     ):
-        Seal(None, "test", "").open("join/1", b"- " + entry, Join)
+        decode(entry, Join)
 
 
-def test_megabytes_are_refused_before_they_are_parsed(rendezvous: Live) -> None:
+def test_a_member_that_sends_too_much_is_disconnected(rendezvous: Live) -> None:
+    """A line of 5 MB is not read to its end, and a question of 100 KB is refused by its own limit."""
     node = rendezvous.joined(1)
-    head, tail = b'- ["NodeHeartbeat",{"session":"', b'","count":1,"written":0}]'
-    with pytest.raises(StoreError):  # more than 8 MB is refused by torch itself
-        rendezvous.connect().write("heartbeat/9", head + b"x" * 10_000_000 + tail)
-    stranger = rendezvous.connect()
-    for key in ("heartbeat/1", "heartbeat/9", "requests/1", "value/Health/1"):
-        stranger.write(key, head + b"x" * 5_000_000 + tail)
-    until(lambda: stranger.read(["heartbeat/9"]) == [b""], node)
+    for line in (b"- " + b"x" * 5_000_000, encode(Publish(Question("x" * 100_000)))):
+        member = Stranger(rendezvous, rendezvous.secret, rank=0)
+        member.say(Join(fingerprint(0), os.urandom(8).hex(), 1))
+        member.send(member.seal.close(line).rstrip() if line.startswith(b"[") else line)
+        member.heard()
+        member.close()
+    until(lambda: bool(rendezvous.warnings), node)
     assert_works(rendezvous, node)
-    assert any(
-        "expected a NodeHeartbeat of at most 65536 bytes, found 5000" in text for text in rendezvous.warnings
+
+
+def test_a_member_that_sends_what_its_purpose_does_not_have_is_disconnected(rendezvous: Live) -> None:
+    node = rendezvous.joined(1)
+    member = Stranger(rendezvous, rendezvous.secret, rank=0)
+    member.say(Join(fingerprint(0), os.urandom(8).hex(), 1))
+    member.say(Publish(JoinNotice()))
+    member.heard()
+    member.close()
+    until(
+        lambda: any("JoinNotice is not a message of purpose 'test'" in one for one in rendezvous.warnings),
+        node,
     )
-
-
-def test_what_a_stranger_deletes_or_overwrites_is_written_again(rendezvous: Live) -> None:
-    node = rendezvous.joined(1)
-    with rendezvous.lock:
-        rendezvous.coordinator.publish(Bulletin("news"))
-    stranger = rendezvous.connect()
-    keys = ["announcement", "now", "state", "members", "requests", "join/1", "heartbeat/1", "notice/1"]
-    for vandalism in ("delete", "overwrite"):
-        for key in keys:
-            if vandalism == "delete":
-                stranger.delete([key])
-            else:
-                stranger.write(key, b"gone")
-        until(lambda: stranger.read(["announcement"])[0] not in (None, b"gone"), node)
-        assert_works(rendezvous, node)
-        rendezvous.joined(0).leave()  # whoever comes now finds a rendezvous in order
-
-
-def test_a_node_whose_entry_is_taken_away_before_it_is_read_writes_it_again(rendezvous: Live) -> None:
-    stranger = rendezvous.connect()
-    rendezvous.halted.set()
-    node = rendezvous.participant(1)
-    node.join()
-    stranger.write("join/1", b"")
-    rendezvous.halted.clear()
-    until(lambda: node.seat is not None, node)
-
-
-def test_random_bytes_on_the_port_end_nothing(rendezvous: Live) -> None:
-    node = rendezvous.joined(1)
-    for size in (1, 7, 100, 10_000):
-        for start in (b"", b"GET / HTTP/1.1\r\n\r\n", bytes([0]) + struct.pack("<I", TORCH_MAGIC)):
-            with socket.create_connection(("127.0.0.1", rendezvous.store.port)) as stranger:
-                stranger.sendall(start + os.urandom(size))
     assert_works(rendezvous, node)
+
+
+def test_a_session_is_not_taken_over_by_who_knows_the_identity_of_a_node(rendezvous: Live) -> None:
+    """An identity is no secret: it travels to all nodes. The session does not."""
+    if rendezvous.secret is not None:
+        pytest.skip(
+            "with a secret, strangers do not get that far (test_with_a_secret_nothing_forged_is_believed)"
+        )
+    node = rendezvous.joined(1)
+    before = rendezvous.coordinator.membership.ranks[1]
+    thief = Stranger(rendezvous)
+    thief.say(Join(fingerprint(1, host="thief", addresses=("10.6.6.6",)), "guessed", 10**6))
+    refused = decode(next(line for line in thief.heard() if b"JoinNotice" in line)[2:].rstrip(), JoinNotice)
+    assert refused.rejection is not None
+    assert refused.rejection.kind is RejectionKind.RANK_TAKEN
+    thief.close()
+    assert rendezvous.coordinator.membership.ranks[1] == before
+    assert_works(rendezvous, node)
+
+
+def test_who_returns_with_other_details_is_turned_away() -> None:
+    """A node's SSH address and interpreter, which others use, do not change for who knows its identity."""
+    with live(2) as rendezvous:
+        node = rendezvous.joined(1, details=Health(1))
+        node.close()
+        member = rendezvous.coordinator.membership.ranks[1]
+        until(lambda: rendezvous.coordinator.gone_s(member) > 0)
+        thief = rendezvous.participant(1, details=Health(2))
+        thief.join()
+        with pytest.raises(RejectedError, match="two nodes say they are node 1"):
+            until(lambda: False, thief)
+        assert rendezvous.coordinator.membership.ranks[1].details == Health(1)
+        again = rendezvous.joined(1, details=Health(1))
+        assert again.seat is not None
+
+
+def test_nobody_but_node_0_publishes_the_state_of_all(rendezvous: Live) -> None:
+    """With a shared store a stranger could rewrite it; here a member's Publish is that member's value."""
+    nodes = [rendezvous.joined(rank) for rank in range(2)]
+    nodes[1].publish(Bulletin("forged: end all"))
+    until(lambda: rendezvous.coordinator.values(Bulletin) == {1: Bulletin("forged: end all")}, *nodes)
+    assert nodes[0].state(Bulletin) is None
 
 
 def test_escape_sequences_of_other_nodes_are_shown_and_not_obeyed(rendezvous: Live) -> None:
     name = "gpu\x1b]0;owned\x07\x1b[2J\r\n[node 0] [SUCCESS] all is well\u202e\x9b31m"
-    node = rendezvous.participant(1, job_id="job-8\x1b[31m", host=name)
+    node = rendezvous.participant(7, host=name)
     node.join()
     with pytest.raises(RejectedError) as no:
         until(lambda: False, node)
@@ -153,98 +240,78 @@ def test_a_second_launcher_of_a_rank_ends_nothing_however_often_it_comes(rendezv
     assert len(rendezvous.warnings) == 1
 
 
-def test_a_stranger_cannot_live_on_after_a_node_has_died() -> None:
-    """Its last heartbeats, shown again by somebody who has read them."""
-    with live(2, secret=SECRET) as rendezvous:
-        node = rendezvous.joined(1)
-        stranger = rendezvous.connect()
-        old = []
-        for _ in range(4):
-            node.heartbeat()
-            old.append(stranger.read(["heartbeat/1"])[0] or b"")
-        member = rendezvous.coordinator.membership.ranks[1]
-
-        def show_again() -> bool:
-            stranger.write("heartbeat/1", old[len(old) % 3])
-            old.append(b"")
-            return rendezvous.coordinator.silent_s(member) >= 1.5
-
-        until(show_again)
-
-
-def test_the_hello_of_an_earlier_start_says_nothing_in_this_one() -> None:
-    """The image was mended meanwhile; somebody has read what a node of the old one left in the store."""
-    with live(2, secret=SECRET) as earlier:
-        with pytest.raises(RejectedError):
-            earlier.participant(1, purpose=Purpose(PURPOSE.name, ())).join()
-        told = earlier.connect().read(["heartbeat/1"])[0] or b""
-        until(lambda: any("do not understand each other" in text for text in earlier.warnings))
-    with live(2, secret=SECRET) as rendezvous:
-        stranger = rendezvous.connect()
-        stranger.write("heartbeat/1", told)
-        until(lambda: bool(rendezvous.changes) or stranger.read(["heartbeat/1"]) == [b""])
-        kinds = [change.rejection.kind for change in rendezvous.changes if change.rejection is not None]
-        assert RejectionKind.OTHER_PROTOCOL not in kinds
-        assert rendezvous.joined(1).seat is not None
-
-
-FORGED = {
-    "no_secret": Seal(None, "test", ""),
-    "other_secret": Seal(Secret("another secret, as long"), "test", ""),
-    "other_purpose": Seal(SECRET, "dist-launch", ""),
-    "other_round": Seal(SECRET, "test", "the nonce of another round"),
+FORGERS: dict[str, Callable[[Live], Stranger]] = {
+    "no secret": lambda rendezvous: Stranger(rendezvous),
+    "another secret": lambda rendezvous: Stranger(rendezvous, Secret("another secret, as long")),
 }
 
 
-@pytest.mark.parametrize("forger", FORGED)
+@pytest.mark.parametrize("forger", FORGERS)
 def test_with_a_secret_nothing_forged_is_believed(forger: str) -> None:
     with live(2, secret=SECRET) as rendezvous:
-        nodes = [rendezvous.joined(rank) for rank in range(2)]
-        until(lambda: len(nodes[0].members) == 2, *nodes)
-        stranger = rendezvous.connect()
-        seal = FORGED[forger]
-        if forger != "other_round":
-            seal = Seal(seal.secret, seal.purpose, rendezvous.coordinator.announcement.nonce)
-        stranger.write("value/Health/1", seal.close("value/Health/1", Health(99)))
-        stranger.write("state", seal.close("state", Bulletin("forged: end all")))
-        nodes[1]._announce_written()  # node 0 looks at what node 1 has written
-        until(lambda: bool(rendezvous.warnings), *nodes)
-        assert rendezvous.coordinator.values(Health) == {}
-        assert nodes[0].value_of(1, Health) is None
-        assert nodes[0].state(Bulletin) is None
-        stranger.write("heartbeat/1", seal.close("heartbeat/1", NodeHeartbeat("x", 10**9, 10**9, left=True)))
-        until(lambda: stranger.read(["heartbeat/1"])[0] != b"", *nodes)
-        assert_works(rendezvous, nodes[1])
-        assert not rendezvous.coordinator.has_left(rendezvous.coordinator.membership.ranks[1])
+        node = rendezvous.joined(1)
+        stranger = FORGERS[forger](rendezvous)
+        stranger.say(Join(fingerprint(0), "session", 1))
+        stranger.say(Publish(Health(99)))
+        stranger.heard()
+        stranger.close()
+        assert_works(rendezvous, node)
+        assert 0 not in rendezvous.coordinator.membership.ranks
 
 
-def test_an_entry_is_not_believed_under_another_key() -> None:
+def test_lines_of_one_connection_say_nothing_on_another() -> None:
     with live(2, secret=SECRET) as rendezvous:
-        nodes = [rendezvous.joined(rank) for rank in range(2)]
-        until(lambda: len(nodes[0].members) == 2, *nodes)
-        nodes[0].publish(Health(1))
-        stranger = rendezvous.connect()
-        stranger.write("value/Health/1", stranger.read(["value/Health/0"])[0] or b"")
-        assert nodes[0].value_of(0, Health) == Health(1)
-        assert nodes[0].value_of(1, Health) is None
+        member = Stranger(rendezvous, SECRET, rank=0)
+        join = member.seal.close(encode(Join(fingerprint(0), "session", 1))).rstrip()
+        replayed = Stranger(rendezvous, SECRET, rank=0)
+        replayed.send(join)  # with the hello of this connection, sealed for another
+        assert replayed.heard() == []
+        until(lambda: any("has another PLATFORM_LAUNCH_SECRET" in one for one in rendezvous.warnings))
+        assert rendezvous.coordinator.membership.everyone == []
+        member.close()
+        replayed.close()
 
 
-def test_a_request_or_an_answer_that_is_forged_is_not_heard() -> None:
+def test_a_line_that_is_repeated_left_out_or_changed_ends_the_connection() -> None:
     with live(2, secret=SECRET) as rendezvous:
-        nodes = [rendezvous.joined(rank) for rank in range(2)]
-        until(lambda: len(nodes[0].members) == 2, *nodes)
-        inquiry = nodes[0].ask(Question("?"), limit_s=LIMIT_S)
-        until(lambda: bool(nodes[1]._open), *nodes)
-        (request,) = nodes[1].requests()
-        key = request.answer_key(1)
-        stranger = rendezvous.connect()
-        stranger.write(key, Seal(None, "test", "").close(key, Reply("forged")))
-        for node in nodes * 3:
-            node.heartbeat()
-        assert inquiry.answers == {}
-        nodes[1].answer(request, Reply("true"))
-        until(lambda: inquiry.done, *nodes)
-        assert list(inquiry.answers.values()) == [Reply("true")]
+        for play in ("repeated", "left out", "changed"):
+            member = Stranger(rendezvous, SECRET, rank=1)
+            member.say(Join(fingerprint(1, identity=play), play, 1))
+            lines = [member.seal.close(encode(Beat(count, 1.0))).rstrip() for count in range(1, 4)]
+            sent = {
+                "repeated": [lines[0], lines[0]],
+                "left out": [lines[0], lines[2]],
+                "changed": [lines[0].replace(b'"count":1', b'"count":9')],
+            }[play]
+            for line in sent:
+                member.send(line)
+            member.heard()  # until it is disconnected
+            member.close()
+            until(lambda: any("another secret" in one for one in rendezvous.warnings))
+            rendezvous.said.clear()
+            rendezvous.coordinator._warned.clear()
+            with rendezvous.lock:
+                for one in rendezvous.coordinator.membership.everyone:
+                    rendezvous.coordinator.remove(one)
+
+
+def test_the_hello_of_another_version_needs_the_secret_to_be_believed() -> None:
+    """A job ends for a node of another version; a stranger must not be able to claim one."""
+    with live(2, secret=SECRET) as rendezvous:
+        stranger = rendezvous.opened(1, secret=SECRET, purpose=Purpose(PURPOSE.name, ()))
+        node = Participant(stranger, fingerprint(1), purpose=Purpose(PURPOSE.name, ()), secret=SECRET)
+        with pytest.raises(RejectedError, match="do not understand each other"):
+            node.join()
+        until(lambda: any("do not understand each other" in one for one in rendezvous.warnings))
+        rendezvous.changes.clear()
+        false = Secret("another secret, as long")
+        opened = rendezvous.opened(1, secret=false, purpose=Purpose(PURPOSE.name, ()))
+        with pytest.raises(RejectedError):
+            Participant(opened, fingerprint(1), purpose=Purpose(PURPOSE.name, ()), secret=false).join()
+        until(lambda: bool(rendezvous.changes))
+        (change,) = rendezvous.changes
+        assert change.rejection is not None
+        assert change.rejection.kind is RejectionKind.OTHER_SECRET
 
 
 @pytest.mark.parametrize(
@@ -270,29 +337,59 @@ def test_a_request_or_an_answer_that_is_forged_is_not_heard() -> None:
         ),
     ],
 )
-def test_a_node_without_the_secret_of_the_job_is_told_so_by_name(
+def test_both_sides_hear_at_once_that_their_secrets_differ(
     ours: Secret | None, theirs: Secret | None, kind: RejectionKind, said: str
 ) -> None:
     with live(2, secret=ours) as rendezvous:
         node = rendezvous.participant(1, secret=theirs, host="gn7")
-        with pytest.raises(RejectedError, match=said) as no:  # noqa: PT012 - one of the two raises
+        with pytest.raises(RejectedError, match=said) as no:
             node.join()
-            until(lambda: False, node)
         assert no.value.rejection.kind is kind
-        if ours is not None:
-            until(lambda: bool(rendezvous.warnings))
-            assert "node 1 (gn7 (10.0.0.1)) has" in rendezvous.warnings[0]
-            assert all(change.kind is ChangeKind.REJECTED for change in rendezvous.changes)
-            assert rendezvous.coordinator.membership.everyone == []
-        node.leave()
+        until(lambda: bool(rendezvous.warnings))
+        assert "node 1 (gn7 (10.0.0.1)) has" in rendezvous.warnings[0]
+        assert all(change.kind is ChangeKind.REJECTED for change in rendezvous.changes)
+        assert rendezvous.coordinator.membership.everyone == []
         again = rendezvous.joined(1, host="gn7")
         assert again.seat is not None
 
 
-def test_the_secret_lies_nowhere_in_the_store(rendezvous: Live) -> None:
-    node = rendezvous.joined(1)
-    node.publish(Health(1))
-    keys = ["announcement", "now", "members", "join/1", "heartbeat/1", "notice/1", "value/Health/1"]
-    stored = b"".join(data or b"" for data in rendezvous.connect().read(keys))
-    assert SECRET.reveal().encode() not in stored
-    assert SECRET.reveal() not in repr(rendezvous.coordinator._seal)
+def test_a_peer_that_never_reads_costs_a_bounded_amount() -> None:
+    """It is disconnected, and gets the newest state when it comes again; the others hear all the same."""
+    with live(2) as rendezvous:
+        node = rendezvous.joined(1)
+        deaf = Stranger(rendezvous, rank=0)
+        deaf.say(Join(fingerprint(0), "deaf", 1))
+        until(lambda: 0 in rendezvous.coordinator.membership.ranks, node)
+        peer = rendezvous.coordinator._peers[rendezvous.coordinator.membership.ranks[0].number]
+        for number in range(600):
+            with rendezvous.lock:
+                rendezvous.coordinator.publish(Bulletin(f"{number} " + "x" * 60_000))
+        last = Bulletin("599 " + "x" * 60_000)
+        until(lambda: node.state(Bulletin) == last, node)
+        if peer.writer is not None:
+            assert peer.writer.transport.get_write_buffer_size() < 2**20
+        deaf.close()
+
+
+def test_the_secret_travels_nowhere() -> None:
+    with live(2, secret=SECRET) as rendezvous:
+        member = Stranger(rendezvous, SECRET, rank=1)
+        member.say(Join(fingerprint(1), "session", 1))
+        member.say(Beat(1, 1.0))
+        heard = encode(member.welcome) + member._file.readline() + member._file.readline()
+        assert SECRET.reveal().encode() not in heard
+        assert SECRET.reveal() not in repr(vars(member.seal))
+        member.close()
+
+
+def test_a_request_reaches_only_who_was_asked_and_an_answer_only_who_asked() -> None:
+    with live(3) as rendezvous:
+        nodes = [rendezvous.joined(rank) for rank in range(3)]
+        inquiry = nodes[0].ask(Question("?"), to=[1], limit_s=LIMIT_S)
+        until(lambda: bool(nodes[1]._requests), *nodes)
+        (request,) = nodes[1].requests()
+        nodes[2].answer(request, Reply("forged"))  # node 2 was not asked
+        nodes[1].answer(request, Reply("true"))
+        until(lambda: inquiry.done, *nodes)
+        assert list(inquiry.answers.values()) == [Reply("true")]
+        assert nodes[2].requests() == []

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.errors import HardwareError, NodesAbsentError, NodesDisagreeError, TopologyError
+from platform_launch.rendezvous.listening import candidates
 from tests.conftest import FakeNvml
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.nvml import fake
@@ -83,9 +84,7 @@ def test_an_absent_node_is_named_on_every_node(machines: tuple[Host, ...], tmp_p
     assert [node.code() for node in nodes] == [ABSENT, ABSENT], nodes[0].text
     assert re.search(r"\[INFO\] waiting for \d+ s: 1 of 3 absent: node 2; never heard from", nodes[0].text)
     for node, limit_s in zip(nodes, (8, 600), strict=True):
-        assert node.said(
-            f"roll call: 3 nodes meet at node0:29501, {limit_s} s at most (port: INIT_MASTER_PORT"
-        )
+        assert node.said(f"roll call: 3 nodes meet at node0:{candidates(29500)[0]}, {limit_s} s at most")
         assert node.said("error: 1 of 3 absent: node 2; never heard from, after 8 s")
 
 
@@ -128,7 +127,7 @@ def test_a_name_that_appears_later_is_waited_for(machines: tuple[Host, ...], tmp
 def test_a_refused_connection_is_told_from_silence(machines: tuple[Host, ...], tmp_path: Path) -> None:
     options = ("--roll-call-timeout", "2")
     node = start(machines[1], 1, 2, logs=tmp_path, options=options)
-    node.when("node0:29501 (10.213.0.1) refuses the connection: nothing listens there")
+    node.when(f"node0:{candidates(29500)[0]} (10.213.0.1) refuses the connection: nothing listens there")
     assert node.code() == ABSENT
 
 
@@ -164,7 +163,7 @@ def test_a_node_that_loses_its_link_while_it_waits_comes_back(
 
 
 @pytest.mark.parametrize(
-    ("port", "name", "code"), [(29500, "MASTER_PORT", ABSENT), (29501, "INIT_MASTER_PORT", 0)]
+    ("port", "name", "code"), [(29500, "MASTER_PORT", ABSENT), (candidates(29500)[0], "port", 0)]
 )
 def test_a_port_that_is_taken_is_named_with_its_owner(
     machines: tuple[Host, ...], tmp_path: Path, port: int, name: str, code: int
@@ -220,7 +219,11 @@ def test_a_master_address_that_is_another_machine_is_said_on_node_0(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
     """Two jobs: where one of them looks nothing listens, where the other one does somebody is mute."""
-    mute = "import socket, time; s = socket.create_server(('', 29601)); print('open', flush=True); input()"
+    ports = {port: candidates(int(port))[0] for port in ("29500", "29600")}
+    mute = (
+        f"import socket, time; s = socket.create_server(('', {ports['29600']})); "
+        "print('open', flush=True); input()"
+    )
     with machines[2].popen([sys.executable, "-c", mute], stdin=subprocess.PIPE) as listening:
         assert listening.stdout is not None
         listening.stdout.readline()
@@ -242,13 +245,13 @@ def test_a_master_address_that_is_another_machine_is_said_on_node_0(
     problem = (
         "which is not this machine, node0 (10.213.0.1), although it is node 0: others look for node 0 there"
     )
-    for (node0, _), address in zip(jobs, ("10.213.0.3:29501", "10.213.0.3:29601"), strict=True):
+    for (node0, _), address in zip(jobs, (f"10.213.0.3:{port}" for port in ports.values()), strict=True):
         assert any("[WARN]" in line and problem in line for _, line in node0.lines), node0.text
         assert any("error: 1 of 2 absent" in line and problem in line for _, line in node0.lines), node0.text
         assert node0.said("hint:  set MASTER_ADDR to the name or address of node 0")
         assert node0.said(f"nodes meet at {address}")
-    assert jobs[0][1].said("10.213.0.3:29501 refuses the connection"), jobs[0][1].text
-    mute_said = "10.213.0.3:29601 (10.213.0.3) accepts connections, but no rendezvous"
+    assert jobs[0][1].said(f"10.213.0.3:{ports['29500']} refuses the connection"), jobs[0][1].text
+    mute_said = f"10.213.0.3:{ports['29600']} (10.213.0.3) accepts connections, but no rendezvous"
     assert jobs[1][1].said(mute_said), jobs[1][1].text
 
 

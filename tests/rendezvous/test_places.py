@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,26 +15,26 @@ from platform_launch.launch import run
 from platform_launch.launch.attempt import JobMovedError
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.run import RendezvousSettings, run_together
+from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.connecting import JoinTarget
+from platform_launch.rendezvous.connecting import Found, JoinTarget
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome
-from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.run.arriving import Arrival
-from platform_launch.rendezvous.run.launcher import Moved, RunTask
+from platform_launch.rendezvous.listening import listen
+from platform_launch.rendezvous.run.arriving import Arrival, Command, Wake
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError
 from platform_launch.rendezvous.run.places import Places, is_open_to, must_yield
 from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import PURPOSE as RUN
 from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll
-from platform_launch.rendezvous.store import Store
-from platform_launch.supervise import Command, Outcome
+from platform_launch.rendezvous.run.task import Moved, RunTask
+from platform_launch.supervise import Command as ProcessCommand
+from platform_launch.supervise import Outcome
 from platform_launch.supervise.signals import SignalInbox
-from tests.lab.waiting import LIMIT_S, until
 from tests.rendezvous.live import PURPOSE, Live, live
 from tests.rendezvous.nodes import fingerprint
 
@@ -49,11 +48,10 @@ def task(**changes: object) -> RunTask:
         node=fingerprint(2, restarts_used=1),
         master_addr="node0",
         master_port=1,
-        rendezvous_port=2,
+        ports=(2,),
         roll_call_timeout_s=60.0,
         node_timeout_s=60.0,
         grace_s=1.0,
-        log_path="/dev/null",
         spares=1,
         max_restarts=3,
         places=PLACES,
@@ -94,7 +92,6 @@ def test_a_place_is_opened_only_by_who_was_started_there_and_after_a_first_start
         task(places=replace(PLACES, own=2)),  # that is another machine
         task(places=Places(stays="no list of hosts")),
         task(node=fingerprint(2)),  # it never heard of a node 0 that could be lost
-        task(rejoining=True),
     ):
         assert not is_own_turn_later(other)
 
@@ -109,9 +106,9 @@ def test_a_spare_remembers_a_run_that_it_waited_beside_while_the_nodes_gather_ag
 @pytest.mark.parametrize("spare", [False, True])
 def test_told_to_end_between_two_starts_a_node_ends_the_job_and_a_spare_does_not(spare: bool) -> None:
     ending = NodeEnding(EndKind.STOPPED, 2, "somewhere", 143, stopped_by="SIGTERM")
-    commands: Queue[Message | None] = Queue()
+    commands: Queue[Command | Wake] = Queue()
     commands.put(StopAll(ending))
-    arrival = Arrival(task(spare=spare), task().node, None, commands, lambda _said: None)
+    arrival = Arrival(task(spare=spare), commands, lambda _said: None)
     with pytest.raises(GivenUpError) as told:
         arrival._pause(60.0)
     assert told.value.ending == (None if spare else ending)
@@ -120,11 +117,11 @@ def test_told_to_end_between_two_starts_a_node_ends_the_job_and_a_spare_does_not
 class ScriptedAttempt:
     """An attempt of a node that hears at once how it goes; each of ``ways`` is a host or ends its meeting."""
 
-    hung, health = False, None
+    hung, health, saves = False, None, Saves()
 
     def __init__(self, ways: Iterator[str | JobMovedError], task: RunTask) -> None:
         self._way = next(ways)
-        self.output = TrainingOutput(Path(task.log_path), lambda: b"")
+        self.output = TrainingOutput(Path("/dev/null"), lambda: b"")
         self.place = NodePlace(task.node.node_rank, task.master_addr)
         self.restarts = task.node.restarts_used
 
@@ -157,59 +154,64 @@ def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
         return ScriptedAttempt(ways, of)
 
     def training_at(_place: NodePlace) -> TrainingCommand:
-        return TrainingCommand(Command((), {}), Path("/dev/null"), "", 1.0, ExitFile(None))
+        return TrainingCommand(ProcessCommand((), {}), Path("/dev/null"), "", 1.0, ExitFile(None))
 
     monkeypatch.setattr(run, "Attempt", attempt)
-    settings = RendezvousSettings("node0", 1, 2, max_restarts=1)
+    settings = RendezvousSettings("node0", 1, (2,), max_restarts=1)
     run_together(training_at, fingerprint(1), settings, LaunchContext(Console(), SignalInbox()))
     assert looked_for == ["node0", "node7", "node0"]
 
 
-def test_a_task_with_a_place_that_is_not_in_its_list_is_no_task() -> None:
-    told = encode(task())
-    assert decode(told, RunTask) == task()
-    with pytest.raises(InvalidMessageError, match="own=7: expected one of 3 places"):
-        decode(told.replace(b'"own":1', b'"own":7'), RunTask)
+def test_a_place_that_is_not_in_its_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="own=7: expected one of 3 places"):
+        replace(PLACES, own=7)
+
+
+def test_the_mark_of_a_job_is_the_same_on_all_its_nodes_and_another_for_other_jobs() -> None:
+    assert task().mark == task(places=replace(PLACES, own=None)).mark
+    assert task().mark == task(places=replace(PLACES, hosts=("10.0.0.1", *PLACES.hosts[1:]))).mark
+    for other in (task(master_port=3), task(places=replace(PLACES, job="job-8 0")), task(places=Places())):
+        assert task().mark != other.mark
 
 
 @contextmanager
-def stranger(secret: Secret | None, job: str) -> Iterator[Live]:
+def stranger(secret: Secret | None, mark: str) -> Iterator[Live]:
     """Serve a rendezvous that claims to be the job's, far ahead of all others."""
-    with live(2, secret=secret, job=job) as rendezvous:
+    with live(2, secret=secret, mark=mark) as rendezvous:
         with rendezvous.lock:
             rendezvous.coordinator.publish(begun(99))
         yield rendezvous
 
 
 @pytest.mark.parametrize(
-    ("secret", "job", "obstacle"),
+    ("secret", "obstacle"),
     [
-        (SECRET, PLACES.mark, ""),
-        (SECRET, "another", "another job meets there"),
-        (None, PLACES.mark, "it says nothing that can be trusted"),
-        (Secret("fedcba9876543210"), PLACES.mark, "it says nothing that can be trusted"),
+        (SECRET, ""),
+        (None, "it says nothing that can be trusted"),
+        (Secret("fedcba9876543210"), "it says nothing that can be trusted"),
     ],
 )
-def test_no_stranger_draws_the_nodes_to_its_place(secret: Secret | None, job: str, obstacle: str) -> None:
-    with stranger(secret, job) as rendezvous:
-        found = rendezvous.participant(2, secret=SECRET)
-        target = JoinTarget("192.0.2.9", rendezvous.store.port, PURPOSE, task().node)
-        assert Search(task(), task().node).obstacle(target, found) == obstacle
+def test_no_stranger_draws_the_nodes_to_its_place(secret: Secret | None, obstacle: str) -> None:
+    with stranger(secret, task().mark) as rendezvous:
+        target = JoinTarget("192.0.2.9", (1,), PURPOSE, task().node, SECRET, mark=task().mark)
+        found = Found(target, "127.0.0.1", rendezvous.port, rendezvous.coordinator.welcome)
+        assert Search(task(), task().node).obstacle(found) == obstacle
 
 
-def test_a_look_at_where_the_master_address_leads_leaves_no_connection_behind() -> None:
-    """It is taken each second while that is another node 0's."""
-    stores = [Store.serve(0, limit_s=LIMIT_S) for _ in range(2)]
-    mine, _ = (
-        Coordinator(store, fingerprint(0), purpose=RUN, say=lambda _line: None, job=job)
-        for store, job in zip(stores, ("mine", "another"), strict=True)
+def test_node_0_knows_its_own_rendezvous_from_another() -> None:
+    """Its master address is looked at each second while that seems to be another machine's."""
+    listeners = [listen((0,), 2) for _ in range(2)]
+    of = task(node=fingerprint(0))
+    mine, other = (
+        Coordinator([listener], fingerprint(0), purpose=RUN, say=lambda _line: None, mark=of.mark)
+        for listener in listeners
     )
-    lead = Lead(task(node=fingerprint(0)), fingerprint(0), None, lambda _message: None)
+    lead = Lead(of, fingerprint(0), lambda _line: None)
     lead._coordinator = mine
-
-    def connections() -> int:
-        return sum(thread.name == "store" for thread in threading.enumerate())
-
-    before = connections()
-    assert [lead._leads_here("127.0.0.1", store.port) for store in stores] == [True, False]
-    until(lambda: connections() == before)
+    found = []
+    for listener in listeners:
+        lead.port = listener.getsockname()[1]
+        found.append(lead._leads_here("127.0.0.1"))
+    assert found == [True, False]
+    mine.close()
+    other.close()

@@ -13,18 +13,15 @@ import pytest
 
 import platform_launch
 from platform_launch.doctor.cluster.document import PURPOSE as DOCTOR
-from platform_launch.rendezvous import protocol
 from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import Message, encode
-from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.protocol import Hello, RejectionKind
+from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.protocol import Hello, Leave, RejectionKind, Welcome
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.state import PURPOSE as RUN
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import PURPOSE, Health, Live, live, until
-from tests.rendezvous.nodes import fingerprint
 
 # The same name and another shape: what a launcher of another version has.
 OTHER = Purpose(PURPOSE.name, (Health,))
@@ -101,22 +98,29 @@ def test_every_purpose_speaks_a_protocol_of_its_own_and_the_same_in_every_proces
 
 def test_no_message_travels_that_the_protocol_does_not_cover() -> None:
     with live(2) as rendezvous:
-        node = Participant(rendezvous.connect(), fingerprint(1), purpose=PURPOSE)
-        node.join()
-        foreign = protocol.Now(1, 1, 1, 1)
+        node = rendezvous.joined(1)
+        foreign = Leave()
         for send in (node.publish, rendezvous.coordinator.publish, lambda one: node.ask(one, limit_s=1.0)):
-            with pytest.raises(TypeError, match="Now is none of the messages of purpose 'test'"):
+            with pytest.raises(TypeError, match="Leave is none of the messages of purpose 'test'"):
                 send(foreign)
 
 
 def test_what_launchers_of_all_versions_say_to_each_other_never_changes() -> None:
     """A launcher of tomorrow must read this, and one of today what that one writes."""
-    said = encode(Hello("a1b2c3", "0.1.0", 3, "gpu-3 (10.0.0.3)", "job-7"))
-    assert said == (
-        b'["Hello",{"protocol":"a1b2c3","version":"0.1.0","node_rank":3,'
-        b'"place":"gpu-3 (10.0.0.3)","job_id":"job-7"}]'
+    said = encode(
+        Hello("a1b2c3", "0.1.0", "run", 3, "gpu-3 (10.0.0.3)", "job-7", "mark", "0" * 32, sealed=True)
     )
-    assert protocol.HELLO == "hello"
+    assert said == (
+        b'["Hello",{"protocol":"a1b2c3","version":"0.1.0","purpose":"run","node_rank":3,'
+        b'"place":"gpu-3 (10.0.0.3)","job_id":"job-7","mark":"mark",'
+        b'"nonce":"00000000000000000000000000000000","sealed":true,"peeks":false}]'
+    )
+    answered = encode(Welcome("a1b2c3", "0.1.0", "run", "id", "gpu-0", None, "mark", "1" * 32, 2, "round"))
+    assert answered == (
+        b'["Welcome",{"protocol":"a1b2c3","version":"0.1.0","purpose":"run","identity":"id",'
+        b'"place":"gpu-0","job_id":null,"mark":"mark","nonce":"11111111111111111111111111111111",'
+        b'"nnodes":2,"round":"round","proof":""}]'
+    )
 
 
 def _told(node: Participant) -> str:
@@ -149,67 +153,27 @@ def test_both_sides_name_the_node_that_speaks_another_protocol(secret: Secret | 
             _told(rendezvous.participant(1, host="gn7", purpose=OTHER))
         again = rendezvous.joined(1, host="gn7")
         assert again.seat is not None
-        assert len(_rejected(rendezvous)) == 1
-
-
-def test_a_node_0_from_before_all_this_is_known_by_its_silence() -> None:
-    with live(2) as rendezvous:
-        rendezvous.halted.set()
-        with rendezvous.lock:
-            rendezvous.store.delete([protocol.HELLO])
-        assert "an older version on node 0 (gpu-0 (10.0.0.0))" in _told(rendezvous.participant(1))
-
-
-def test_an_announcement_that_cannot_be_read_is_no_hindrance_to_say_so() -> None:
-    with live(2) as rendezvous:
-        with rendezvous.lock:
-            rendezvous.halted.set()
-            rendezvous.store.write(protocol.ANNOUNCEMENT, b'- ["Announcement",{"all":"new"}]')
-        text = _told(rendezvous.participant(1, purpose=OTHER))
-        assert f"(protocol {PURPOSE.protocol}) on node 0 (gpu-0 (10.0.0.0))" in text
-        rendezvous.halted.clear()
-        until(lambda: bool(_rejected(rendezvous)))
+        assert len(rendezvous.warnings) == 1
 
 
 def test_a_stranger_cannot_drive_a_node_out_with_a_hello() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
-        hello = Hello("other", "9", 1, "nowhere", None)
-        stranger = rendezvous.connect()
         for _ in range(3):
-            stranger.write("heartbeat/1", b"- " + encode(hello))
-            until(
-                lambda: rendezvous.coordinator.silent_s(rendezvous.coordinator.membership.ranks[1]) == 0, node
-            )
+            _told(rendezvous.participant(1, host="nowhere", purpose=OTHER))
         node.publish(Health(7))
         until(lambda: rendezvous.coordinator.values(Health) == {1: Health(7)}, node)
-        assert _rejected(rendezvous) == []
-
-
-def test_a_stranger_without_the_secret_cannot_have_a_node_of_this_protocol_turned_away() -> None:
-    with live(2, secret=Secret("a secret of the whole job")) as rendezvous:
-        stranger = rendezvous.connect()
-        stranger.write("heartbeat/1", stranger.read([protocol.HELLO])[0] or b"")  # sealed by node 0 itself
-        until(lambda: stranger.read(["heartbeat/1"]) == [b""])
-        rendezvous.halted.set()
-        with rendezvous.lock:
-            stranger.write(protocol.HELLO, b"junk")
-        _told(rendezvous.participant(1))  # which it doubts, and comes again
-        rendezvous.halted.clear()
-        until(lambda: stranger.read([protocol.HELLO]) != [b"junk"])
-        rendezvous.joined(1)
-        assert _rejected(rendezvous) == []
+        assert rendezvous.coordinator.membership.ranks[1].node.host == "gpu-1"
 
 
 def test_with_a_secret_a_hello_without_it_names_what_is_missing() -> None:
     with live(2, secret=Secret("a secret of the whole job")) as rendezvous:
-        _told(rendezvous.participant(1, secret=None, purpose=OTHER))
+        with pytest.raises(RejectedError):
+            rendezvous.participant(1, secret=None, purpose=OTHER).join()
         until(lambda: bool(_rejected(rendezvous)))
         assert [kind for kind, _, _ in _rejected(rendezvous)] == [RejectionKind.NO_SECRET]
 
 
 def test_another_job_that_is_newer_is_another_job() -> None:
-    with live(2) as rendezvous:
-        _told(rendezvous.participant(1, purpose=OTHER, job_id="job-8"))
-        until(lambda: bool(_rejected(rendezvous)))
-        assert "belongs to job 'job-8'" in rendezvous.warnings[0]
+    with live(2) as rendezvous, pytest.raises(RejectedError, match="belongs to job 'job-8'"):
+        rendezvous.participant(1, purpose=OTHER, job_id="job-8")

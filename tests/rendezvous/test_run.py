@@ -1,4 +1,4 @@
-"""Real helper processes on this machine, with nodes of any kind."""
+"""Launchers as processes on this machine, with nodes of any kind."""
 
 from __future__ import annotations
 
@@ -8,46 +8,37 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from queue import Empty, Queue
 from typing import TypeVar
 
 import pytest
 
-from platform_launch.errors import InstallationError, NodesAbsentError, NodesDisagreeError, TopologyError
+from platform_launch.errors import NodesAbsentError, NodesDisagreeError, TopologyError
 from platform_launch.health.finding import Grade, NodeHealth
-from platform_launch.launch.link import HelperLink
-from platform_launch.rendezvous.authentication import Seal, Secret
+from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import ConsoleLine, Message
-from platform_launch.rendezvous.protocol import Announcement
-from platform_launch.rendezvous.run.launcher import (
-    AllHere,
-    RunSoFar,
-    RunTask,
-    Settled,
-)
-from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopAll, TrainingEnded
-from platform_launch.rendezvous.store import Store
+from platform_launch.rendezvous.messages import ConsoleLine
+from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
+from platform_launch.rendezvous.run.task import AllHere, RendezvousLost, RunNews, RunTask, Settled
 from platform_launch.rendezvous.verdict import RunRefusal
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
+from tests.rendezvous.launchers import LauncherProcess
 from tests.rendezvous.nodes import fingerprint
 
 pytestmark = pytest.mark.long
-Kind = TypeVar("Kind", bound=Message)
+Kind = TypeVar("Kind", bound=RunNews)
 
 
 class Launcher:
-    """A node's launcher, as far as its helper can tell."""
+    """A node's launcher, as a test sees it."""
 
-    def __init__(self, task: RunTask, environment: dict[str, str]) -> None:
+    def __init__(self, task: RunTask) -> None:
         self.task = task
-        self._heard: Queue[Message | None] = Queue()
+        self._heard: Queue[RunNews | None] = Queue()
         self.said: list[str] = []
-        self.so_far: RunSoFar | None = None
-        self.link = HelperLink(task, environment, self._heard.put)
+        self.link = LauncherProcess(task, self._heard.put)
 
     def expect(self, kind: type[Kind]) -> Kind:
         """Wait for a message of a kind; what is said before is kept in ``said``."""
@@ -57,18 +48,10 @@ class Launcher:
                 message = self._heard.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
                 raise AssertionError(f"no {kind.__name__}; said: {self.said}") from None
-            if isinstance(message, RunSoFar):
-                self.so_far = message
             if isinstance(message, kind):
                 return message
-            if isinstance(message, RunSoFar):
-                continue
             assert isinstance(message, ConsoleLine), f"{message} instead of {kind.__name__}: {self.said}"
             self.said.append(message.text)
-
-    def is_lost(self) -> bool:
-        """Tell whether the next that is heard is the end of the helper."""
-        return self._heard.get(timeout=LIMIT_S) is None
 
     def hear(self, text: str) -> None:
         """Wait until something is said."""
@@ -80,33 +63,28 @@ Attend = Callable[..., Launcher]
 
 
 @pytest.fixture
-def attend(tmp_path: Path) -> Iterator[Attend]:
-    """Start helpers that meet each other, and end them."""
+def attend() -> Iterator[Attend]:
+    """Start launchers that meet each other, and end them."""
     started: list[Launcher] = []
 
     def enter(
         node: Fingerprint,
         *,
         timeout_s: float = 120.0,
-        environment: dict[str, str] | None = None,
         secret: str = "",
         node_timeout_s: float = 4.0,
-        so_far: RunSoFar | None = None,
     ) -> Launcher:
         task = RunTask(
             node=node,
             master_addr="127.0.0.1",
             master_port=master_port,
-            rendezvous_port=rendezvous_port,
+            ports=(rendezvous_port,),
             roll_call_timeout_s=timeout_s,
             node_timeout_s=node_timeout_s,
             grace_s=1.0,
-            log_path=str(tmp_path / f"{node.identity}.log"),
-            secret=secret,
-            rejoining=so_far is not None,
-            so_far=so_far,
+            secret=Secret(secret) if secret else None,
         )
-        started.append(Launcher(task, {**os.environ, **(environment or {})}))
+        started.append(Launcher(task))
         return started[-1]
 
     with reserved_port() as master_port, reserved_port() as rendezvous_port:
@@ -125,12 +103,8 @@ def test_the_run_starts_when_the_last_node_has_come(attend: Attend) -> None:
     second.expect(AllHere)
 
 
-def test_different_torch_releases_are_found_by_importing_torch(attend: Attend, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import torch\n\ntorch.version.__version__ = '2.6.0+cu124'\n")
-    nodes = [
-        attend(fingerprint(0, 2)),
-        attend(fingerprint(1, 2), environment={"PYTHONPATH": str(tmp_path)}),
-    ]
+def test_different_torch_releases_are_refused(attend: Attend) -> None:
+    nodes = [attend(fingerprint(0, 2)), attend(fingerprint(1, 2, facts={"torch release": "2.6"}))]
     for node in nodes:
         leave = node.expect(RunRefusal)
         assert leave.exit_code == NodesDisagreeError.exit_code
@@ -147,7 +121,6 @@ def test_a_stranger_is_turned_away_and_the_job_starts_all_the_same(attend: Atten
     guest = attend(fingerprint(1, 2))
     host.expect(AllHere)
     guest.expect(AllHere)
-    assert any("turned away: elsewhere (10.0.0.1) belongs to job" in text for text in host.said)
 
 
 def test_a_rank_beyond_the_number_of_nodes_is_named(attend: Attend) -> None:
@@ -264,15 +237,15 @@ def test_a_node_that_was_silent_for_long_is_whom_the_others_lost(attend: Attend)
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
         node.expect(AllHere)
-    os.kill(nodes[1].link.pid, signal.SIGKILL)
-    nodes[0].hear("has been silent for")
+    os.kill(nodes[1].link.pid, signal.SIGSTOP)
+    nodes[0].hear("was stopped or is stuck")
     lost = Cause("", ("Connection closed by peer",), ("Connection closed by peer",))
     failed = NodeEnding(EndKind.FAILED, 0, "gpu-0", 1, lost)
     nodes[0].link.send(StopAll(failed))
     nodes[0].link.send(TrainingEnded(failed, None))
     ending = nodes[0].expect(Settled).outcome.ending
     assert ending is not None
-    assert (ending.kind, ending.node_rank) == (EndKind.VANISHED, 1)
+    assert (ending.kind, ending.node_rank) == (EndKind.LAUNCHER_SILENT, 1)
 
 
 def test_a_node_0_that_finished_and_is_told_to_end_takes_nobody_with_it(attend: Attend) -> None:
@@ -299,24 +272,6 @@ def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
         assert node.expect(Settled).outcome.ending is None
 
 
-def test_the_helper_of_node_0_is_lost_and_another_goes_on_in_its_place(attend: Attend) -> None:
-    nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
-    for node in nodes:
-        node.expect(AllHere)
-    while not nodes[0].so_far:
-        nodes[0].expect(RunSoFar)
-    failed = NodeEnding(EndKind.FAILED, 1, "gpu-1", 3)
-    os.kill(nodes[0].link.pid, signal.SIGKILL)
-    nodes[1].link.send(StopAll(failed))
-    nodes[0] = attend(fingerprint(0, 2), node_timeout_s=LIMIT_S, so_far=nodes[0].so_far)
-    nodes[0].expect(AllHere)
-    assert nodes[0].expect(StopAll).ending == failed
-    nodes[0].link.send(TrainingEnded(NodeEnding(EndKind.STOPPED, 0, "gpu-0", 143, stopped_by="node 1"), None))
-    nodes[1].link.send(TrainingEnded(failed, None))
-    for node in nodes:
-        assert node.expect(Settled).outcome.exit_code == 3
-
-
 def test_who_gets_no_place_in_a_run_that_goes_on_leaves_when_its_time_is_up(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
@@ -328,99 +283,44 @@ def test_who_gets_no_place_in_a_run_that_goes_on_leaves_when_its_time_is_up(atte
     assert "goes on without this node, which came as node 1 and got no place in 1 s" in leave.reason
 
 
-def test_nodes_that_share_a_secret_start_and_one_without_it_is_named(attend: Attend) -> None:
+def test_nodes_that_share_a_secret_start_and_those_without_it_are_named(attend: Attend) -> None:
     secret = "a secret of thirty-two characters"
     host = attend(fingerprint(0, 2), secret=secret)
     without = attend(fingerprint(1, 2, host="gn7"))
-    leave = without.expect(RunRefusal)
-    assert leave.exit_code == NodesDisagreeError.exit_code
-    assert "node 1 (gn7 (10.0.0.1)) has no PLATFORM_LAUNCH_SECRET, node 0" in leave.reason
     other = attend(fingerprint(1, 2, host="gn7"), secret="another secret, as long")
-    assert "has another PLATFORM_LAUNCH_SECRET" in other.expect(RunRefusal).reason
     guest = attend(fingerprint(1, 2), secret=secret)
     host.expect(AllHere)
     guest.expect(AllHere)
-    assert "turned away: node 1 (gn7 (10.0.0.1)) has no PLATFORM_LAUNCH_SECRET, node 0" in "\n".join(
-        host.said
-    )
+    leave = without.expect(RunRefusal)
+    assert leave.exit_code == NodesDisagreeError.exit_code
+    assert "node 1 (gn7 (10.0.0.1)) has no PLATFORM_LAUNCH_SECRET, node 0" in leave.reason
+    assert "has another PLATFORM_LAUNCH_SECRET" in other.expect(RunRefusal).reason
 
 
-def test_a_forged_end_does_not_end_a_run_with_a_secret(attend: Attend) -> None:
-    secret = "a secret of thirty-two characters"
-    nodes = [attend(fingerprint(rank, 2), secret=secret) for rank in range(2)]
+def test_a_launcher_that_was_killed_ends_the_run_within_seconds_and_is_named(attend: Attend) -> None:
+    nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
         node.expect(AllHere)
-    stranger = Store.connect("127.0.0.1", nodes[0].task.rendezvous_port, limit_s=LIMIT_S)
-    announcement = Seal(None, "", "").open(
-        "announcement", stranger.read(["announcement"])[0] or b"", Announcement
-    )
-    seal = Seal(Secret("a secret that was guessed"), PURPOSE.name, announcement.nonce)
-    forged = StopAll(NodeEnding(EndKind.FAILED, 1, "gpu-1", 1))
-    state = RunState(RunPhase.ENDED, 2, outcome=RunOutcome(75))
-    for _ in range(20):
-        for slot in range(2):
-            key = f"value/StopAll/{slot}"
-            stranger.write(key, seal.close(key, forged))
-        stranger.write("state", seal.close("state", state))
-        time.sleep(0.1)
-    for rank, node in enumerate(nodes):
-        node.link.send(TrainingEnded(NodeEnding(EndKind.FINISHED, rank, "gpu", 0), None))
+    nodes[1].link.kill()
+    ending = nodes[0].expect(StopAll).ending
+    assert (ending.kind, ending.node_rank) == (EndKind.LAUNCHER_KILLED, 1)
+
+
+def test_a_launcher_of_node_0_that_was_killed_is_noticed_by_all(attend: Attend) -> None:
+    nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
-        assert node.expect(Settled).outcome.ending is None
-
-
-@pytest.mark.parametrize("broken", ["absent", "broken"])
-def test_without_a_torch_that_works_one_line_says_so(
-    attend: Attend, tmp_path: Path, broken: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    text = "raise ImportError('libcudart.so.12: cannot open shared object file')"
-    if broken == "absent":
-        text = "raise ModuleNotFoundError(\"No module named 'torch'\")"
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text(text)
-    node = attend(fingerprint(0, 2), environment={"PYTHONPATH": str(tmp_path)})
-    leave = node.expect(RunRefusal)
-    assert leave.exit_code == InstallationError.exit_code
-    assert leave.reason.startswith("the rendezvous needs torch in this interpreter, ")
-    assert "--no-roll-call" in leave.hint
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_what_the_python_of_an_image_prints_at_its_start_is_no_message(
-    attend: Attend, tmp_path: Path
-) -> None:
-    greeting = "print('[INFO] welcome')\nprint('loading modules ... ', end='', flush=True)\n"
-    (tmp_path / "sitecustomize.py").write_text(greeting)
-    for node in [
-        attend(fingerprint(rank, 2), environment={"PYTHONPATH": str(tmp_path)}) for rank in range(2)
-    ]:
         node.expect(AllHere)
+    nodes[0].link.kill()
+    ending = nodes[1].expect(RendezvousLost).ending
+    assert (ending.kind, ending.node_rank) == (EndKind.COORDINATOR_GONE, 0)
 
 
-def test_a_helper_that_says_what_nobody_can_read_is_ended_and_named(
-    attend: Attend, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("secrets", [("a secret of the whole job", ""), ("", "a secret of the whole job")])
+def test_a_job_whose_nodes_do_not_share_the_secret_ends_on_both_sides_within_seconds(
+    attend: Attend, secrets: tuple[str, str]
 ) -> None:
-    noise = """
-import os, threading, time
-outlet = os.dup(1)
-def forever():
-    while True:
-        os.write(outlet, b"noise\\n")
-        time.sleep(0.05)
-threading.Thread(target=forever, daemon=True).start()
-"""
-    (tmp_path / "sitecustomize.py").write_text(noise)
-    node = attend(fingerprint(0, 2), environment={"PYTHONPATH": str(tmp_path)})
-    node.hear("the rendezvous of this node failed: InvalidMessageError: expected a Message, found b'noise'")
-    assert node.is_lost()
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_fault_of_the_helper_is_one_line(
-    attend: Attend, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    broken = "import torch.distributed\n\ntorch.distributed.TCPStore = 'not callable'\n"
-    (tmp_path / "sitecustomize.py").write_text(broken)
-    node = attend(fingerprint(0, 2), environment={"PYTHONPATH": str(tmp_path)})
-    node.hear("the rendezvous of this node failed: TypeError: 'str' object is not callable (store.py:")
-    assert "Traceback" not in capfd.readouterr().err
+    nodes = [attend(fingerprint(rank, 2), secret=secret) for rank, secret in enumerate(secrets)]
+    for node in nodes:
+        refusal = node.expect(RunRefusal)
+        assert refusal.exit_code == NodesDisagreeError.exit_code
+        assert "PLATFORM_LAUNCH_SECRET" in refusal.reason

@@ -13,8 +13,8 @@ import pytest
 from platform_launch.errors import HardwareError, InstallationError, NodesDisagreeError, UnfitNodeError
 from platform_launch.health.finding import DeviceFinding, Grade, node_health
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
-from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.membership import Change, ChangeKind, Membership
+from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.protocol import Join, RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.gathering import Gathering
@@ -29,7 +29,9 @@ LOST = DeviceFinding("gpu-lost", Grade.BAD, "GPU 3", "no longer answers")
 
 
 def come(membership: Membership, slot: int, rank: int, *, spare: bool = False, **changes: Any) -> Change:
-    change = membership.receive(slot, Join(fingerprint(rank, 2, **changes), f"session {slot}", spare=spare))
+    change = membership.receive(
+        slot, Join(fingerprint(rank, 2, **changes), f"session {slot}", 1, spare=spare)
+    )
     assert change is not None
     return change
 
@@ -57,7 +59,7 @@ def test_a_stand_in_that_finds_its_rank_taken_becomes_a_spare() -> None:
 def test_a_node_that_cannot_start_never_becomes_a_spare() -> None:
     membership = Membership(fingerprint(0, 2))
     membership.assign(come(membership, 2, 2, spare=True).member, 1)
-    assert membership.receive(3, Join(fingerprint(1, 2, identity="sick", refusal="no GPU"), "s")) is None
+    assert membership.receive(3, Join(fingerprint(1, 2, identity="sick", refusal="no GPU"), "s", 1)) is None
     (change,) = membership.decide(lambda _slot: 0.0, lambda _slot: True)
     assert change.rejection is not None
     assert change.rejection.kind is RejectionKind.RANK_TAKEN
@@ -65,7 +67,7 @@ def test_a_node_that_cannot_start_never_becomes_a_spare() -> None:
 
 def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() -> None:
     for spares, bad in ((1, (1,)), (0, ())):
-        with live(2, spares=spares, values=(TrainingEnded,)) as rendezvous:
+        with live(2) as rendezvous:
             nodes = [rendezvous.joined(rank) for rank in range(2)]
             waiting = [rendezvous.joined(2 + index, spare=True) for index in range(spares)]
             rendezvous.halted.set()
@@ -73,7 +75,6 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
                 settlement = Settlement(
                     rendezvous.coordinator,
                     RunState(RunPhase.RUNNING, 2),
-                    clock_offsets_s={},
                     node_timeout_s=LIMIT_S,
                     grace_s=1.0,
                 )
@@ -81,6 +82,8 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
                 health = node_health([LOST] * (code == 9))
                 ending = NodeEnding(EndKind.FAILED, rank, "host", code, ended_at_s=1.0 + rank, health=health)
                 nodes[rank].publish(TrainingEnded(ending, None))
+            coordinator = rendezvous.coordinator
+            until(lambda: not coordinator.step() and len(coordinator.values(TrainingEnded)) == 2)  # noqa: B023
             settlement._stop_all(NodeEnding(EndKind.FAILED, 1, "host", 9), 0.0)
 
             def settled(settlement: Settlement = settlement) -> bool:
@@ -125,7 +128,7 @@ def gather(rendezvous: Live, *, nnodes: int = 2, spares: int = 0, timeout_s: flo
     "code", [UnfitNodeError.exit_code, HardwareError.exit_code, InstallationError.exit_code]
 )
 def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(code: int) -> None:
-    with live(2, spares=1) as rendezvous:
+    with live(2) as rendezvous:
         gathering = gather(rendezvous, spares=1)
         unfit = rendezvous.participant(1, refusal="not with this node", refusal_code=code)
         unfit.join()
@@ -138,7 +141,7 @@ def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(cod
 
 
 def test_more_nodes_without_torch_than_spares_end_the_job_at_once_with_that_reason() -> None:
-    with live(4, spares=1) as rendezvous:
+    with live(4) as rendezvous:
         gathering = gather(rendezvous, nnodes=4, spares=1)
         for rank in (1, 2):
             assert gathering.step().phase is RunPhase.WAITING
@@ -150,7 +153,7 @@ def test_more_nodes_without_torch_than_spares_end_the_job_at_once_with_that_reas
 
 
 def test_a_node_that_came_back_with_torch_leaves_the_spare_to_the_next_one_without() -> None:
-    with live(3, spares=1) as rendezvous:
+    with live(3) as rendezvous:
         gathering = gather(rendezvous, nnodes=3, spares=1)
         code = InstallationError.exit_code
         rendezvous.participant(1, refusal="no torch", refusal_code=code, identity="without").join()
@@ -164,7 +167,7 @@ def test_a_node_that_came_back_with_torch_leaves_the_spare_to_the_next_one_witho
 
 
 def test_a_spare_has_the_rank_of_a_node_of_another_build_at_once() -> None:
-    with live(2, spares=1) as rendezvous:
+    with live(2) as rendezvous:
         gathering = gather(rendezvous, spares=1)
         with pytest.raises(RejectedError):
             rendezvous.participant(1, purpose=Purpose(PURPOSE.name, ())).join()
@@ -177,11 +180,11 @@ def test_a_spare_has_the_rank_of_a_node_of_another_build_at_once() -> None:
 
 def test_a_node_of_another_build_is_the_reason_where_no_spare_takes_its_place() -> None:
     other = Purpose(PURPOSE.name, ())
-    with live(2, spares=1) as rendezvous:
+    with live(2) as rendezvous:
         gathering = gather(rendezvous, spares=1, timeout_s=1.0)
         with pytest.raises(RejectedError):
             rendezvous.participant(1, purpose=other).join()
-        until(lambda: gathering.step().refusal is not None, rendezvous.participant(0))
+        until(lambda: gathering.step().refusal is not None)
         refusal = gathering.state.refusal
         assert refusal is not None
         assert (refusal.exit_code, refusal.node) == (NodesDisagreeError.exit_code, 1)
@@ -207,10 +210,14 @@ def test_a_node_that_went_silent_is_told_to_all_at_once_and_keeps_its_place_for_
         for node in nodes:
             node.join()
         until(lambda: bool(gathering.step()) and 1 in gathering.present, *nodes)
+        silent = nodes[1]._client
+        assert silent is not None
+        silent.hold(True)
         until(lambda: 1 in gathering.step().last_seen_s, nodes[0])
         assert gathering.state.absent == (1, 2)
         assert "last heard from node 1 " in rendezvous.said[-1].text
         assert 1 in gathering.present
         nodes.append(rendezvous.participant(2))
         nodes[2].join()
+        silent.hold(False)
         until(lambda: gathering.step().phase is RunPhase.RUNNING, *nodes)

@@ -22,7 +22,7 @@ from platform_launch.hardware.network import address_towards
 from platform_launch.plan.nccl import nccl_variables
 from platform_launch.platforms import detect
 from platform_launch.rendezvous.authentication import read_secret
-from platform_launch.rendezvous.port_discovery import rendezvous_port
+from platform_launch.rendezvous.listening import rendezvous_ports
 from platform_launch.text import Phrase
 
 
@@ -75,7 +75,7 @@ def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
             host=env.hostname,
             address=_address(topology.master_addr, machine, env),
             master_addr=topology.master_addr,
-            rendezvous_port=rendezvous_port(topology, env),
+            rendezvous_ports=rendezvous_ports(topology, env),
             timeout_s=timeout_s,
             cluster_file=own.cluster_file(env),
             ssh_port=ssh.port or own.DEFAULT_SSH_PORT,

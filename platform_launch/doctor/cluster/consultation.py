@@ -27,7 +27,7 @@ _START_LIMIT_S = 240.0
 
 
 def meet(
-    plan: LaunchPlan, env: Environment, *, port: int, with_jax: bool, meet_limit_s: float
+    plan: LaunchPlan, env: Environment, *, ports: tuple[int, ...], with_jax: bool, meet_limit_s: float
 ) -> list[Finding]:
     """Meet the other nodes, and return what all of them found together."""
     topology, console = plan.topology, Console(node_prefix(plan.topology.node_rank))
@@ -44,13 +44,13 @@ def meet(
         job_id=topology.job_id,
         master_addr=topology.master_addr,
         master_port=topology.master_port,
-        rendezvous_port=port,
+        rendezvous_ports=ports,
         backend=backend,
         workers=1 if with_jax else topology.nproc_per_node or 1,
         meet_limit_s=meet_limit_s,
         collective_limit_s=_COLLECTIVE_LIMIT_S[backend],
     )
-    where = f"{task.master_addr}:{task.rendezvous_port}"
+    where = f"{task.master_addr}:{task.rendezvous_ports[0]}"
     console.info(
         Phrase(
             "meeting {nodes} nodes at {where}, for {limit:g} s at most",

@@ -18,7 +18,6 @@ from platform_launch.doctor.cluster.document import (
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.rendezvous import large_packets
 from platform_launch.rendezvous.coordinator import Coordinator
-from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.ranks import describe_absent, in_words
@@ -57,7 +56,6 @@ class Director:
         self._say = say
         self._endpoints: dict[int, Endpoint] = {}
         self._duplicates: dict[int, str] = {}
-        self._clock_offsets_s: dict[int, float] = {}
         self._everyone = range(task.nnodes)
         self._ranks = coordinator.membership.ranks
         self._foreign: dict[int, str] = {}
@@ -93,7 +91,7 @@ class Director:
             master_port={rank: found.master_port for rank, found in answers.items() if found.master_port},
             master_unnamed=tuple(rank for rank, found in answers.items() if found.master_unnamed),
             measurements=tuple(self._measurements),
-            clock_offsets_s=self._clock_offsets_s,
+            clock_offsets_s=self._clock_offsets_s(),
         )
         coordinator.publish(DoctorState(self._endpoints, self._round, document=document))
         self._wait(self._all_left, _LEAVE_LIMIT_S)
@@ -110,6 +108,11 @@ class Director:
             self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._wait(lambda: not self._absent(), min(_SAY_EVERY_S, left_s))
 
+    def _clock_offsets_s(self) -> dict[int, float]:
+        """Return each node's clock less that of this one, as far as it is known to differ."""
+        clocks = {rank: self._coordinator.clock_of(member) for rank, member in self._ranks.items()}
+        return {rank: clock[0] for rank, clock in clocks.items() if clock and abs(clock[0]) > clock[1]}
+
     def _absent(self) -> list[int]:
         here = self._ranks.keys() | self._foreign.keys()
         return [rank for rank in self._everyone if rank not in here]
@@ -120,9 +123,7 @@ class Director:
         while not done() and time.monotonic() < deadline:
             for change in self._coordinator.step():
                 rejection, node = change.rejection, change.member.node
-                if change.kind is ChangeKind.JOINED:  # its first word, and just said
-                    self._clock_offsets_s[node.node_rank] = node.wall_clock_s - time.time()
-                elif rejection is not None and rejection.kind is RejectionKind.RANK_TAKEN:
+                if rejection is not None and rejection.kind is RejectionKind.RANK_TAKEN:
                     self._duplicates[rejection.node_rank] = node.host
                 elif rejection is not None and rejection.kind is RejectionKind.OTHER_PROTOCOL:
                     rank = rejection.node_rank

@@ -32,7 +32,7 @@ class DoctorTask(Message):
     job_id: str | None
     master_addr: str
     master_port: int
-    rendezvous_port: int
+    rendezvous_ports: tuple[int, ...]
     backend: str
     workers: int
     meet_limit_s: float
@@ -98,8 +98,8 @@ class Share(Message):
 
 
 @dataclass(frozen=True)
-class JaxAddress(Message):
-    """Where the coordinator of JAX listens in a round."""
+class GroupAddress(Message):
+    """Where the first node of a group serves it in a round."""
 
     round: int
     address: str
@@ -162,7 +162,7 @@ class DoctorState(Message):
     document: Document | None = None
 
 
-PURPOSE = Purpose("doctor", (Endpoint, ReachReport, Share, JaxAddress, DoctorState))
+PURPOSE = Purpose("doctor", (Endpoint, ReachReport, Share, GroupAddress, DoctorState))
 
 
 @dataclass(frozen=True)

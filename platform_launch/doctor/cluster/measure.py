@@ -56,25 +56,18 @@ class CollectiveWorkers:
         )
         self._stdin, self._stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
 
-    def take_part(self, number: int, group: Group, jax_address: str) -> Share:
+    def take_part(self, number: int, group: Group, address: str) -> Share:
         """Run the workers of round ``number`` and return what they say.
 
-        ``jax_address`` is where the coordinator of JAX listens, where that is the backend.
+        ``address`` is where the first of them serves the store of torch, or the coordinator of JAX.
         """
         task = self._task
         me = group.index(task.node_rank)
         order: dict[str, object] = {
             "limit_s": task.collective_limit_s,
             "processes": len(group) * task.workers,
+            "coordinator": address,
         }
-        if task.backend == "jax":
-            order["coordinator"] = jax_address
-        else:  # torch's own meeting has a corner of node 0's store, as a user's script would have a store
-            order |= {
-                "host": task.master_addr,
-                "port": task.rendezvous_port,
-                "prefix": f"{number}/{group[0]}",
-            }
         shares = self._shares(
             [{**order, "process": me * task.workers + local, "local": local} for local in range(task.workers)]
         )

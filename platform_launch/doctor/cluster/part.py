@@ -1,6 +1,6 @@
 """One node's part in a series of measurements; its argument is a DoctorTask, and it prints a PartAnswer.
 
-It imports torch, so it is a process of its own; whatever hangs in it ends with it.
+It is a process of its own: whatever hangs in it ends with it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from platform_launch.doctor.cluster.document import (
     Document,
     Endpoint,
     Gap,
-    JaxAddress,
+    GroupAddress,
     PartAnswer,
     ReachReport,
-    Share,
 )
 from platform_launch.doctor.cluster.judge import way
 from platform_launch.doctor.cluster.measure import CollectiveWorkers, free_address
@@ -38,24 +37,24 @@ from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.helper import MessageOutlet
 from platform_launch.rendezvous.authentication import Secret, read_secret
-from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
+from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError, RejectedError
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.large_packets import lost_above
+from platform_launch.rendezvous.listening import PortTakenError, listen
+from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
-from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.participant import CoordinatorGoneError, Participant
 from platform_launch.rendezvous.ranks import in_words, ranges
 from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
 from platform_launch.rendezvous.rejection import launch_error
-from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
 from platform_launch.text import Phrase
 
 T = TypeVar("T")
 
 _LOOK_S = 0.5
 _HEARTBEAT_S = 0.2
-_STORE_LIMIT_S = 30.0
+_SILENT_S = 30.0
 _LOST = "look at this node's network and at node 0, whose own output says what it found"
 
 
@@ -82,16 +81,15 @@ class Part:
         self.task = task
         self._say = say
         self.stage = Phrase("before the nodes met")
+        self._port = 0
 
     def take(self) -> PartAnswer:
         """Return what came out."""
         failure = hint = ""
         try:
-            load_torch(bare=True)
             return PartAnswer(self._take_part(read_secret(Environment.of_this_process())))
-        except StoreError as error:
-            failure = Phrase("{gone}: {problem}", gone=_gone(self.stage), problem=str(error))
-            hint = _LOST
+        except (ConnectionLostError, CoordinatorGoneError):
+            failure, hint = _gone(self.stage), _LOST
         except LaunchError as error:
             failure, hint = error.message, error.hint
         except RejectedError as error:
@@ -138,17 +136,12 @@ class Part:
         return Fingerprint(task.node_rank, task.nnodes, task.host, (task.address,), identity, task.job_id)
 
     def _direct(self, me: Fingerprint, secret: Secret | None) -> Thread:
-        """Serve the store and lead, in a thread."""
+        """Open the rendezvous and lead, in a thread."""
         task = self.task
         try:
-            coordinator = Coordinator(
-                Store.serve(task.rendezvous_port, limit_s=_STORE_LIMIT_S),
-                me,
-                purpose=PURPOSE,
-                say=self._say,
-                secret=secret,
-                values=(ReachReport, Share),
-            )
+            listener = listen(task.rendezvous_ports, task.nnodes)
+            self._port = int(listener.getsockname()[1])
+            coordinator = Coordinator([listener], me, purpose=PURPOSE, say=self._say, secret=secret)
         except PortTakenError as error:
             raise LaunchError(error.args[0], error.hint) from error
         thread = Thread(target=Director(coordinator, task, self._say).lead, name="director", daemon=True)
@@ -157,11 +150,12 @@ class Part:
 
     def _join(self, me: Fingerprint, secret: Secret | None, endpoint: Endpoint) -> Participant:
         task = self.task
-        host = "127.0.0.1" if task.node_rank == 0 else task.master_addr
+        host, ports = task.master_addr, task.rendezvous_ports
+        if task.node_rank == 0:
+            host, ports = "127.0.0.1", (self._port,)
         return Connector(
-            JoinTarget(host, task.rendezvous_port, PURPOSE, me, secret, details=endpoint),
+            JoinTarget(host, ports, PURPOSE, me, secret, details=endpoint),
             timeout_s=task.meet_limit_s,
-            answer_limit_s=_STORE_LIMIT_S,
             pause=time.sleep,
             say=self._say,
         ).join()
@@ -170,7 +164,7 @@ class Part:
         """Stay in touch until node 0 says what comes next; a node whose rank is in doubt goes on waiting."""
         deadline = time.monotonic() + limit_s
         while True:
-            self._participant.heartbeat()
+            self._step()
             state = self._participant.state(DoctorState)
             if self._participant.seat is not None and state is not None and done(state):
                 return state
@@ -182,13 +176,18 @@ class Part:
                 )
             time.sleep(_HEARTBEAT_S)
 
+    def _step(self) -> None:
+        self._participant.step()
+        if self._participant.coordinator_silent_s >= _SILENT_S:
+            raise ConnectionLostError
+
     def _during(self, work: Callable[[], T]) -> T:
         """Do something that takes a while, and give signs of life meanwhile."""
         results: list[T] = []
         thread = Thread(target=lambda: results.append(work()), name="work", daemon=True)
         thread.start()
         while thread.is_alive():
-            self._participant.heartbeat()
+            self._step()
             thread.join(_HEARTBEAT_S)
         if not results:
             raise LaunchError(
@@ -226,7 +225,7 @@ class Part:
         for group in state.groups:
             if self.task.node_rank in group:
                 self.stage = Phrase("in a collective of {nodes}", nodes=in_words(group))
-                address = self._agree_on_jax(state.round, group) if self.task.backend == "jax" else ""
+                address = self._agree_on_address(state.round, group)
                 number = state.round
                 self._participant.publish(
                     self._during(lambda: self._workers.take_part(number, group, address))  # noqa: B023
@@ -234,22 +233,20 @@ class Part:
         limit_s = self.task.collective_limit_s + 2 * MARGIN_S
         return self._await(lambda s: s.round > state.round or s.document is not None, limit_s)
 
-    def _agree_on_jax(self, number: int, group: Group) -> str:
-        """Agree on where JAX's coordinator listens: a port that is free on the group's first node."""
+    def _agree_on_address(self, number: int, group: Group) -> str:
+        """Agree on where a group meets: at a port that is free on its first node."""
         if self.task.node_rank == group[0]:
             address = free_address(self.task.address)
-            self._participant.publish(JaxAddress(number, address))
+            self._participant.publish(GroupAddress(number, address))
             return address
         deadline = time.monotonic() + self.task.collective_limit_s
         while time.monotonic() < deadline:
-            self._participant.heartbeat()
-            found = self._participant.value_of(group[0], JaxAddress)
+            self._step()
+            found = self._participant.value_of(group[0], GroupAddress)
             if found is not None and found.round == number:
                 return found.address
             time.sleep(_HEARTBEAT_S)
-        raise LaunchError(
-            Phrase("node {rank} did not say where the coordinator of JAX listens", rank=group[0])
-        )
+        raise LaunchError(Phrase("node {rank} did not say where its group meets", rank=group[0]))
 
 
 def _gone(stage: str) -> Phrase:

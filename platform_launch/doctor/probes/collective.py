@@ -2,10 +2,9 @@
 
     python collective.py gloo
 
-Reads a JSON array a line: what each process of this node is to do in one round, ``{"process": 0,
-"processes": 2, "local": 0, "limit_s": 60, …}`` with ``host``, ``port`` and ``prefix`` for torch,
-``coordinator`` for JAX. Prints an array of as many objects: ``problem`` (empty when all went well),
-``wrong``, ``latency_us``, ``bandwidth_gbps``.
+Reads a JSON array per line: what each process of this node is to do in one round, ``{"process": 0,
+"processes": 2, "local": 0, "limit_s": 60, "coordinator": "10.0.0.1:4711"}``. Prints an array of as many
+objects: ``problem`` (empty when all went well), ``wrong``, ``latency_us``, ``bandwidth_gbps``.
 
 Each is a process of its own, since a communicator that hangs cannot be taken back. They are forks of this
 one, which imports torch once and starts nothing; JAX has threads from its import on, so there each imports it

@@ -27,8 +27,9 @@ def collective(order: dict[str, Any]) -> dict[str, object]:
     if order["backend"] == "nccl":
         device = torch.device("cuda", order["local"])
         torch.cuda.set_device(device)
-    served = dist.TCPStore(order["host"], order["port"], None, False, limit)  # type: ignore[attr-defined]
-    store = dist.PrefixStore(order["prefix"], served)  # type: ignore[attr-defined]
+    host, _, port = order["coordinator"].rpartition(":")
+    serves = order["process"] == 0
+    store = dist.TCPStore(host.strip("[]"), int(port), None, serves, limit)  # type: ignore[attr-defined]
     dist.init_process_group(
         order["backend"],
         store=store,

@@ -4,45 +4,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Set
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, Queue
 
 from platform_launch.errors import NodesAbsentError
-from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, JoinTarget
+from platform_launch.rendezvous.client import CONNECT_LIMIT_S
+from platform_launch.rendezvous.connecting import Connector, Found, JoinTarget
 from platform_launch.rendezvous.ending import EndKind
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import ConsoleLine, Message
-from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.loop import ConnectionLostError
+from platform_launch.rendezvous.messages import ConsoleLine
+from platform_launch.rendezvous.participant import CoordinatorGoneError, NodeSession, Participant
 from platform_launch.rendezvous.ranks import describe_absent
 from platform_launch.rendezvous.reach import ReachStep, reach
-from platform_launch.rendezvous.run.launcher import (
-    AllHere,
-    Moved,
-    RunTask,
-    Settled,
-    Standby,
-)
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
 from platform_launch.rendezvous.run.searching import Search
-from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopAll
-from platform_launch.rendezvous.store import StoreError, StoreSilentError
+from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopAll, TrainingEnded
+from platform_launch.rendezvous.run.task import AllHere, Moved, RunNews, RunTask, Settled, Standby
+from platform_launch.rendezvous.run.texts import TextCommand
+from platform_launch.rendezvous.server import heartbeat_s
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase
 
 _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 10.0
 _AGAIN_S = 1.0
-# An answer takes milliseconds. After this long a new connection is tried: on the old one TCP waits after a
-# loss of packets for up to as long again as that lasted.
-_ANSWER_LIMIT_S = 10.0
+# While nodes gather, a node 0 that is silent for this long is looked for again, under its name: it may be
+# another pod.
+_SILENT_S = 10.0
+_GONE_S = 1.0
+
+Command = StopAll | TrainingEnded | TextCommand | None
+"""What a launcher wants; None: it is about to end."""
 
 
-def heartbeat_s(nnodes: int) -> float:
-    """Twice a second, so that all learn of a failure at once; a thousand nodes once a second."""
-    return min(0.5 + nnodes / 2000, 1.0)
+class Wake:
+    """Among the commands: something has come from node 0."""
 
 
 class _OwnTurnError(Exception):
@@ -51,16 +49,11 @@ class _OwnTurnError(Exception):
 
 @dataclass(frozen=True)
 class Arrived:
-    """A node takes part in a run that has started, in the place that ``me`` says.
-
-    ``early`` is what the launcher said meanwhile.
-    """
+    """A node takes part in a run that has started, with the rank that ``me`` has."""
 
     me: Fingerprint
     participant: Participant
-    connector: Connector
     state: RunState
-    early: tuple[Message, ...]
 
 
 class Arrival:
@@ -73,29 +66,25 @@ class Arrival:
     def __init__(
         self,
         task: RunTask,
-        me: Fingerprint,
-        secret: Secret | None,
-        commands: Queue[Message | None],
-        emit: Callable[[Message], None],
+        commands: Queue[Command | Wake],
+        emit: Callable[[RunNews], None],
     ) -> None:
         self._task = task
-        self._me = me
-        self._secret = secret
+        self._me = task.node
         self._commands = commands
         self._emit = emit
         self._spare = task.spare
-        self._early: list[Message] = []
-        self._has_arrived = False
-        self._search = Search(task, me)
-        self.lead = Lead(task, me, secret, emit) if task.leads else None
+        self._session = NodeSession()
+        self._search = Search(task, task.node)
+        self.lead = Lead(task, task.node, emit) if task.leads else None
         self.participant: Participant | None = None
 
     @property
     def target(self) -> JoinTarget:
         """Where this node goes, and as whom."""
         if self.lead is not None:
-            port = self.lead.port or self._task.rendezvous_port
-            return JoinTarget("127.0.0.1", port, PURPOSE, self._me, self._secret)
+            ports = (self.lead.port,) if self.lead.port else self._task.ports
+            return JoinTarget("127.0.0.1", ports, PURPOSE, self._me, self._task.secret, mark=self._task.mark)
         return self._target_at(self._task.master_addr)
 
     @property
@@ -103,14 +92,13 @@ class Arrival:
         """See above; empty where this node leads."""
         return [] if self.lead is not None else [self._target_at(host) for host in self._search.elsewhere]
 
-    def obstacle(self, target: JoinTarget, found: Participant) -> str:
-        """See above. May raise StoreError."""
-        return self._search.obstacle(target, found)
+    def obstacle(self, found: Found) -> str:
+        """See above."""
+        return self._search.obstacle(found)
 
     def _target_at(self, host: str) -> JoinTarget:
         task = self._task
-        target = JoinTarget(host, task.rendezvous_port, PURPOSE, self._me, self._secret, self._spare)
-        return target if task.rejoining else replace(target, discovery_port=task.master_port)
+        return JoinTarget(host, task.ports, PURPOSE, self._me, task.secret, self._spare, mark=task.mark)
 
     def run(self) -> Arrived | None:
         """Meet the others. None: the run does not start here, and the launcher knows why.
@@ -127,18 +115,16 @@ class Arrival:
             except _OwnTurnError:
                 self._open_place()
                 continue
-            except StoreError as error:
-                self._look_again(error)
+            except (ConnectionLostError, CoordinatorGoneError):
+                self._look_again()
                 continue
-            goes_on = state.outcome is not None and state.outcome.restart and not self._task.rejoining
+            goes_on = state.outcome is not None and state.outcome.restart
             if self.lead is not None and state.phase is RunPhase.MOVED:
                 self._emit(Moved(self.lead.moved_to, self._search.restarts))
                 return None
             if not goes_on and state.phase is not RunPhase.MOVED:
                 return self._conclude(self.participant, state)
-            with suppress(StoreError):  # it comes to the next start, a moment later
-                self.participant.leave()
-            self.participant.close()
+            self.participant.leave()  # it comes to the next start, a moment later
             self._wait_again(lost=state.outcome is None or 0 in state.outcome.replaced)
             self._pause(_AGAIN_S)
 
@@ -159,7 +145,7 @@ class Arrival:
         self._task = replace(task, master_addr=host, spare=False, replaced=(*task.replaced, *mine))
         self._me = replace(me, node_rank=0, stand_in=True, restarts_used=self._search.restarts)
         self._spare = False
-        self.lead = Lead(self._task, self._me, self._secret, self._emit)
+        self.lead = Lead(self._task, self._me, self._emit)
         self.lead.open()
         self._connector = self._make_connector()
 
@@ -170,17 +156,13 @@ class Arrival:
 
     def _conclude(self, participant: Participant, state: RunState) -> Arrived | None:
         """Say what node 0 has made of the gathering."""
-        if self._task.rejoining and state.outcome is not None:
-            self._emit(Settled(state.outcome))
-            return None
         seat = participant.seat
         if state.phase is RunPhase.RUNNING and seat is not None and seat.node_rank is not None:
-            self._has_arrived = True
             rank, port = seat.node_rank, self._connector.port
             restarts, warnings = state.restarts_used, state.warnings
             self._emit(AllHere(state.nnodes, restarts, warnings, rank, self.host, port))
             me = replace(self._me, node_rank=rank)
-            return Arrived(me, participant, self._connector, state, tuple(self._early))
+            return Arrived(me, participant, state)
         if self._spare and state.outcome is not None:
             self._emit(Settled(state.outcome))
             return None
@@ -188,14 +170,17 @@ class Arrival:
         self._emit(state.refusal or ended)
         return None
 
-    def _look_again(self, error: StoreError) -> None:
-        """Go on without the connection that broke. Raises LostError where nothing is worth waiting for."""
+    def _look_again(self) -> None:
+        """Go on without the connection that broke. Raises LostError if nothing is worth waiting for."""
+        silent_s = 0.0
+        if self.participant is not None:
+            silent_s = self.participant.coordinator_silent_s
+            self.participant.close()
         if self._spare and self._search.is_needed_no_more:
-            raise LostError(EndKind.COORDINATOR_GONE) from error
+            raise LostError(EndKind.COORDINATOR_GONE)
         self._wait_again(lost=True)
         lost = Phrase("the rendezvous on node 0 broke off; looking for it again")
-        if isinstance(error, StoreSilentError):
-            silent_s = error.silent_s
+        if silent_s >= _SILENT_S:
             lost = Phrase("node 0 has not answered for {silent:.0f} s; looking for it again", silent=silent_s)
         self._say("WARN", lost, "rendezvous-broken")
 
@@ -207,7 +192,9 @@ class Arrival:
         standing_by = False
         gone: Set[int] = frozenset()
         while True:
-            participant.heartbeat()
+            participant.step()
+            if participant.coordinator_gone_s >= _GONE_S or participant.coordinator_silent_s >= _SILENT_S:
+                raise ConnectionLostError
             state = participant.state(RunState)
             if state is not None:
                 self._search.heard(state)
@@ -225,12 +212,12 @@ class Arrival:
                 pause_s = heartbeat_s(self._me.nnodes)
             now = time.monotonic()
             goes_on = state is not None and state.phase is RunPhase.RUNNING and not self._spare
-            if goes_on and not self._task.rejoining and now - began >= self._task.roll_call_timeout_s:
+            if goes_on and now - began >= self._task.roll_call_timeout_s:
                 raise NoPlaceError(
                     Phrase(
                         "the run of node 0, {place}, goes on without this node, which came as node {rank} "
                         "and got no place in {limit:g} s",
-                        place=participant.announcement.place,
+                        place=participant.welcome.place,
                         rank=self._me.node_rank,
                         limit=self._task.roll_call_timeout_s,
                     )
@@ -262,25 +249,26 @@ class Arrival:
         task = self._task
         return Connector(
             self.target,
-            timeout_s=task.node_timeout_s if task.rejoining else task.roll_call_timeout_s,
-            answer_limit_s=min(_ANSWER_LIMIT_S, task.node_timeout_s),
+            timeout_s=task.roll_call_timeout_s,
             pause=self._pause_seeking,
             say=self._emit,
             examine=self._examine,
             elsewhere=self.elsewhere,
             obstacle=self.obstacle,
+            wake=lambda: self._commands.put(Wake()),
+            session=self._session,
         )
 
     def _examine(self, me: Fingerprint) -> Fingerprint:
         """Training will need MASTER_PORT, which node 0 keeps open while the nodes gather."""
-        if self.lead is not None or self._task.rejoining or self._has_arrived:
+        if self.lead is not None:
             return me
         host, port = self._connector.host, self._task.master_port
         found = reach(host, port, CONNECT_LIMIT_S)
         if found.step in (ReachStep.OPEN, ReachStep.NO_NAME_SERVER):  # a slow name server says nothing of it
             return me
         problem = Phrase(
-            "reaches node 0 on port {port} (INIT_MASTER_PORT), but not on MASTER_PORT: {problem}",
+            "reaches node 0 on port {port}, but not on MASTER_PORT: {problem}",
             port=self._connector.port,
             problem=found.in_words(host, port),
         )
@@ -297,12 +285,12 @@ class Arrival:
             command = self._commands.get(timeout=seconds)
         except Empty:
             return
-        if command is None or not self._task.rejoining:
-            # Of a job that trained already all nodes end with this one, unless it is a spare.
-            if isinstance(command, StopAll) and self._task.node.restarts_used and not self._spare:
-                raise GivenUpError(command.ending)
-            raise GivenUpError
-        self._early.append(command)
+        if isinstance(command, Wake):
+            return
+        # All nodes of a job that ran already end with this one, unless it is a spare.
+        if isinstance(command, StopAll) and self._task.node.restarts_used and not self._spare:
+            raise GivenUpError(command.ending)
+        raise GivenUpError
 
     def _say(self, level: str, text: str, event: str = "rendezvous-waiting") -> None:
         self._emit(ConsoleLine(level, text, event))

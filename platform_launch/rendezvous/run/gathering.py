@@ -39,6 +39,12 @@ LATE_S = 30.0
 _OF_THE_NODE = (InstallationError.exit_code, HardwareError.exit_code, UnfitNodeError.exit_code)
 # More nodes than there are spares have one of these only where no other node would do better.
 _OF_THE_IMAGE = (InstallationError.exit_code, NodesDisagreeError.exit_code)
+_SECRETS = (
+    RejectionKind.NO_SECRET,
+    RejectionKind.OTHER_SECRET,
+    RejectionKind.COORDINATOR_WITHOUT_SECRET,
+)
+_SECRETS_DOUBTED_S = 4.0
 CORRECT_MASTER_ADDR = "set MASTER_ADDR to the name or address of node 0"
 
 
@@ -87,12 +93,12 @@ class Gathering:
         self._last_seen: dict[int, float] = {}
         self._twice: dict[str, int] = {}  # launchers whose rank is another's
         self._foreign: set[int] = set()  # ranks whose launchers speak another protocol
+        self._without_secret: dict[int, tuple[float, RunRefusal]] = {}
         self._left_to_spares: dict[int | None, RunRefusal] = {}
         self._lost = set(replaced)
         self._spares = spares
         self._enough_since: float | None = None
         self._unfit: set[str] = set()
-        self._offsets_s: dict[str, float] = {}
         self._time_is_up = False
         self._began = time.monotonic()
         self._reported_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
@@ -109,8 +115,12 @@ class Gathering:
 
     @property
     def clock_offsets_s(self) -> dict[int, float]:
-        """Each node's clock less that of node 0, by rank."""
-        return {rank: self._offsets_s.get(node.identity, 0.0) for rank, node in self.present.items()}
+        """Each node's clock less that of node 0, by rank, as far as it is known to be more than its error."""
+        offsets = {}
+        for rank, member in self._coordinator.membership.ranks.items():
+            offset_s, error_s = self._coordinator.clock_of(member) or (0.0, 0.0)
+            offsets[rank] = offset_s if abs(offset_s) > error_s else 0.0
+        return offsets
 
     def step(self) -> RunState:
         """Receive who came, miss who went, and return the state."""
@@ -161,7 +171,6 @@ class Gathering:
             self._heed_misfit(member, change)
             return
         self.restarts_used = max(self.restarts_used, node.restarts_used)
-        self._offsets_s[node.identity] = node.wall_clock_s - time.time()
         if node.refusal:
             refusal = refusal_of(node)
             if node.refusal_code not in _OF_THE_NODE or node.node_rank == self._me.node_rank:
@@ -202,6 +211,9 @@ class Gathering:
             refusal = RunRefusal(error.exit_code, error.message, error.hint, rank)
             if rank not in self.present and not self._leave_to_spare(refusal):
                 self._foreign.add(rank)  # also after a refusal: it needs to be waited for no longer
+        elif rejection.kind in _SECRETS:
+            refusal = RunRefusal(error.exit_code, error.message, error.hint, rejection.node_rank)
+            self._without_secret.setdefault(rejection.node_rank, (time.monotonic(), refusal))
         elif rejection.kind is RejectionKind.RANK_TAKEN and self.state.phase is RunPhase.WAITING:
             self._twice[member.node.identity] = rejection.node_rank
             if len(self.present) < self._me.nnodes <= len(self.present) + len(self._twice):
@@ -272,6 +284,8 @@ class Gathering:
         gone_s = {rank: now - seen for rank, seen in self._last_seen.items() if rank in absent}
         ago = {rank: float(round(seconds)) for rank, seconds in (gone_s | doubted_s).items()}
         time_is_up = bool(absent) and now - self._began >= self._timeout_s
+        if absent and self._refuse_for_secrets(absent, now):
+            return
         absent = sorted({*absent, *doubted_s})
         text = describe_absent(absent, self._me.nnodes, ago)
         suspicion = looks_like_processes(self.present, self._me.nnodes)
@@ -303,6 +317,18 @@ class Gathering:
         if due and (tuple(absent), ago) != published:
             self._published_at = now
             self._publish(replace(self.state, absent=tuple(absent), last_seen_s=ago))
+
+    def _refuse_for_secrets(self, absent: Sequence[int], now: float) -> bool:
+        """End the roll call if only nodes are absent that came, and lack the secret; tell whether it ended.
+
+        They are left some seconds in which others may come for their ranks.
+        """
+        lacking = [self._without_secret[rank] for rank in absent if rank in self._without_secret]
+        if len(lacking) < len(absent) or now - min(since for since, _ in lacking) < _SECRETS_DOUBTED_S:
+            return False
+        self._foreign |= set(absent)
+        self.refuse(lacking[0][1])
+        return True
 
     def _pronounce(self) -> None:
         present = self.present

@@ -40,13 +40,14 @@ class Places:
         found = resolve(host, _NAME_LIMIT_S).found
         return host if any(is_here(family, address) for family, address in found) else None
 
-    @property
-    def mark(self) -> str:
-        """Return what tells this job's rendezvous from another's; empty where the job cannot move."""
-        if not self.hosts:
-            return ""
-        names = "\0".join((self.job, *self.hosts[1:]))  # node 0 may be known by several names
-        return hashlib.sha256(names.encode()).hexdigest()[:16]
+    def mark(self, master_port: int) -> str:
+        """Return what tells this job's rendezvous from another's on the same hosts.
+
+        A job that cannot move is known by its MASTER_PORT, which no two jobs on one host share.
+        """
+        # Node 0 may be known by several names.
+        names = "\0".join((self.job, *self.hosts[1:])) if self.hosts else ""
+        return hashlib.sha256(f"{master_port}\0{names}".encode()).hexdigest()[:16]
 
 
 def is_open_to(state: RunState, restarts: int) -> bool:

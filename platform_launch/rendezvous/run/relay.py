@@ -1,10 +1,10 @@
-"""Relays what launchers ask each other while a run goes on; the bodies are not read here."""
+"""Carries what launchers ask each other while a run goes on; the bodies are not read here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from platform_launch.rendezvous.messages import InvalidMessageError, Message
+from platform_launch.rendezvous.messages import InvalidMessageError
 from platform_launch.rendezvous.participant import Participant, PendingRequest
 from platform_launch.rendezvous.protocol import OpenRequest
 from platform_launch.rendezvous.run.texts import (
@@ -12,33 +12,31 @@ from platform_launch.rendezvous.run.texts import (
     ReadShared,
     RelayedText,
     RequestReceived,
-    SendAnswer,
     SendRequest,
     SharedText,
     SharedTexts,
+    TextCommand,
+    TextNews,
 )
 
 _MOST_WAITING = 64
 
 
 class RequestRelay:
-    """The questions of this node's launcher, and those to it. Methods may raise StoreError."""
+    """The questions of this node's launcher, and those to it."""
 
-    def __init__(self, emit: Callable[[Message], None]) -> None:
+    def __init__(self, emit: Callable[[TextNews], None]) -> None:
         self._emit = emit
         self._inquiries: dict[int, PendingRequest] = {}
         self._requests: dict[str, OpenRequest] = {}
 
-    def take(
-        self, command: SendRequest | SendAnswer | SharedText | ReadShared, participant: Participant
-    ) -> None:
-        """Pass on what the launcher says."""
+    def pass_on(self, command: TextCommand, participant: Participant) -> None:
+        """Pass on what the launcher wants. Raises ConnectionLostError."""
         if isinstance(command, SharedText):
-            participant.publish(command, quietly=True)
+            participant.publish(command)
         elif isinstance(command, ReadShared):
             shared = participant.values(SharedText)
-            ranks = {seat.node_rank: value.text for seat, value in shared.items()}
-            self._emit(SharedTexts({rank: text for rank, text in ranks.items() if rank is not None}))
+            self._emit(SharedTexts({rank: value.text for rank, value in shared.items()}))
         elif isinstance(command, SendRequest):
             inquiry = participant.ask(RelayedText(command.body), limit_s=command.limit_s)
             self._inquiries[command.number] = inquiry
@@ -49,10 +47,10 @@ class RequestRelay:
                 return  # too long: whoever asks counts this node among the silent ones
 
     def step(self, participant: Participant) -> None:
-        """Bring the launcher what has come; call it after each heartbeat."""
+        """Bring the launcher what has come; call it after each step of the participant."""
         for request in participant.requests():
             if isinstance(request.body, RelayedText):
-                key = f"{request.slot}-{request.number}"
+                key = f"{request.asker}-{request.number}"
                 self._requests[key] = request
                 self._emit(RequestReceived(key, request.body.text))
         while len(self._requests) > _MOST_WAITING:

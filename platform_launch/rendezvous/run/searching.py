@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import time
 
-from platform_launch.rendezvous.connecting import JoinTarget
+from platform_launch.rendezvous.connecting import Found
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.run.gathering import LATE_S
-from platform_launch.rendezvous.run.launcher import RunTask
 from platform_launch.rendezvous.run.places import is_open_to
 from platform_launch.rendezvous.run.state import RunPhase, RunState
+from platform_launch.rendezvous.run.task import RunTask
 
 # Of the places that are left the second waits so much longer for the first, and the third for both.
 _NEXT_PLACE_S = 4.0
@@ -25,7 +24,7 @@ class Search:
     def __init__(self, task: RunTask, me: Fingerprint) -> None:
         self._task = task
         self._me = me
-        self._moves = bool(task.places.hosts) and not task.rejoining
+        self._moves = bool(task.places.hosts)
         self._beside: RunState | None = None
         self._restarts = me.restarts_used
         self.begin(lost=task.lost)
@@ -74,13 +73,11 @@ class Search:
             patience_s += left.index(own) * _NEXT_PLACE_S
         return time.monotonic() - self._since >= patience_s and places.own_host is not None
 
-    def obstacle(self, target: JoinTarget, found: Participant) -> str:
-        """Return why this node does not join a rendezvous that it has reached. May raise StoreError."""
-        usual = target.host == self._task.master_addr
+    def obstacle(self, found: Found) -> str:
+        """Return why this node does not join a rendezvous of its job that it has found."""
+        usual = found.target.host == self._task.master_addr
         if not self._moves:
             return ""
-        if not usual and found.announcement.job != self._task.places.mark:
-            return "another job meets there"
         state = found.peek(RunState)
         if state is None:
             return "" if usual else "it says nothing that can be trusted"

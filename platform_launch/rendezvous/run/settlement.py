@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from platform_launch.errors import NodesAbsentError
@@ -14,15 +14,15 @@ from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.rendezvous.run.deciding import decide
 from platform_launch.rendezvous.run.silence import (
-    SILENT_S,
+    GONE_S,
     SilenceNews,
     SilenceReporter,
     in_view_of,
+    is_gone,
     is_lost,
     silent_after_s,
 )
 from platform_launch.rendezvous.run.state import (
-    LauncherSilence,
     LogExcerpt,
     NodeProgress,
     RunPhase,
@@ -42,13 +42,14 @@ _DEAD_S = 3.0
 _LAST_CALL_S = 5.0
 # Whoever is silent is looked at no more often than this: it reads what all others say of their progress.
 _LOOK_S = 1.0
+_EXCERPT_EVERY_S = 5.0
 
 
 class Settlement:
     """Watches over a run that has started. Call :meth:`step` often; it never waits.
 
-    It begins with a ``state`` of the run; ``clock_offsets_s`` are each node's clock less that of node 0.
-    ``spares`` were started beside the nodes. ``may_move``: they may start again without node 0.
+    It begins with a ``state`` of the run. ``spares`` were started beside the nodes. ``may_move``: they may
+    start again without node 0.
     """
 
     def __init__(
@@ -56,7 +57,6 @@ class Settlement:
         coordinator: Coordinator,
         state: RunState,
         *,
-        clock_offsets_s: Mapping[int, float],
         node_timeout_s: float,
         grace_s: float,
         say: Callable[[ConsoleLine], None] = lambda _line: None,
@@ -67,7 +67,6 @@ class Settlement:
         self._state = state
         self._nodes: dict[int, Member] = dict(coordinator.membership.ranks)
         self._total = len(self._nodes)
-        self._clock_offsets_s = clock_offsets_s
         self._node_timeout_s = node_timeout_s
         self._grace_s = grace_s
         self._spares = spares
@@ -83,8 +82,9 @@ class Settlement:
         self._say = say
         self._silent_after_s = silent_after_s(node_timeout_s)
         self._silences: dict[int, SilenceReporter] = {}
-        self._launcher_silences: dict[int, SilenceReporter] = {}
         self._missed_at = 0.0
+        self._excerpt = LogExcerpt(())
+        self._excerpt_at = float("-inf")
         self._reported_at = float("-inf")
         # A newcomer takes no place while the training goes on, see _miss.
         coordinator.membership.replaced_after_s = float("inf")
@@ -112,6 +112,7 @@ class Settlement:
     def step(self) -> None:
         """Look once."""
         now = time.monotonic()
+        self._publish_excerpt(now)
         for change in self._coordinator.step():
             self._take(change, now)
         self._miss(now)
@@ -122,6 +123,14 @@ class Settlement:
             self._settle_ending(now, self._state.ending)
         elif self._reports.keys() >= self._nodes.keys():
             self._settle(RunOutcome(0))
+
+    def _publish_excerpt(self, now: float) -> None:
+        """Let all know the last lines of node 0: should it vanish, the others show them."""
+        member = self._nodes.get(0)
+        excerpt = self._coordinator.value_of(member, LogExcerpt) if member is not None else None
+        if excerpt is not None and excerpt != self._excerpt and now - self._excerpt_at >= _EXCERPT_EVERY_S:
+            self._excerpt, self._excerpt_at = excerpt, now
+            self._coordinator.publish(excerpt)
 
     def close(self) -> None:
         """End the rendezvous while others still train: node 0 has finished, and waited long enough."""
@@ -151,49 +160,26 @@ class Settlement:
         self._missed_at = now
         self._tell_silences()
         silent = [rank for rank in self._nodes if self._is_silent(rank)]
-        waited_for = [rank for rank in silent if rank not in self._reports and not self._is_over]
+        gone = [rank for rank in self._nodes if self._gone_s(rank) >= GONE_S]
+        waited_for = [rank for rank in {*silent, *gone} if rank not in self._reports and not self._is_over]
         still_s = self._still_s() if waited_for else None
         newcomers_may = bool(waited_for) and (still_s is None or still_s >= self._node_timeout_s / 2)
         self._coordinator.membership.replaced_after_s = (
             self._silent_after_s if newcomers_may else float("inf")
         )
+        killed = [rank for rank in waited_for if is_gone(self._gone_s(rank), still_s)]
         lost = [rank for rank in waited_for if self._is_lost(self._silent_s(rank), still_s, now)]
-        if lost:
-            self._stop_all(self._vanished(lost, max(self._silent_s(rank) for rank in lost)), now)
-        self._miss_launchers(still_s, now)
+        if killed:
+            self._stop_all(self._vanished(killed, EndKind.LAUNCHER_KILLED), now)
+        elif lost:
+            self._stop_all(self._vanished(lost), now)
         for rank in silent:
             # Until the outcome is known, a node that never reported may be the one that the others lost.
             if rank in lost or rank in self._reports or self.outcome is not None:
                 self._coordinator.remove(self._nodes.pop(rank))
         for spare in list(self._coordinator.membership.spares):
-            if self._coordinator.silent_s(spare) >= self._silent_after_s:
+            if self._coordinator.silent_s(spare) >= self._silent_after_s or self._is_gone(spare):
                 self._coordinator.remove(spare)
-
-    def _miss_launchers(self, still_s: float | None, now: float) -> None:
-        """Heed launchers that are silent while their helpers are heard: they were stopped, or are stuck."""
-        for rank, silence in self._coordinator.values(LauncherSilence).items():
-            if rank not in self._nodes or rank in self._reports or self._is_over:
-                continue
-            silent_s, place = silence.silent_s, self._nodes[rank].place
-            reporter = self._launcher_silences.setdefault(rank, SilenceReporter(SILENT_S))
-            if still_s is None and silent_s >= SILENT_S:
-                still_s = self._still_s()
-            if silent_s >= SILENT_S and self._is_lost(silent_s, still_s, now):
-                ending = NodeEnding(
-                    EndKind.LAUNCHER_SILENT, rank, place, NodesAbsentError.exit_code, silent_s=silent_s
-                )
-                self._stop_all(ending, now)
-            elif reporter.news(silent_s) is SilenceNews.SILENT:
-                follows = in_view_of(still_s, self._node_timeout_s)
-                text = Phrase(
-                    "the launcher of node {rank} ({place}) was stopped or is stuck: "
-                    "silent for {silent:.0f} s; {follows}",
-                    rank=rank,
-                    place=place,
-                    silent=silent_s,
-                    follows=follows,
-                )
-                self._say(ConsoleLine("WARN", text, "launcher-is-silent"))
 
     def _is_lost(self, silent_s: float, still_s: float | None, now: float) -> bool:
         """Tell whether all must end for a silence; who has just finished tells nothing of the others."""
@@ -215,7 +201,7 @@ class Settlement:
         known = []
         for rank, member in self._nodes.items():
             if rank not in self._reports and self._coordinator.silent_s(member) < _DEAD_S:
-                progress = self._coordinator.fetch(member, NodeProgress)
+                progress = self._coordinator.value_of(member, NodeProgress)
                 if progress is not None and progress.still_s is not None:
                     known.append(progress.still_s)
         return min(known, default=None)
@@ -230,6 +216,15 @@ class Settlement:
             who = Phrase("node {rank} ({place})", rank=rank, place=member.place)
             if news is SilenceNews.SILENT:
                 follows = in_view_of(self._still_s(), self._node_timeout_s)
+                if self._coordinator.is_stopped(member):
+                    text = Phrase(
+                        "the launcher of {who} was stopped or is stuck: silent for {silent:.0f} s; {follows}",
+                        who=who,
+                        silent=silent_s,
+                        follows=follows,
+                    )
+                    self._say(ConsoleLine("WARN", text, "launcher-is-silent"))
+                    continue
                 text = Phrase(
                     "{who} has been silent for {silent:.0f} s; {follows}",
                     who=who,
@@ -240,18 +235,24 @@ class Settlement:
             elif news is SilenceNews.HEARD_AGAIN:
                 self._say(ConsoleLine("INFO", Phrase("{who} is heard again", who=who), "node-heard-again"))
 
-    def _vanished(self, gone: list[int], silent_s: float) -> NodeEnding:
-        members = [self._nodes[rank] for rank in sorted(gone)]
-        excerpt = self._coordinator.fetch(members[0], LogExcerpt)
+    def _vanished(self, gone: list[int], kind: EndKind | None = None) -> NodeEnding:
+        """Return the end of nodes that are not heard any more."""
+        ranks = sorted(gone)
+        members = [self._nodes[rank] for rank in ranks]
+        if kind is None and all(self._gone_s(rank) >= GONE_S for rank in ranks):
+            kind = EndKind.LAUNCHER_KILLED
+        elif kind is None and all(self._coordinator.is_stopped(member) for member in members):
+            kind = EndKind.LAUNCHER_SILENT
+        excerpt = self._coordinator.value_of(members[0], LogExcerpt)
         lines = excerpt.lines if excerpt is not None else ()
         return NodeEnding(
-            EndKind.VANISHED,
-            min(gone),
+            kind or EndKind.VANISHED,
+            ranks[0],
             members[0].place,
             NodesAbsentError.exit_code,
             Cause("", lines, lines) if lines else None,
-            silent_s=silent_s,
-            ranks=tuple(sorted(gone)),
+            silent_s=max(self._silent_s(rank) for rank in ranks),
+            ranks=tuple(ranks),
             hosts=tuple(member.place for member in members[:8]),
             all_others=len(gone) == self._total - 1 > 1,
         )
@@ -266,7 +267,7 @@ class Settlement:
                 self._stop_all(request.ending, now)
         for rank, report in self._coordinator.values(TrainingEnded).items():
             if rank not in self._reports and rank in self._nodes:
-                ended_at_s = report.ending.ended_at_s - self._clock_offsets_s.get(rank, 0.0)
+                ended_at_s = report.ending.ended_at_s - self._clock_offset_s(rank)
                 self._reports[rank] = replace(report.ending, ended_at_s=ended_at_s)
                 self._reported_at = now
                 if rank == 0:
@@ -287,16 +288,16 @@ class Settlement:
         ]
         if 0 in missing and not ending.in_good_order and not self._is_silent(0):
             limit_s = max(limit_s, _OWN_REPORT_S)
-        if waited_s < limit_s and not all(self._is_silent(rank) for rank in missing):
+        if waited_s < limit_s and not all(self._is_silent(rank) or self._has_gone(rank) for rank in missing):
             return
-        dead = [rank for rank in missing if self._silent_s(rank) >= _DEAD_S]
+        dead = [rank for rank in missing if self._silent_s(rank) >= _DEAD_S or self._has_gone(rank)]
         spares = self._coordinator.membership.spares
         self._settle(
             decide(
                 ending,
                 self._reports,
                 {address: rank for rank, one in self._nodes.items() for address in one.node.addresses},
-                self._vanished(dead, max(self._silent_s(rank) for rank in dead)) if dead else None,
+                self._vanished(dead) if dead else None,
                 lost=sorted(self._ranks - self._reports.keys()),
                 spares=sum(self._lives(spare) for spare in spares),
                 not_again=self._not_again,
@@ -305,7 +306,21 @@ class Settlement:
         )
 
     def _lives(self, member: Member) -> bool:
-        return self._coordinator.silent_s(member) < _DEAD_S
+        return self._coordinator.silent_s(member) < _DEAD_S and not self._is_gone(member)
+
+    def _is_gone(self, member: Member) -> bool:
+        return self._coordinator.gone_s(member) >= GONE_S
+
+    def _has_gone(self, rank: int) -> bool:
+        return self._is_gone(self._nodes[rank])
+
+    def _gone_s(self, rank: int) -> float:
+        return self._coordinator.gone_s(self._nodes[rank])
+
+    def _clock_offset_s(self, rank: int) -> float:
+        """Return a node's clock less that of node 0, 0 unless it is known to differ."""
+        offset_s, error_s = self._coordinator.clock_of(self._nodes[rank]) or (0.0, 0.0)
+        return offset_s if abs(offset_s) > error_s else 0.0
 
     def _silent_s(self, rank: int) -> float:
         return self._coordinator.silent_s(self._nodes[rank])

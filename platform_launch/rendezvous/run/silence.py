@@ -14,6 +14,10 @@ from platform_launch.text import Phrase
 # After this long a silence is worth a line, nobody waits for that node to read how the run ended, and another
 # launcher may come for its rank.
 SILENT_S = 12.0
+# After this long a closed connection was not just interrupted, and with nothing moving for so long the run
+# ends.
+GONE_S = 2.0
+GONE_STILL_S = 5.0
 
 
 def silent_after_s(node_timeout_s: float) -> float:
@@ -27,6 +31,15 @@ def is_lost(silent_s: float, still_s: float | None, limit_s: float) -> bool:
     ``still_s`` is for how long nothing has moved in the training, None where nobody can tell.
     """
     return silent_s >= limit_s and (still_s is None or still_s >= limit_s)
+
+
+def is_gone(gone_s: float, still_s: float | None) -> bool:
+    """Tell whether a launcher whose connection its kernel closed ends the run.
+
+    One that lives resumes within a moment; ``gone_s`` is for how long it has not. If the job's processes
+    still move, the run goes on: it may be the network that closes connections.
+    """
+    return gone_s >= GONE_S and (still_s is None or still_s >= GONE_STILL_S)
 
 
 class SilenceNews(Enum):

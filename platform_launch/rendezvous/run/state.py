@@ -1,7 +1,5 @@
-"""What the nodes of a run and node 0 tell each other; a launcher and its helper say some of it too.
-
-How a training ended is described in ``ending``.
-"""
+"""What the nodes of a run and node 0 send each other. How a node's processes ended is described in
+``ending``."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ from typing import ClassVar
 
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.port_discovery import RendezvousPort
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.rendezvous.run.texts import RelayedText, SharedText
@@ -65,13 +62,6 @@ class NodeProgress(Message):
 
 
 @dataclass(frozen=True)
-class LauncherSilence(Message):
-    """For how long the launcher of a node has said nothing to its helper: it was stopped, or is stuck."""
-
-    silent_s: float
-
-
-@dataclass(frozen=True)
 class StopAll(Message):
     """All trainings must stop, because of what happened to one node."""
 
@@ -90,7 +80,7 @@ class TrainingEnded(Message):
 PURPOSE = Purpose(
     "run",
     (
-        *(RunState, LogExcerpt, NodeProgress, LauncherSilence, StopAll, TrainingEnded),
-        *(RendezvousPort, RelayedText, SharedText),
+        *(RunState, LogExcerpt, NodeProgress, StopAll, TrainingEnded),
+        *(RelayedText, SharedText),
     ),
 )

@@ -1,68 +1,91 @@
-"""One node's part in a run, from the first try to reach node 0 to what its launcher hears at the end."""
+"""One node's part in a run, from the first try to reach node 0 to what its launcher hears at the end.
+
+It runs in a thread of the launcher, and the connections in another one (``loop``). The launcher sends
+commands, and receives news: lines for the user, what the nodes agreed, how it ended.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from queue import Queue
+from threading import RLock, Thread
 
-from platform_launch.errors import NodesAbsentError
-from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.connecting import CoordinatorRefusedError, NeverReachedError
+from platform_launch.errors import LaunchError, NodesAbsentError
+from platform_launch.rendezvous.connecting import NeverReachedError, RejectedError
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, describe_ending
-from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.handshake import RejectedError
-from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.listening import PortTakenError
 from platform_launch.rendezvous.rejection import launch_error
-from platform_launch.rendezvous.run.arriving import Arrival
-from platform_launch.rendezvous.run.launcher import RendezvousLost, RunTask
+from platform_launch.rendezvous.run.arriving import Arrival, Command, Wake
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
-from platform_launch.rendezvous.run.own_launcher import OwnLauncher
 from platform_launch.rendezvous.run.refusing import refuse
+from platform_launch.rendezvous.run.silence import SILENT_S
 from platform_launch.rendezvous.run.staying import Stay
-from platform_launch.rendezvous.store import PortTakenError, StoreError
+from platform_launch.rendezvous.run.task import OwnProcesses, RendezvousLost, RunNews, RunTask, fault
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase
 
 _WHERE_ELSE = "end that run, or give this one another MASTER_ADDR, MASTER_PORT or rank"
+# How long node 0 lets the others read the outcome, and some.
+_END_S = SILENT_S + 5.0
 
 
 class TakingPart:
-    """Runs in a thread of the helper process; ``commands`` brings what the launcher says, None at its end."""
+    """``receive(news)`` is called from threads of the rendezvous, one at a time; None comes last."""
 
-    def __init__(
-        self,
-        task: RunTask,
-        me: Fingerprint,
-        secret: Secret | None,
-        launcher: OwnLauncher,
-        commands: Queue[Message | None],
-        emit: Callable[[Message], None],
-    ) -> None:
+    def __init__(self, task: RunTask, own: OwnProcesses, receive: Callable[[RunNews | None], None]) -> None:
         self._task = task
-        self._me = me
-        self._launcher = launcher
-        self._commands = commands
-        self._emit = emit
-        self._arrival = Arrival(task, me, secret, commands, emit)
+        self._own = own
+        self._receive = receive
+        self._lock = RLock()
+        self._commands: Queue[Command | Wake] = Queue()
+        self._arrival = Arrival(task, self._commands, self._emit)
         self._stay: Stay | None = None
+        self._thread = Thread(target=self._run_to_the_end, name="rendezvous", daemon=True)
 
-    def run(self) -> None:
+    def start(self) -> None:
+        """Begin. Raises RuntimeError if no thread can be started."""
+        self._thread.start()
+
+    def send(self, command: Command) -> None:
+        """Take a command, from any thread; it has no effect once the run is over."""
+        self._commands.put(command)
+
+    def close(self) -> None:
+        """Leave the rendezvous, and wait until the others have heard it."""
+        self._commands.put(None)
+        if self._thread.ident is not None:
+            self._thread.join(_END_S)
+
+    def _emit(self, news: RunNews | None) -> None:
+        with self._lock:
+            self._receive(news)
+
+    def _run_to_the_end(self) -> None:
+        try:
+            self._run()
+        except LaunchError as error:
+            self._emit(RunRefusal(error.exit_code, error.message, error.hint))
+        except Exception as error:  # the launcher says what follows from it
+            self._emit(fault(error))
+        finally:
+            lead = self._arrival.lead
+            if lead is not None:
+                lead.leave()
+            self._emit(None)
+
+    def _run(self) -> None:
         """Arrive, stay, leave."""
         try:
             arrived = self._arrival.run()
             if arrived is not None:
-                lead = self._arrival.lead
-                self._stay = Stay(self._task, arrived, lead, self._launcher, self._commands, self._emit)
+                self._stay = Stay(
+                    self._task, arrived, self._arrival.lead, self._own, self._commands, self._emit
+                )
                 self._stay.run()
             self._leave()
         except (NeverReachedError, PortTakenError) as error:
-            if self._task.rejoining:  # the training goes on; the launcher will have this tried again
-                return
             self._emit(RunRefusal(NodesAbsentError.exit_code, error.args[0], _hint_for(error)))
-        except CoordinatorRefusedError as error:
-            self._emit(error.refusal)
         except NoPlaceError as error:
             self._emit(RunRefusal(NodesAbsentError.exit_code, error.args[0], _WHERE_ELSE))
             self._leave()
@@ -75,35 +98,34 @@ class TakingPart:
             self._leave()
         except LostError as error:
             self._emit(RendezvousLost(self._ending_for(error)))
+            self._leave()
         except GivenUpError as error:
             self._withdraw(error.ending)
-        if self._arrival.lead is not None:
-            self._arrival.lead.leave()
 
     def _leave(self) -> None:
         participant = self._arrival.participant if self._stay is None else self._stay.participant
-        with suppress(StoreError):
-            if participant is not None:
-                participant.leave()
+        if participant is not None:
+            participant.leave()
 
     def _withdraw(self, ending: NodeEnding | None) -> None:
-        """Leave before the run begins; all others do too where this is node 0, or where all must end."""
+        """Leave before the run begins; all others do too if this is node 0, or if all must end."""
         lead = self._arrival.lead
+        if self._stay is not None:
+            self._leave()
+            return
         if lead is not None and not self._task.leads and ending is None:
             lead.move()
         elif lead is not None and ending is None:
             reason = Phrase(
-                "node 0, {place}, was told to end before all nodes were there", place=self._me.place
+                "node 0, {place}, was told to end before all nodes were there", place=self._task.node.place
             )
             lead.give_up(NodesAbsentError.exit_code, reason)
         elif lead is not None and ending is not None:  # the others come for the next start, and hear it
             lead.refuse(ending.exit_code, describe_ending(ending))
         self._leave()
         if lead is None and ending is not None:
-            arrival = self._arrival
             told = Phrase("told to end ({signal})", signal=ending.stopped_by)
-            me = replace(self._me, refusal=told, refusal_code=ending.exit_code)
-            refuse(arrival.target, me, elsewhere=arrival.elsewhere, obstacle=arrival.obstacle)
+            refuse(self._arrival, replace(self._task.node, refusal=told, refusal_code=ending.exit_code))
 
     def _ending_for(self, error: LostError) -> NodeEnding:
         lines = self._stay.coordinator_excerpt if self._stay is not None else ()

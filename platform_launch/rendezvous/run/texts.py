@@ -1,4 +1,5 @@
-"""What a launcher asks and tells those of the other nodes: texts that their helpers carry and do not read."""
+"""What the launchers of a run ask each other and share: texts that the rendezvous carries and does not
+read."""
 
 from __future__ import annotations
 
@@ -7,8 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from platform_launch.rendezvous.messages import MIB, Message
-
-# Between the helpers.
 
 
 @dataclass(frozen=True)
@@ -20,14 +19,16 @@ class RelayedText(Message):
     text: str
 
 
-# From the launcher.
+@dataclass(frozen=True)
+class SharedText(Message):
+    """What a launcher shares with whoever asks for it; what it shared before is replaced."""
+
+    text: str
 
 
 @dataclass(frozen=True)
-class SendRequest(Message):
-    """All other nodes are asked something. ``number`` is the launcher's own count, ``body`` not read here."""
-
-    most_bytes: ClassVar[int] = 256 * 1024
+class SendRequest:
+    """Ask all other nodes something. ``number`` is the launcher's own count."""
 
     number: int
     limit_s: float
@@ -35,55 +36,41 @@ class SendRequest(Message):
 
 
 @dataclass(frozen=True)
-class SendAnswer(Message):
-    """The answer to what a node asked (``RequestReceived``)."""
-
-    most_bytes: ClassVar[int] = MIB
+class SendAnswer:
+    """The answer to what another node asked (``RequestReceived``)."""
 
     key: str
     body: str
 
 
 @dataclass(frozen=True)
-class SharedText(Message):
-    """What a launcher tells whoever asks for it; what it told before is replaced. Goes on as it is."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class ReadShared(Message):
+class ReadShared:
     """What have all nodes shared?"""
 
 
-# From the helper.
-
-
 @dataclass(frozen=True)
-class SharedTexts(Message):
+class SharedTexts:
     """What each node has shared last, by rank."""
-
-    most_bytes: ClassVar[int] = 1024 * MIB
 
     texts: Mapping[int, str]
 
 
 @dataclass(frozen=True)
-class RequestReceived(Message):
+class RequestReceived:
     """Another node asks something; ``key`` tells its request from others."""
-
-    most_bytes: ClassVar[int] = 256 * 1024
 
     key: str
     body: str
 
 
 @dataclass(frozen=True)
-class AnswersReceived(Message):
-    """What the other nodes answered, by rank; ``silent`` did not: rank → place."""
-
-    most_bytes: ClassVar[int] = 1024 * MIB
+class AnswersReceived:
+    """What the other nodes answered, by rank; ``silent`` did not: rank → host."""
 
     number: int
     answers: Mapping[int, str]
     silent: Mapping[int, str]
+
+
+TextCommand = SendRequest | SendAnswer | SharedText | ReadShared
+TextNews = SharedTexts | RequestReceived | AnswersReceived

@@ -1,0 +1,360 @@
+"""A node's connection to node 0, which resumes by itself when it breaks. Runs in the event loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+
+from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.lines import LineReader, Seal, UnauthenticatedError, read_line
+from platform_launch.rendezvous.liveness import SilenceClock
+from platform_launch.rendezvous.loop import ConnectionLostError, EventLoop
+from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
+from platform_launch.rendezvous.protocol import Beat, Hello, Join, Leave, Publish, Welcome
+from platform_launch.rendezvous.purpose import Purpose
+from platform_launch.rendezvous.reach import ReachStep, reach_step
+from platform_launch.rendezvous.server import heartbeat_s, is_acknowledged
+from platform_launch.text import Phrase
+
+# To connect, and for the answer to a first line.
+CONNECT_LIMIT_S = 3.0
+# An answer takes milliseconds. After this long a new connection is tried: on the old one TCP waits after a
+# loss of packets for up to as long again as that lasted.
+_ANSWER_LIMIT_S = 10.0
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.05, 5.0
+_WELCOME_START = b'["Welcome",{'
+_MOST_LINE_BYTES = 64 * 2**20
+_MOST_UNSENT_BYTES = 16 * 2**20
+# Clock offsets older than this count no more: clocks drift.
+_CLOCK_WINDOW_S = 300.0
+
+
+@dataclass(frozen=True)
+class Unopened:
+    """Why a port led to no rendezvous: ``step`` is how far the way is free; what answers ``says`` something
+    else."""
+
+    port: int
+    step: ReachStep
+    says: str = ""
+
+
+@dataclass(eq=False)
+class Opened:
+    """A connection on which the first lines were exchanged. ``trusted``: node 0 has this node's secret, or
+    both none."""
+
+    address: str
+    port: int
+    reader: LineReader
+    writer: asyncio.StreamWriter
+    seal: Seal
+    hello: Hello
+    welcome: Welcome
+    trusted: bool
+
+
+async def open_all(
+    address: str, ports: Sequence[int], hello: Hello, secret: Secret | None
+) -> list[Opened | Unopened]:
+    """Try all ports of an address at the same time; return what came of each, in their order."""
+    return list(await asyncio.gather(*(open_one(address, port, hello, secret) for port in ports)))
+
+
+async def open_one(address: str, port: int, hello: Hello, secret: Secret | None) -> Opened | Unopened:
+    """Connect and exchange the first lines."""
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    made.setblocking(False)
+    loop = asyncio.get_running_loop()
+    try:
+        await asyncio.wait_for(loop.sock_connect(made, (address, port)), CONNECT_LIMIT_S)
+    except asyncio.TimeoutError:
+        made.close()
+        return Unopened(port, ReachStep.SILENCE)
+    except OSError as error:
+        made.close()
+        return Unopened(port, reach_step(error.errno or errno.EADDRNOTAVAIL))
+    stream, writer = await asyncio.open_connection(sock=made)
+    try:
+        return await asyncio.wait_for(_greet(address, port, stream, writer, hello, secret), CONNECT_LIMIT_S)
+    except asyncio.TimeoutError:
+        says: str = Phrase("no answer within the limit")
+    except (OSError, InvalidMessageError) as error:
+        says = error.args[0] if isinstance(error, InvalidMessageError) else str(error)
+    writer.close()
+    return Unopened(port, ReachStep.OPEN, says)
+
+
+async def _greet(
+    address: str,
+    port: int,
+    stream: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    hello: Hello,
+    secret: Secret | None,
+) -> Opened:
+    hello = replace(hello, nonce=os.urandom(16).hex())
+    line = encode(hello)
+    writer.write(line + b"\n")
+    reader = LineReader(stream)
+    data = await reader.line(Welcome.most_bytes, _WELCOME_START)
+    if not data:
+        raise InvalidMessageError(Phrase("the connection was closed"))
+    welcome = decode(data, Welcome)
+    seal = Seal(secret, line, welcome, node=True)
+    return Opened(address, port, reader, writer, seal, hello, welcome, welcome.proof == seal.proof)
+
+
+async def peek(opened: Opened, purpose: Purpose) -> list[Message]:
+    """Return what the coordinator has published. ``hello.peeks`` is set; closes the connection."""
+    found: list[Message] = []
+
+    async def read() -> None:
+        opened.writer.write(opened.seal.close(encode(Leave())))
+        while True:
+            line = await opened.reader.line(_MOST_LINE_BYTES)
+            message = read_line(opened.seal.open(line), purpose, Message) if line else Leave()
+            if not isinstance(message, Publish):
+                return
+            found.append(message.body)
+
+    try:
+        await asyncio.wait_for(read(), CONNECT_LIMIT_S)
+    except (OSError, InvalidMessageError, asyncio.TimeoutError):
+        found.clear()
+    opened.writer.close()
+    return found
+
+
+async def hand_in(opened: Opened) -> None:
+    """Let node 0 know that this node cannot take part, which its first line says; closes the connection."""
+    with suppress(OSError):
+        opened.writer.write(opened.seal.close(encode(Leave())))
+        await opened.writer.drain()
+    opened.writer.close()
+
+
+class CoordinatorGone:
+    """Another coordinator answers at the address of this one."""
+
+
+class Client:
+    """Joins over a connection and keeps it, or replaces it. ``events`` are the messages of node 0.
+
+    ``coordinator_count`` is that of its last heartbeat. ``refused_since`` is since when nothing listens where
+    node 0 was; None while somebody does, or nobody can tell. ``offset_s`` is this node's clock less that of
+    node 0, wrong by ``error_s`` at most; None: not known yet. ``wake()`` is called in the loop's thread for
+    each event.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        opened: Opened,
+        purpose: Purpose,
+        secret: Secret | None,
+        join: Join,
+        next_connection: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
+        self._next_connection = next_connection
+        self._wake = wake
+        self.events: SimpleQueue[Message | CoordinatorGone] = SimpleQueue()
+        self.coordinator_count = 0
+        self.refused_since: float | None = None
+        self.machine_answers = True
+        self.offset_s = 0.0
+        self.error_s: float | None = None
+        self._clock_at = 0.0
+        self._loop = loop
+        self._purpose = purpose
+        self._secret = secret
+        self._join = join
+        self._first = self._opened = opened
+        self._connected = False
+        self._count = 0
+        self._published: dict[str, bytes] = {}
+        self._asked: dict[int, bytes] = {}
+        self._held = False
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        loop.post(self._begin)
+
+    # From any thread.
+
+    def send(self, message: Message) -> None:
+        """Send something; it is lost if the connection is broken."""
+        self._loop.post(self._send, encode(message))
+
+    def publish(self, body: Message) -> None:
+        """Send something, and again after the connection broke."""
+        data = encode(Publish(body))
+        self._loop.post(self._keep_and_send, type(body).__name__, data)
+
+    def leave(self) -> None:
+        """Say that this node needs the rendezvous no longer, and disconnect."""
+        with suppress(ConnectionLostError):
+            self._loop.call(self._leave(), 2.0)
+
+    def close(self) -> None:
+        """Disconnect without a word."""
+        self._loop.post(self._shut)
+
+    def hold(self, held: bool) -> None:
+        """Give no signs of life while ``held``, as a launcher that was stopped. For tests."""
+        self._held = held
+
+    # In the thread of the loop.
+
+    def _begin(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        opened: Opened | None = self._first
+        while opened is not None and not self._closed:
+            self._opened, self._connected, self.refused_since = opened, True, None
+            self._write(encode(self._join))
+            for data in self._published.values():
+                self._write(data)
+            beating = asyncio.ensure_future(self._beat())
+            try:
+                await self._listen(opened)
+            except (OSError, InvalidMessageError):
+                pass
+            finally:
+                beating.cancel()
+                self._connected = False
+                opened.writer.close()
+            if not self._closed:
+                opened = await self._reopen()
+        if not self._closed:
+            self.events.put(CoordinatorGone())
+            self._wake()
+
+    async def _listen(self, opened: Opened) -> None:
+        """Read until the connection breaks, or nothing was received for too long."""
+        silence = SilenceClock(time.monotonic())
+        reading = asyncio.ensure_future(opened.reader.line(_MOST_LINE_BYTES))
+        try:
+            while not self._closed:
+                await asyncio.wait((reading,), timeout=1.0)
+                now = time.monotonic()
+                if not reading.done():
+                    if silence.observe(now) >= _ANSWER_LIMIT_S:
+                        return
+                    continue
+                silence.heard(now)
+                line = reading.result()
+                if not line:
+                    return
+                reading = asyncio.ensure_future(opened.reader.line(_MOST_LINE_BYTES))
+                message = read_line(opened.seal.open(line), self._purpose, Message)
+                if isinstance(message, Beat):
+                    self._on_beat(message, now)
+                else:
+                    self.events.put(message)
+                    self._wake()
+        finally:
+            reading.cancel()
+
+    def _on_beat(self, beat: Beat, now: float) -> None:
+        """Take a sign of life; the round trip that it ends bounds the offset of the clocks."""
+        self.coordinator_count = max(self.coordinator_count, beat.count)
+        if not beat.echo_s:
+            return
+        here_s = time.time()
+        round_trip_s = here_s - beat.echo_s - beat.held_s
+        if round_trip_s < 0:  # a clock was set meanwhile
+            return
+        error_s = round_trip_s / 2
+        if self.error_s is None or error_s <= self.error_s or now - self._clock_at > _CLOCK_WINDOW_S:
+            first = self.error_s is None
+            self.offset_s, self.error_s = here_s - error_s - beat.sent_s, error_s
+            self._clock_at = now
+            if first:  # node 0 compares clocks before the start
+                self._give_sign_of_life()
+
+    async def _beat(self) -> None:
+        pause_s = heartbeat_s(self._first.welcome.nnodes)
+        while True:
+            if not self._held:
+                self._give_sign_of_life()
+            await asyncio.sleep(pause_s)
+
+    def _give_sign_of_life(self) -> None:
+        self._count += 1
+        self.machine_answers = is_acknowledged(self._opened.writer)
+        self._write(encode(Beat(self._count, time.time(), offset_s=self.offset_s, error_s=self.error_s)))
+
+    async def _reopen(self) -> Opened | None:
+        """Connect again, however long it takes; None if another coordinator answers there."""
+        first, pause_s = self._first, _FIRST_PAUSE_S
+        while not self._closed:
+            await asyncio.sleep(pause_s * random.uniform(0.7, 1.3))  # noqa: S311 - only spreads
+            pause_s = min(pause_s * 2, _MOST_PAUSE_S)
+            if self._held:
+                continue
+            found = await open_one(first.address, first.port, first.hello, self._secret)
+            if isinstance(found, Unopened):
+                refused = found.step is ReachStep.REFUSED
+                self.refused_since = (self.refused_since or time.monotonic()) if refused else None
+                self.machine_answers = found.step is ReachStep.OPEN
+                continue
+            if found.trusted and found.welcome.round == first.welcome.round:
+                self._join = replace(self._join, connection=self._next_connection())
+                return found
+            found.writer.close()
+            if found.trusted and found.welcome.purpose == first.welcome.purpose:
+                return None
+        return None
+
+    def _keep_and_send(self, kind: str, data: bytes) -> None:
+        self._published[kind] = data
+        self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        if self._connected:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        writer = self._opened.writer
+        if writer.transport.is_closing():
+            return
+        if writer.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
+            writer.transport.abort()
+            return
+        writer.write(self._opened.seal.close(data))
+
+    async def _leave(self) -> None:
+        self._closed = True
+        if self._connected:
+            self._write(encode(Leave()))
+            with suppress(OSError):
+                await self._opened.writer.drain()
+        self._shut()
+
+    def _shut(self) -> None:
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+        self._opened.writer.close()
+
+
+__all__ = [
+    "Client",
+    "CoordinatorGone",
+    "Opened",
+    "ReachStep",
+    "UnauthenticatedError",
+    "Unopened",
+    "open_all",
+    "peek",
+]

@@ -32,6 +32,11 @@ class Dialogue:
         if self.open:
             self._console.print(phrase_words(text), markup=False)
 
+    def show(self, text: str) -> None:
+        """Show a file as it will be written: no line of it is wrapped."""
+        if self.open:
+            self._console.print(text, markup=False, soft_wrap=True)
+
     def choose(self, flag: str, question: str, choices: Mapping[str, str], default: str | None) -> str:
         """Return one of ``choices`` (answer → what it means), by its number or its name.
 

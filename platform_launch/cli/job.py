@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -18,34 +17,25 @@ from platform_launch.cli.job_server_check import ask
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import read_text, write_new
 from platform_launch.cli.run import ArgumentsAfterDashes
-from platform_launch.confidential import looks_secret, secret_arguments
 from platform_launch.console import Console
 from platform_launch.console.languages import phrase_words
 from platform_launch.errors import InputError, UsageError, shown
-from platform_launch.health import quarantine
-from platform_launch.jobs.advice import advice
-from platform_launch.jobs.description import Value, merge, read, to_job
-from platform_launch.plan.program import nothing_to_run
-from platform_launch.project import project_root
+from platform_launch.jobs import advice, patch
+from platform_launch.jobs.build import ENTRYPOINT, build
+from platform_launch.jobs.description import Description, merge, read
 from platform_launch.text import Phrase
 
-ENTRYPOINT = "start_multinode_platform.sh"
-IMAGE_ENTRYPOINT = f"/workspace/{ENTRYPOINT}"
-_LONGEST_GRACE_S = 86_400
 _NO_FILE = Phrase("platform-launch init writes one; or give its keys as flags (platform-launch job --help)")
-_KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, the log, the launch record
 
 
 @click.command("job", cls=ArgumentsAfterDashes)
 @click.argument("target", metavar="TARGET", type=OneOf(list(jobs.TARGETS)))
-@click.option("--file", type=click.Path(path_type=Path), help="Job file; flags win over it.")
+@click.option("--file", type=click.Path(path_type=Path), help="Job file; flags override it.")
 @job_options
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of printing.")
-@click.option("--force", is_flag=True, help="Write over an existing file.")
-@click.option("--check", is_flag=True, help="Write nothing: is the job valid, and --output what it gives?")
-@click.option(
-    "--server-check", is_flag=True, help="Write nothing, submit nothing: would the cluster take it?"
-)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--check", is_flag=True, help="Validate only; with --output, compare with that file.")
+@click.option("--server-check", is_flag=True, help="Validate with the cluster; submit nothing.")
 @lang_option
 @click.pass_context
 def command(
@@ -62,24 +52,27 @@ def command(
     """Print what submits a job to TARGET: a batch script, or Kubernetes YAML.
 
     TARGET is slurm, kubernetes, jobset, pytorchjob, trainjob, leaderworkerset, volcano or kubebrain.
+    All options of `platform-launch run` are options of this command too, and so are its three forms:
+    --script FILE, --module NAME, and -- COMMAND.
     """
-    flag_values = description(flags, ctx.meta["arguments"])
-    told = merge(read(read_text(file, _NO_FILE), str(file)), flag_values) if file is not None else flag_values
-    with said_by_flags() if file is None else nullcontext():
-        job = build(target, told)
+    flag_values = description(flags, ctx)
+    given = (
+        merge(read(read_text(file, _NO_FILE), str(file)), flag_values) if file is not None else flag_values
+    )
+    with from_flags() if file is None else nullcontext():
+        job = job_of(target, given)
         text = jobs.render(job, target)
     console = Console()
-    warn(job, target, console)
+    report(job, target, console)
     if check:
         _check(target, text, output, console)
     if server_check:
         ask(target, text, console)
+        submit = jobs.submit(target, str(output or "FILE"))
         console.info(
-            Phrase(
-                "submit it with: {submit} {output}",
-                submit=jobs.SUBMIT[target],
-                output=output or "FILE, written by --output FILE",
-            )
+            Phrase("submit it with: {command}", command=submit)
+            if output
+            else Phrase("write it with --output FILE, and submit it with: {command}", command=submit)
         )
     if check or server_check:
         return 0
@@ -87,110 +80,54 @@ def command(
         click.echo(text, nl=False)
     else:
         write_new(output, text, force=force)
-        console.success(
-            Phrase(
-                "wrote {output}; submit it with: {submit} {output}", output=output, submit=jobs.SUBMIT[target]
-            )
-        )
+        console.success(Phrase("wrote {output}", output=output))
+        for step in jobs.next_steps(target, str(output)):
+            console.info(step)
     return 0
 
 
 @contextmanager
-def said_by_flags() -> Iterator[None]:
-    """Make a UsageError of what is wrong with a job that flags describe, and no file."""
+def from_flags() -> Iterator[None]:
+    """Raise a UsageError for what is wrong with a job that flags describe, and no file."""
     try:
         yield
     except InputError as error:
         raise UsageError(error.message, error.hint) from error
 
 
-def build(target: str, told: dict[str, Value]) -> jobs.Job:
-    """Return the job, with the entrypoint's place where nobody named one and a grace period that fits."""
+def job_of(target: str, given: Description) -> jobs.Job:
+    """Return the job of a description, whose launcher options are parsed here as on every node."""
     from platform_launch.supervise import DEFAULT_GRACE_S
 
-    grace_s = _launcher_options(tuple(told.get("options", [])))["grace_s"]
-    if grace_s is None:
-        grace_s = DEFAULT_GRACE_S
-    elif not grace_s <= _LONGEST_GRACE_S:
-        raise UsageError(
-            Phrase(
-                "--grace-period {grace_s}: expected at most {longest_s} seconds",
-                grace_s=grace_s,
-                longest_s=_LONGEST_GRACE_S,
-            )
-        )
-    kill_after_s = math.ceil(grace_s) + _KILL_MARGIN_S
-    place = str(project_root() / ENTRYPOINT) if target == "slurm" else IMAGE_ENTRYPOINT
-    return to_job({"entrypoint": place, **_with_quarantined(told)}, kill_after_s)
+    grace_s = _launcher_options(tuple(given.get("options", [])))["grace_s"]
+    file = given.get("patch")
+    patched = patch.read(read_text(Path(file)), file) if isinstance(file, str) else None
+    return build(given, target, DEFAULT_GRACE_S if grace_s is None else grace_s, patched)
 
 
-def _with_quarantined(told: dict[str, Value]) -> dict[str, Value]:
-    """Leave out the nodes that the quarantine file holds by now, where it can be read here."""
-    file = told.get("quarantine")
-    if not isinstance(file, str) or not file:
-        return told
-    held = [node.node for node in quarantine.read(Path(file))]
-    return {**told, "exclude": list(dict.fromkeys([*told.get("exclude", []), *held]))} if held else told
-
-
-def warn(job: jobs.Job, target: str, console: Console) -> None:
-    """Say what the target leaves out, and what a shared file system should show but does not."""
-    left_out = jobs.unused(job, target)
-    if left_out:
-        console.warn(
-            Phrase("{target} has no place for: {left_out}", target=target, left_out=", ".join(left_out))
-        )
-    if target == "slurm" and not Path(job.entrypoint).is_file():
-        console.warn(
-            Phrase("{entrypoint} is not here: it must be on every node", entrypoint=shown(job.entrypoint))
-        )
-    if not job.names_program:
-        console.warn(nothing_to_run().message)
-    for text in advice(job, target):
+def report(job: jobs.Job, target: str, console: Console) -> None:
+    """Print what was chosen for the job, and what to think over before it is submitted."""
+    for text in advice.defaults(job, target):
+        console.info(text)
+    for text in advice.warnings(job, target):
         console.warn(text)
-    _warn_of_secrets(job, target, console)
-
-
-def _warn_of_secrets(job: jobs.Job, target: str, console: Console) -> None:
-    """Name what looks like a secret in the file, never its value."""
-    for name, value in job.env:
-        if looks_secret(name, value):
-            keep = (
-                Phrase(
-                    "leave it out, and set it where you call sbatch (--secret-env {name}=SECRET:KEY says so)",
-                    name=name,
-                )
-                if target == "slurm"
-                else Phrase("keep it in a Secret: --secret-env {name}=SECRET:KEY", name=name)
-            )
-            console.warn(
-                Phrase("env {name} looks like a secret, and the file shows it: {keep}", name=name, keep=keep)
-            )
-    for called in secret_arguments(job.command_arguments):
-        console.warn(
-            Phrase(
-                "{option} looks like a secret, and the file and ps show it: make it a variable "
-                "(--secret-env)",
-                option=called,
-            )
-        )
 
 
 def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
-    """Parse the options as the launcher will, on every node: better refused now than there."""
+    """Parse the options as the launcher will on every node: better refused now than there."""
     try:
         context = run.command.make_context(ENTRYPOINT, list(options), help_option_names=[])
     except (click.UsageError, UsageError) as error:
         message = error.message if isinstance(error, UsageError) else error.format_message()
         raise UsageError(
             Phrase("options {options}: {message}", options=shown(" ".join(options)), message=message),
-            "platform-launch run --help lists them; each is one --option=…",
+            "platform-launch run --help lists them",
         ) from error
     return context.params
 
 
 def _check(target: str, text: str, output: Path | None, console: Console) -> None:
-    """Compare an existing file with what the job gives now; a difference is an InputError that shows it."""
+    """Compare an existing file with the job's text; a difference is printed and raises InputError."""
     if output is None:
         console.success(Phrase("the job is valid for {target}", target=target))
         return
@@ -201,7 +138,7 @@ def _check(target: str, text: str, output: Path | None, console: Console) -> Non
         )
     written = read_text(output)
     if written == text:
-        console.success(Phrase("{output} is what this job gives", output=output))
+        console.success(Phrase("{output} is up to date with this job", output=output))
         return
     from difflib import unified_diff
 
@@ -209,12 +146,12 @@ def _check(target: str, text: str, output: Path | None, console: Console) -> Non
         written.splitlines(),
         text.splitlines(),
         str(output),
-        phrase_words("what this job gives"),
+        phrase_words("this job"),
         lineterm="",
         n=1,
     )
     click.echo("\n".join(lines))
     raise InputError(
-        Phrase("{output} is not what this job gives", output=output),
+        Phrase("{output} differs from this job", output=output),
         "write it again with --output and --force",
     )

@@ -1,64 +1,165 @@
 """The flags that describe a job, shared by ``job`` and ``init``, and how they become a description.
 
-Every flag is a text here: the job file and the flags go through the same checks in ``jobs.description``.
+Every flag is a text here: the job file and the flags go through the same checks in ``jobs.description``. The
+options of ``run`` are kept as they were given, and parsed where ``run`` parses them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-from platform_launch.cli import completion
+from platform_launch.cli import completion, run
 from platform_launch.cli.flags import flags
 from platform_launch.errors import UsageError, shown
 from platform_launch.jobs.description import LISTS, MAPPINGS, Value
 from platform_launch.text import Phrase
 
-job_options = flags(
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_LAUNCHER = "launcher options"
+_OF_ONE_NODE = (
+    "nnodes", "node_rank", "master_addr", "platform", "ranks_from", "print_env", "assume_gpus", "form",
+)  # fmt: skip
+"""Options of ``run`` that the scheduler decides, or that start nothing."""
+
+_described = flags(
     click.option("--name", metavar="NAME", help="Name of the job, its pods and its log."),
     click.option("--nodes", metavar="N", help="Number of nodes (default: 1)."),
-    click.option("--spares", metavar="N", help="Nodes that wait until one of the others is lost."),
+    click.option("--spares", metavar="N", help="Spare nodes: each waits until a node is lost."),
     click.option("--gpus-per-node", metavar="N", help="GPUs per node (default: 8); 0 for none."),
     click.option("--image", metavar="IMAGE", help="Container image."),
-    click.option("--entrypoint", metavar="PATH", help="start_multinode_platform.sh, where the job runs."),
+    click.option(
+        "--entrypoint",
+        metavar="PATH",
+        help="platform-launch, or the path of start_multinode_platform.sh, where the job runs.",
+    ),
     click.option(
         "--script",
         metavar="FILE",
         shell_complete=completion.files,
         help="Python script, where the job runs.",
     ),
-    click.option("--volume", "volumes", multiple=True, metavar="SOURCE:PATH[:ro]", help="Claim or /folder."),
+    click.option("--module", "-m", metavar="NAME", help="Python module, as python -m runs it."),
+    click.option(
+        "--volume",
+        "volumes",
+        multiple=True,
+        metavar="SOURCE:PATH[:ro]",
+        help="Claim, /folder of the node, SERVER:/export, secret/NAME or configmap/NAME.",
+    ),
     click.option("--time", metavar="H:M:S", help="Time limit."),
     click.option("--cpus", metavar="N", help="CPUs per node."),
     click.option("--memory-gib", metavar="N", help="Memory per node."),
     click.option("--shm-gib", metavar="N", help="Size of /dev/shm (default: half the memory, or 64)."),
-    click.option("--rdma", metavar="RESOURCE[=N]", help="RDMA resource, e.g. rdma/hca_shared_devices_a=1."),
+    click.option(
+        "--gpu-resource", metavar="RESOURCE", help="What GPUs are called here (default: nvidia.com/gpu)."
+    ),
+    click.option(
+        "--rdma", multiple=True, metavar="RESOURCE[=N]", help="RDMA resource: rdma/hca_shared_devices_a=1."
+    ),
+    click.option("--resource", "resources", multiple=True, metavar="NAME=N", help="More: hugepages-2Mi=2Gi."),
     click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the training."),
-    click.option("--secret-env", multiple=True, metavar="NAME=SECRET:KEY", help="Variable out of a Secret."),
-    click.option("--node-selector", multiple=True, metavar="LABEL=VALUE", help="Nodes with this label only."),
-    click.option("--toleration", "tolerations", multiple=True, metavar="TAINT", help="Nodes with it, too."),
-    click.option("--exclude", multiple=True, metavar="NODE", help="A node that it must not run on."),
+    click.option("--secret-env", multiple=True, metavar="NAME=SECRET:KEY", help="Variable from a Secret."),
+    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="On the job and its pods."),
+    click.option(
+        "--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="On the job and its pods."
+    ),
+    click.option("--node-selector", multiple=True, metavar="LABEL=VALUE", help="Only nodes with this label."),
+    click.option(
+        "--toleration",
+        "tolerations",
+        multiple=True,
+        metavar="KEY[=VALUE][:EFFECT]",
+        help="Tolerate this taint; repeatable.",
+    ),
+    click.option("--exclude", multiple=True, metavar="NODE", help="Do not run on this node; repeatable."),
     click.option(
         "--quarantine",
         metavar="FILE",
         shell_complete=completion.files,
-        help="More such nodes; read here, and by the job itself.",
+        help="Do not run on the nodes in this file, which the job reads too.",
     ),
     click.option("--namespace", metavar="NAME", help="Kubernetes namespace."),
     click.option("--queue", "--partition", metavar="NAME", help="Slurm partition, Volcano or Kueue queue."),
     click.option("--account", metavar="NAME", help="Slurm account."),
-    click.option("--retries", metavar="N", help="How often the job may start again (default: 3)."),
-    click.option("--requeue/--no-requeue", default=None, help="Slurm: go on after the time limit."),
-    click.option("--notice", metavar="SECONDS", help="Slurm: save so long before the end (default: 120)."),
     click.option(
-        "--option", "options", multiple=True, metavar="FLAG", help="For the launcher: --option=--strict"
+        "--image-pull-secret",
+        "image_pull_secrets",
+        multiple=True,
+        metavar="NAME",
+        help="Secret to pull the image with.",
+    ),
+    click.option("--service-account", metavar="NAME", help="Service account of the pods."),
+    click.option("--security", metavar="restricted", help="Meet this PodSecurity level."),
+    click.option(
+        "--run-as", metavar="UID[:GID]", help="User of the container (restricted: 1000 by default)."
+    ),
+    click.option("--priority-class", metavar="NAME", help="Priority class of the pods."),
+    click.option("--scheduler", metavar="NAME", help="Scheduler of the pods."),
+    click.option(
+        "--gang", metavar="NAME", help="Start all pods or none: volcano or scheduler-plugins (a PodGroup)."
+    ),
+    click.option("--host-network/--no-host-network", default=None, help="Use the node's own network."),
+    click.option(
+        "--runtime", metavar="[KIND/]NAME", help="trainjob: a training runtime that the cluster has."
+    ),
+    click.option(
+        "--patch",
+        metavar="FILE",
+        shell_complete=completion.files,
+        help="Merge this YAML into the pod template (strategic merge).",
+    ),
+    click.option("--ttl", metavar="D-H", help="Delete a finished job after this time (default: 7-0)."),
+    click.option("--retries", metavar="N", help="How often the job may start again (default: 3)."),
+    click.option("--requeue/--no-requeue", default=None, help="Slurm: resume after the time limit."),
+    click.option(
+        "--notice", metavar="SECONDS", help="Slurm: warn the training before the limit (default: 120)."
     ),
 )
 
 
-def description(given: dict[str, Any], script_arguments: tuple[str, ...]) -> dict[str, Value]:
-    """Return what was said by flag, in the form of a job file. Raises UsageError for a pair without =."""
+def job_options(function: Function) -> Function:
+    """Add the options that describe a job, and those of ``run`` that none of them replaces."""
+    described = _described(function)
+    taken = {param.name for param in described.__click_params__}  # type: ignore[attr-defined]
+    for param in reversed(run.command.params):
+        if (
+            isinstance(param, click.Option)
+            and param.expose_value
+            and param.name not in {*taken, *_OF_ONE_NODE}
+        ):
+            described = _as_text(param)(described)
+    return described
+
+
+def _as_text(param: click.Option) -> Callable[[Function], Function]:
+    """Return the option with its words kept for the launcher."""
+    option = max(param.opts, key=len)
+
+    def keep(ctx: click.Context, _option: click.Parameter, value: str | bool | None) -> None:
+        if value not in (None, False):
+            ctx.meta.setdefault(_LAUNCHER, []).append(option if value is True else f"{option}={value}")
+
+    if param.is_flag:
+        return click.option(
+            *param.opts, param.name, is_flag=True, expose_value=False, callback=keep, help=param.help
+        )
+    return click.option(
+        *param.opts,
+        param.name,
+        metavar=param.metavar or param.type.get_metavar(param, click.Context(run.command)),
+        expose_value=False,
+        callback=keep,
+        help=param.help,
+        shell_complete=param._custom_shell_complete,
+    )
+
+
+def description(given: dict[str, Any], ctx: click.Context) -> dict[str, Value]:
+    """Return what flags gave, in the form of a job file. Raises UsageError for a pair without =."""
     values: dict[str, Value] = {}
     for name, value in given.items():
         if value is None or value == ():
@@ -69,8 +170,10 @@ def description(given: dict[str, Any], script_arguments: tuple[str, ...]) -> dic
             values[name] = list(value)
         else:
             values[name] = str(value).lower() if isinstance(value, bool) else value
-    if script_arguments:
-        values["arguments"] = list(script_arguments)
+    if options := ctx.meta.get(_LAUNCHER):
+        values["options"] = options
+    if arguments := ctx.meta["arguments"]:
+        values["arguments"] = list(arguments)
     return values
 
 

@@ -1,7 +1,8 @@
-"""``platform-launch job --server-check``: would the scheduler take the file? Nothing is submitted.
+"""``platform-launch job --server-check``: would the scheduler accept the file? Nothing is submitted.
 
 Only the scheduler knows its own rules, webhooks and quotas. It is asked through its own client, with the
-rights and the context of whoever calls.
+rights and the context of the caller. PodSecurity, quotas, limit ranges and pod webhooks judge pods only, so a
+pod of each template is checked as well.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from tempfile import TemporaryDirectory
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
+from platform_launch.jobs.manifest import pods
 from platform_launch.supervise.capture import TIMED_OUT, Answer, capture
 from platform_launch.supervise.processes import Command
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, counted
 
 _LIMIT_S = 60.0
+_WARNING = "Warning:"  # how kubectl marks those of the server
 _REACH = {"kubectl": ("kubectl", "get", "--raw", "/version"), "sbatch": ("sinfo", "--noheader")}
 """What shows that the server is reached, and needs no rights there."""
 
@@ -26,7 +29,7 @@ _ASK = {"kubectl": ("apply", "--dry-run=server", "-f"), "sbatch": ("--test-only"
 
 
 def ask(target: str, text: str, console: Console) -> None:
-    """Show what the scheduler says to the file. Raises InputError when it does not take it.
+    """Print what the scheduler answers to the file, and to a pod of it. Raises InputError if it refuses one.
 
     UsageError: no server is reached; InstallationError: its client is not here.
     """
@@ -51,32 +54,57 @@ def ask(target: str, text: str, console: Console) -> None:
             if client == "kubectl"
             else "nothing was submitted",
         )
+    warnings = _submit_dry(
+        client, text, env, console, Phrase("{server} refuses this job", server=_server(client, env))
+    )
+    if client == "kubectl" and (of_pods := pods(text)):
+        refusal = Phrase("{server} accepts this job, but refuses its pods", server=_server(client, env))
+        warnings += _submit_dry(client, of_pods, env, console, refusal)
+    if warnings:
+        console.warn(
+            Phrase(
+                "{server} would accept this job, with the {warnings} above; nothing was submitted",
+                server=_server(client, env),
+                warnings=counted(warnings, "warning"),
+            )
+        )
+    else:
+        console.success(
+            Phrase("{server} would accept this job; nothing was submitted", server=_server(client, env))
+        )
+
+
+def _submit_dry(client: str, text: str, env: dict[str, str], console: Console, refusal: Phrase) -> int:
+    """Have a file checked; return the number of warnings. Raises InputError that begins with ``refusal``."""
     with TemporaryDirectory(prefix="platform-launch-") as folder:
         file = Path(folder, "job")
         file.write_text(text, encoding="utf-8")
         answer = capture(Command((client, *_ASK[client], str(file)), env), timeout_s=_LIMIT_S)
-    _show(answer, console)
+    warnings = _show(answer, console)
     if answer.exit_code:
-        command = " ".join((client, *_ASK[client]))
         raise InputError(
             Phrase(
-                "{server} does not take this job: {command} {ended}",
-                server=_server(client, env),
-                command=command,
+                "{refusal}: {command} {ended}",
+                refusal=refusal,
+                command=" ".join((client, *_ASK[client])),
                 ended=_ended(answer),
             ),
-            "its words are above; nothing was submitted",
+            "its answer is above; nothing was submitted",
         )
-    console.success(
-        Phrase("{server} would take this job; nothing was submitted", server=_server(client, env))
-    )
+    return warnings
 
 
-def _show(answer: Answer, console: Console) -> None:
-    """Repeat what the client wrote, without what could move a terminal's cursor."""
+def _show(answer: Answer, console: Console) -> int:
+    """Repeat what the client wrote, without what could move a terminal's cursor; return its warnings."""
+    warnings = 0
     for line in f"{answer.stdout}\n{answer.stderr}".splitlines():
-        if plain := "".join(character for character in line if character.isprintable()).strip():
+        plain = "".join(character for character in line if character.isprintable()).strip()
+        if plain.startswith(_WARNING):
+            warnings += 1
+            console.warn(plain.removeprefix(_WARNING).strip())
+        elif plain:
             console.info(plain)
+    return warnings
 
 
 def _server(client: str, env: dict[str, str]) -> str:

@@ -1,62 +1,128 @@
-"""What a scheduler should do about our exit codes: mend the job, try again, or go on as if nothing was."""
+"""What a scheduler should do about the launcher's exit codes: one table for manifests and documentation."""
 
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 
 from platform_launch.errors import (
     HangError,
     HardwareError,
     InputError,
     InstallationError,
+    LaunchError,
     NodesAbsentError,
     NodesDisagreeError,
     TopologyError,
     UnfitNodeError,
     UsageError,
 )
+from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document
 
-MEND_THE_JOB = tuple(
-    sorted(
-        family.exit_code
-        for family in (UsageError, TopologyError, InputError, InstallationError, NodesDisagreeError)
+
+@dataclass(frozen=True)
+class NodeOutcome:
+    """One exit code of a node, and what follows from it.
+
+    ``ends_job``: another attempt changes nothing. ``ends_with_spares``: neither does another node, so the job
+    ends although spares are left.
+    """
+
+    family: type[LaunchError]
+    meaning: str
+    ends_job: bool = False
+    ends_with_spares: bool = False
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return self.family.exit_code
+
+
+OUTCOMES = (
+    NodeOutcome(UsageError, "the command is wrong", ends_job=True, ends_with_spares=True),
+    NodeOutcome(TopologyError, "the variables are wrong", ends_job=True, ends_with_spares=True),
+    NodeOutcome(InputError, "a file is wrong", ends_job=True, ends_with_spares=True),
+    NodeOutcome(InstallationError, "something is not installed on this node", ends_job=True),
+    NodeOutcome(HardwareError, "a device of this node is broken"),
+    NodeOutcome(NodesAbsentError, "another node was lost or late"),
+    NodeOutcome(NodesDisagreeError, "this node differs from the others", ends_job=True),
+    NodeOutcome(HangError, "the job hung"),
+    NodeOutcome(UnfitNodeError, "this node is bad: use another"),
+)
+"""In the order of their codes."""
+
+STOPPED = 128 + signal.SIGTERM
+"""Every node of a run returns it when any of them was asked to stop: preempted, evicted, drained."""
+
+
+def fatal(*, spares: bool) -> tuple[int, ...]:
+    """Return the codes that end the job at once."""
+    return tuple(
+        outcome.code for outcome in OUTCOMES if (outcome.ends_with_spares if spares else outcome.ends_job)
     )
-)
-"""Starting again changes nothing: the command, the variables, the files or the image must change."""
 
-TRY_AGAIN = tuple(
-    sorted(family.exit_code for family in (HardwareError, NodesAbsentError, HangError, UnfitNodeError))
-)
-"""A broken device, another node that was lost or late, a hang: another attempt may go well."""
 
-TOLD_TO_END = 128 + signal.SIGTERM
-"""Every node of a run returns it when any of them was told to end: preempted, evicted, drained."""
+def retried(*, spares: bool) -> tuple[int, ...]:
+    """Return the codes that count as a failed attempt of the node."""
+    return tuple(outcome.code for outcome in OUTCOMES if outcome.code not in fatal(spares=spares))
 
-CODE_NOTES = f"""\
-- Exit codes {", ".join(map(str, MEND_THE_JOB))} say that the job must be mended: they end it at once.
-  {", ".join(map(str, TRY_AGAIN))} (a broken device; another node lost or late; a hang) and the training's own
-  count as failed attempts. {UnfitNodeError.exit_code} names a node that the job should not be put on again.
-"""
+
+def table() -> str:
+    """Return the table of the documentation, as Markdown."""
+    lines = ["| exit code | meaning | without spares | with spares |", "|---|---|---|---|"]
+    for outcome in OUTCOMES:
+        actions = (
+            "ends the job" if ends else "counts as a failed attempt"
+            for ends in (outcome.ends_job, outcome.ends_with_spares)
+        )
+        lines.append(f"| {outcome.code} | {outcome.meaning} | {' | '.join(actions)} |")
+    for code, meaning, action in (
+        ("any other", "the training failed", "counts as a failed attempt"),
+        (STOPPED, "the run was asked to stop", "does not count"),
+    ):
+        lines.append(f"| {code} | {meaning} | {action} | {action} |")
+    return "\n".join(lines)
+
+
+def notes(job: Job) -> str:
+    """Return what a manifest's heading says about exit codes."""
+    spares = bool(job.spares)
+    return (
+        f"- Exit codes {_listed(fatal(spares=spares))} end the job at once: the command, the files or the\n"
+        f"  image must be fixed. {_listed(retried(spares=spares))} and the training's own count as\n"
+        "  failed attempts.\n"
+    )
+
 
 NOT_COUNTED_NOTES = f"""\
 - A preempted or drained pod (DisruptionTarget) is replaced without counting, and so are its peers:
-  all nodes of a run that was told to end return {TOLD_TO_END}.
+  all nodes of a run that was asked to stop return {STOPPED}.
 """
 
 
-def pod_failure_policy() -> Document:
-    """Return a Job's podFailurePolicy, which needs ``restartPolicy: Never`` (kubernetes.io)."""
+def pod_failure_policy(job: Job, container: str) -> Document:
+    """Return a Job's podFailurePolicy, which needs ``restartPolicy: Never`` (kubernetes.io).
+
+    The rules name the container: the exit code of a sidecar means nothing here.
+    """
+    spares = bool(job.spares)
     disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     return {
         "rules": [
-            _on_codes("FailJob", MEND_THE_JOB),
+            _on_codes("FailJob", fatal(spares=spares), container),
             disrupted,
-            _on_codes("Ignore", (TOLD_TO_END,)),
-            _on_codes("Count", TRY_AGAIN),
+            _on_codes("Ignore", (STOPPED,), container),
+            _on_codes("Count", retried(spares=spares), container),
         ]
     }
 
 
-def _on_codes(action: str, codes: tuple[int, ...]) -> Document:
-    return {"action": action, "onExitCodes": {"operator": "In", "values": list(codes)}}
+def _on_codes(action: str, codes: tuple[int, ...], container: str) -> Document:
+    on_codes = {"containerName": container, "operator": "In", "values": list(codes)}
+    return {"action": action, "onExitCodes": on_codes}
+
+
+def _listed(codes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, codes))

@@ -15,15 +15,25 @@ import yaml
 
 from platform_launch.errors import InputError, shown
 from platform_launch.files import not_yaml
-from platform_launch.jobs.job import Job, Rdma, SecretVariable, Volume
-from platform_launch.jobs.manifest import dump
+from platform_launch.jobs.job import (
+    GANGS,
+    SECURITY,
+    Job,
+    Rdma,
+    RunAs,
+    Runtime,
+    SecretVariable,
+    Toleration,
+    Volume,
+)
+from platform_launch.jobs.manifest import Document, dump
 from platform_launch.text import Phrase
 
 Value = Union[str, "list[str]", "dict[str, str]"]
 Description = Mapping[str, Value]
 
-LISTS = ("volumes", "tolerations", "exclude", "options", "arguments")
-MAPPINGS = ("env", "secret_env", "node_selector")
+LISTS = ("volumes", "rdma", "tolerations", "exclude", "image_pull_secrets", "options", "arguments")
+MAPPINGS = ("env", "secret_env", "resources", "labels", "annotations", "node_selector")
 NUMBERS = ("nodes", "spares", "gpus_per_node", "cpus", "memory_gib", "shm_gib", "retries", "notice")
 
 _DAYS = re.compile(r"([0-9]{1,4})-([0-9]{1,2})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
@@ -46,8 +56,10 @@ def read(text: str, source: str) -> dict[str, Value]:
 
 
 def merge(below: Description, above: Description) -> dict[str, Value]:
-    """Lay flags over a file: texts and lists replace, mappings complete each other."""
+    """Lay flags over a file: texts and lists replace; mappings and launcher options complete each other."""
     merged = {**below, **above}
+    if "options" in below and "options" in above:
+        merged["options"] = [*below["options"], *above["options"]]
     for name in MAPPINGS:
         lower, upper = below.get(name), above.get(name)
         if isinstance(lower, dict) and isinstance(upper, dict):
@@ -61,25 +73,24 @@ def write(description: Description) -> str:
     return dump({key: int(str(value)) if key in NUMBERS else value for key, value in ordered.items()})
 
 
-def to_job(description: Description, grace_s: int) -> Job:
-    """Return the job. ``grace_s``: see :class:`Job`. Raises InputError naming the key that cannot be used."""
-    for required in ("name", "entrypoint"):
-        if not description.get(required):
-            raise InputError(
-                Phrase("the job has no {required}", required=required),
-                Phrase("add --{required}, or {required}: to the job file", required=required),
-            )
+def to_job(description: Description, grace_s: int, patch: Document | None = None) -> Job:
+    """Return the job. ``grace_s``: see :class:`Job`; ``patch``: what the key ``patch`` names, read.
+
+    Raises InputError naming the key that cannot be used.
+    """
+    if not description.get("name"):
+        raise InputError("the job has no name", "add --name, or name: to the job file")
     values: dict[str, Any] = {}
     for key, value in description.items():
         field, convert = _FIELDS[key]
         values[field] = convert(key, value)
-    return Job(**values, grace_s=grace_s)
+    return Job(**{**values, "patch": patch or {}}, grace_s=grace_s)
 
 
 def check(key: str, value: Value) -> None:
     """Raise InputError when one value cannot stand in a job, whatever the others are."""
     field, convert = _FIELDS[key]
-    Job(**{"name": "any", "entrypoint": "/any", "script": "any", field: convert(key, value)})
+    Job(**{"name": "any", field: convert(key, value)})
 
 
 def seconds(text: str, key: str = "time") -> int:
@@ -107,16 +118,26 @@ def seconds(text: str, key: str = "time") -> int:
 
 
 def volume(text: str) -> Volume:
-    """Read ``source:path`` or ``source:path:ro``."""
-    parts = text.split(":")
-    if len(parts) not in (2, 3) or parts[2:] not in ([], ["ro"], ["rw"]):
+    """Read ``source:path`` or ``source:path:ro``; the source of an NFS export holds a colon itself."""
+    rest, separator, last = text.rpartition(":")
+    mode = last if separator and last in ("ro", "rw") else ""
+    source, separator, path = (rest if mode else text).rpartition(":")
+    if not separator or source.count(":") > 1:
         raise InputError(
             Phrase(
-                "volume {text}: expected claim:/path or /folder/of/node:/path, and :ro if read-only",
+                "volume {text}: expected claim:/path, /folder/of/node:/path, secret/NAME:/path, "
+                "configmap/NAME:/path or SERVER:/export:/path, and :ro if read-only",
                 text=shown(text),
             )
         )
-    return Volume(parts[0], parts[1], parts[2:] == ["ro"])
+    return Volume(source, path, mode == "ro")
+
+
+def toleration(text: str) -> Toleration:
+    """Read a taint as ``kubectl taint`` writes it: ``key``, ``key=value``, and ``:effect`` after either."""
+    taint, _, effect = text.partition(":")
+    key, _, value = taint.partition("=")
+    return Toleration(key, value, effect)
 
 
 def _check_shape(key: object, value: object, source: str) -> None:
@@ -181,9 +202,45 @@ def _truth(key: str, value: Value) -> bool:
     return text in ("true", "yes", "on")
 
 
-def _rdma(key: str, value: Value) -> Rdma:
-    resource, separator, count = str(value).partition("=")
+def _rdma(key: str, text: str) -> Rdma:
+    resource, separator, count = text.partition("=")
     return Rdma(resource, _number(1, 64)(key, count) if separator else 1)
+
+
+def _run_as(key: str, value: Value) -> RunAs:
+    user, separator, group = str(value).partition(":")
+    number = _number(0, 999_999_999)
+    return RunAs(number(key, user), number(key, group if separator else user))
+
+
+def _runtime(key: str, value: Value) -> Runtime:
+    kind, separator, name = str(value).rpartition("/")
+    kinds = ("ClusterTrainingRuntime", "TrainingRuntime")
+    if separator and kind not in kinds:
+        raise InputError(
+            Phrase(
+                "{key} {value}: expected NAME of a ClusterTrainingRuntime, or TrainingRuntime/NAME",
+                key=key,
+                value=shown(str(value)),
+            )
+        )
+    return Runtime(kind or kinds[0], name)
+
+
+def _one_of(*allowed: str) -> Callable[[str, Value], str]:
+    def convert(key: str, value: Value) -> str:
+        if value not in allowed:
+            raise InputError(
+                Phrase(
+                    "{key} {value}: expected one of {allowed}",
+                    key=key,
+                    value=shown(str(value)),
+                    allowed=", ".join(allowed),
+                )
+            )
+        return str(value)
+
+    return convert
 
 
 def _secrets(key: str, value: Value) -> tuple[SecretVariable, ...]:
@@ -228,22 +285,38 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Value], Any]]] = {
     "cpus": ("cpus", _number(1, 4096)),
     "memory_gib": ("memory_gib", _number(1, 65536)),
     "shm_gib": ("shm_gib", _number(1, 65536)),
-    "rdma": ("rdma", _rdma),
+    "gpu_resource": ("gpu_resource", _text),
+    "rdma": ("rdma", lambda key, value: tuple(_rdma(key, item) for item in value)),
+    "resources": ("resources", _pairs),
     "env": ("env", _pairs),
     "secret_env": ("secret_env", _secrets),
+    "labels": ("labels", _pairs),
+    "annotations": ("annotations", _pairs),
     "node_selector": ("node_selector", _pairs),
-    "tolerations": ("tolerations", _texts),
+    "tolerations": ("tolerations", lambda _key, value: tuple(toleration(item) for item in value)),
     "exclude": ("exclude", _texts),
     "quarantine": ("quarantine", _text),
     "namespace": ("namespace", _text),
     "queue": ("queue", _text),
     "account": ("account", _text),
+    "image_pull_secrets": ("image_pull_secrets", _texts),
+    "service_account": ("service_account", _text),
+    "security": ("security", _one_of(*SECURITY)),
+    "run_as": ("run_as", _run_as),
+    "priority_class": ("priority_class", _text),
+    "scheduler": ("scheduler", _text),
+    "gang": ("gang", _one_of(*GANGS)),
+    "host_network": ("host_network", _truth),
+    "runtime": ("runtime", _runtime),
+    "patch": ("patch", _text),
+    "ttl": ("ttl_s", lambda key, value: seconds(str(value), key)),
     "retries": ("retries", _number(0, 1000)),
     "requeue": ("requeue", _truth),
-    "notice": ("notice_s", _number(1, 65535)),
+    "notice": ("notice", _number(1, 65535)),
     "script": ("script", _text),
+    "module": ("module", _text),
     "options": ("options", _texts),
     "arguments": ("arguments", _texts),
 }
 KEYS = {field: key for key, (field, _convert) in _FIELDS.items()}
-"""Field of :class:`Job` → the key by which its author says it."""
+"""Field of :class:`Job` → the key of the job file."""

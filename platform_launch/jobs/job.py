@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from platform_launch.errors import InputError
+from platform_launch.errors import InputError, shown
 from platform_launch.jobs import names
 from platform_launch.text import Phrase
 
 GPU_RESOURCE = "nvidia.com/gpu"
-DEFAULT_NOTICE_S = 120
+PROGRAM = "platform-launch"
 SHM = "/dev/shm"  # noqa: S108  a mount, not a file of ours
 _DEFAULT_SHM_GIB = 64
+_DEFAULT_NOTICE_S = 120
+_WEEK_S = 7 * 24 * 3600
 _TAKEN = ("/", "/dev", "/proc", SHM)
+_KINDS_OF_VOLUME = ("secret", "configmap")
+
+SECURITY = ("restricted",)
+GANGS = ("volcano", "scheduler-plugins")
+
+KUBERNETES_ONLY = (
+    "image", "namespace", "volumes", "shm_gib", "rdma", "resources", "gpu_resource", "node_selector",
+    "tolerations", "labels", "annotations", "image_pull_secrets", "service_account", "security", "run_as",
+    "priority_class", "scheduler", "gang", "host_network", "runtime", "ttl_s", "patch",
+)  # fmt: skip
+"""Fields that have a meaning in Kubernetes alone."""
 
 
 @dataclass(frozen=True)
 class Volume:
-    """A folder of the node (``source`` starts with /) or a PersistentVolumeClaim, mounted at ``path``."""
+    """What is mounted at ``path``; ``source`` names it by its form.
+
+    ``/folder``: a folder of the node; ``SERVER:/folder``: an NFS export; ``secret/NAME`` and
+    ``configmap/NAME``; anything else: a PersistentVolumeClaim.
+    """
 
     source: str
     path: str
@@ -27,6 +45,12 @@ class Volume:
         names.check_folder(self.path, Phrase("volume path"))
         if self.on_node:
             names.check_folder(self.source, Phrase("volume source"))
+        elif self.nfs:
+            server, export = self.nfs
+            names.check_object_name(server, Phrase("NFS server"))
+            names.check_folder(export, Phrase("NFS export"))
+        elif self.named:
+            names.check_object_name(self.named[1], Phrase("volume source"))
         else:
             names.check_object_name(self.source, Phrase("volume claim"))
 
@@ -34,6 +58,18 @@ class Volume:
     def on_node(self) -> bool:
         """Whether it is a folder of the node itself."""
         return self.source.startswith("/")
+
+    @property
+    def nfs(self) -> tuple[str, str] | None:
+        """Server and folder of an NFS export."""
+        server, separator, export = self.source.partition(":")
+        return (server, export) if separator else None
+
+    @property
+    def named(self) -> tuple[str, str] | None:
+        """``secret`` or ``configmap``, and the name of the object."""
+        kind, separator, name = self.source.partition("/")
+        return (kind, name) if separator and kind in _KINDS_OF_VOLUME else None
 
     @property
     def place(self) -> str:
@@ -57,41 +93,77 @@ class SecretVariable:
 
 @dataclass(frozen=True)
 class Rdma:
-    """The extended resource that stands for RDMA ports on this cluster, and how many a node."""
+    """The extended resource for the RDMA ports of this cluster, and how many each node needs."""
 
     resource: str
     count: int = 1
 
     def __post_init__(self) -> None:
         names.check_resource(self.resource, Phrase("RDMA resource"))
-        if self.resource == GPU_RESOURCE:
+
+
+@dataclass(frozen=True)
+class Toleration:
+    """A taint that the pods tolerate; an empty ``value`` or ``effect`` stands for any."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+    def __post_init__(self) -> None:
+        names.check_qualified(self.key, Phrase("taint"))
+        names.check_label_value(self.value, Phrase("value of taint {key}", key=self.key))
+        effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+        if self.effect and self.effect not in effects:
             raise InputError(
                 Phrase(
-                    "RDMA resource {resource} is the GPUs: expected one like rdma/hca_shared_devices_a",
-                    resource=GPU_RESOURCE,
-                ),
-                "GPUs are said by gpus_per_node",
+                    "taint {key} with effect {effect}: expected one of {effects}",
+                    key=self.key,
+                    effect=shown(self.effect),
+                    effects=", ".join(effects),
+                )
             )
 
 
 @dataclass(frozen=True)
+class RunAs:
+    """User and group that the container runs as."""
+
+    user: int
+    group: int
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A TrainingRuntime that the cluster has already; ``kind`` is that or ClusterTrainingRuntime."""
+
+    kind: str
+    name: str
+
+    def __post_init__(self) -> None:
+        names.check_object_name(self.name, Phrase("training runtime"))
+
+
+@dataclass(frozen=True)
 class Job:
-    """What every target renders. Counts are per node; None means "not said".
+    """What every target renders. Counts are per node; None: not given.
 
-    ``entrypoint``: absolute path of start_multinode_platform.sh where the job runs. ``script`` and
-    ``options`` go to it; ``arguments`` follow ``--``: a command if there is no script. ``spares``: nodes
-    that wait beside the others. ``queue``: Slurm partition, Volcano queue or Kueue's LocalQueue.
-    ``retries``: how often the whole job may start again.
-    ``requeue``: let Slurm start it again after its time limit or a lost node. ``notice_s``: seconds before
-    Slurm's time limit at which the training is told to save. ``grace_s``: seconds from SIGTERM to SIGKILL,
-    which must exceed the launcher's own. ``exclude`` are nodes that it must not run on, ``quarantine`` is the
-    file of more of them, where the job runs.
+    ``entrypoint``: what starts the launcher where the job runs: ``platform-launch``, its absolute path, or
+    the absolute path of start_multinode_platform.sh. ``script``, ``module`` and ``options``: of
+    ``platform-launch run``; ``arguments`` follow after ``--``: a command if nothing else is named.
+    ``spares``: nodes started in addition, which wait. ``queue``: Slurm partition, Volcano queue or Kueue's
+    LocalQueue. ``retries``: how often the whole job may start again.
+    ``requeue``: let Slurm start it again after its time limit or a lost node. ``notice``: seconds before
+    Slurm's time limit at which the training is warned. ``grace_s``: seconds from SIGTERM to SIGKILL, more
+    than the launcher's own. ``exclude``: nodes that it must not run on; ``quarantine``: file of more of them,
+    where the job runs. ``ttl_s``: how long Kubernetes keeps it after its end. ``patch``: merged into the pod
+    template (see ``patch.py``).
 
-    Raises InputError for what no scheduler would take.
+    Raises InputError for what no scheduler would accept.
     """
 
     name: str
-    entrypoint: str
+    entrypoint: str = PROGRAM
     nodes: int = 1
     spares: int = 0
     gpus_per_node: int = 8
@@ -103,19 +175,35 @@ class Job:
     cpus: int | None = None
     memory_gib: int | None = None
     shm_gib: int | None = None
-    rdma: Rdma | None = None
+    gpu_resource: str = GPU_RESOURCE
+    rdma: tuple[Rdma, ...] = ()
+    resources: tuple[tuple[str, str], ...] = ()
     volumes: tuple[Volume, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     secret_env: tuple[SecretVariable, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[str, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
     exclude: tuple[str, ...] = ()
     quarantine: str | None = None
+    image_pull_secrets: tuple[str, ...] = ()
+    service_account: str | None = None
+    security: str | None = None
+    run_as: RunAs | None = None
+    priority_class: str | None = None
+    scheduler: str | None = None
+    gang: str | None = None
+    host_network: bool = False
+    runtime: Runtime | None = None
+    patch: dict[str, Any] = field(default_factory=dict, hash=False)
+    ttl_s: int = _WEEK_S
     retries: int = 3
     requeue: bool = False
-    notice_s: int = DEFAULT_NOTICE_S
+    notice: int | None = None
     grace_s: int = 60
     script: str | None = None
+    module: str | None = None
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
 
@@ -130,25 +218,17 @@ class Job:
                 ),
                 "with one node nobody is left when it is lost; raise nodes, or leave the spares out",
             )
-        names.check_path(self.entrypoint, "entrypoint")
+        self._check_entrypoint()
         self._check_placement()
+        self._check_resources()
+        self._check_security()
         self._check_texts()
-        if self.memory_gib is not None and self.shm >= self.memory_gib:
-            raise InputError(
-                Phrase(
-                    "shm_gib {shm} does not fit into memory_gib {memory}: shared memory counts "
-                    "towards the limit",
-                    shm=self.shm,
-                    memory=self.memory_gib,
-                ),
-                "raise memory_gib, or lower shm_gib",
-            )
-        if self.time_limit_s is not None and self.time_limit_s <= self.notice_s:
+        if self.time_limit_s is not None and self.notice is not None and self.time_limit_s <= self.notice:
             raise InputError(
                 Phrase(
                     "time {limit_s} s is over before the notice {notice_s} s ahead of its end",
                     limit_s=self.time_limit_s,
-                    notice_s=self.notice_s,
+                    notice_s=self.notice,
                 ),
                 "raise time, or lower notice",
             )
@@ -161,6 +241,14 @@ class Job:
         return _DEFAULT_SHM_GIB if self.memory_gib is None else max(1, self.memory_gib // 2)
 
     @property
+    def notice_s(self) -> int:
+        """Seconds before Slurm's time limit at which the training is warned; half of a short limit."""
+        if self.notice is not None:
+            return self.notice
+        limit = self.time_limit_s
+        return _DEFAULT_NOTICE_S if limit is None else min(_DEFAULT_NOTICE_S, max(1, limit // 2))
+
+    @property
     def started(self) -> int:
         """How many nodes the scheduler starts."""
         return self.nodes + self.spares
@@ -168,29 +256,84 @@ class Job:
     @property
     def names_program(self) -> bool:
         """Whether it names what to run: a script, a module, an example, or a command in its arguments."""
-        named = map(self._has_option, ("--script", "--module", "-m", "--example"))
-        return self.script is not None or any(named) or bool(self.arguments)
+        if self.script is not None or self.module is not None:
+            return True
+        named = any(map(self.has_option, ("--script", "--module", "-m", "--example")))
+        return named or (bool(self.arguments) and not self.arguments[0].startswith("-"))
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """What starts the launcher: the installed program, or bash with the entrypoint of a checkout."""
+        return ("/bin/bash", self.entrypoint) if self._is_shell_script else (self.entrypoint,)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The program and its subcommand, without options; the shell entrypoint runs ``run`` by itself."""
+        return self.program if self._is_shell_script else (*self.program, "run")
+
+    @property
+    def shell_command(self) -> tuple[str, ...]:
+        """The command as a person types it: a checkout's entrypoint is executable."""
+        return (self.entrypoint, *self.command[len(self.program) :])
 
     @property
     def command_arguments(self) -> tuple[str, ...]:
-        """What follows the entrypoint: its options, ``--``, and the arguments or the command."""
+        """What follows the command: its options, ``--``, and the program's arguments or a command."""
         script = () if self.script is None else ("--script", self.script)
+        module = () if self.module is None else ("--module", self.module)
+        spares = ("--spares", str(self.spares)) if self.spares else ()
         return (
             *script,
+            *module,
             *self.options,
-            *self._spare_options,
+            *spares,
+            *(self.restart_option if self.spares else ()),
             *(("--", *self.arguments) if self.arguments else ()),
         )
 
     @property
-    def _spare_options(self) -> tuple[str, ...]:
-        if not self.spares:
-            return ()
-        restarts = () if self._has_option("--max-restarts") else ("--max-restarts", str(max(self.retries, 1)))
-        return ("--spares", str(self.spares), *restarts)
+    def restart_option(self) -> tuple[str, ...]:
+        """``--max-restarts`` for as many restarts as retries, unless the options hold one.
 
-    def _has_option(self, name: str) -> bool:
+        At least 1 with spares: a spare steps in when the nodes start again.
+        """
+        restarts = max(self.retries, 1) if self.spares else self.retries
+        given = self.has_option("--max-restarts") or not restarts
+        return () if given else ("--max-restarts", str(restarts))
+
+    @property
+    def quarantine_list(self) -> tuple[str, ...]:
+        """The command that prints the nodes in quarantine."""
+        listing = ("list", "--format=names")
+        if self._is_shell_script:
+            return ("env", "platform_launch_command=quarantine", *self.program, *listing)
+        return (*self.program, "quarantine", *listing)
+
+    def has_option(self, name: str) -> bool:
+        """Tell whether the launcher's options hold ``--name`` or ``--name=…``."""
         return any(option.split("=")[0] == name for option in self.options)
+
+    @property
+    def _is_shell_script(self) -> bool:
+        return self.entrypoint.endswith(".sh")
+
+    def _check_entrypoint(self) -> None:
+        path = self.entrypoint
+        if path == PROGRAM:
+            return
+        names.check_text(path, Phrase("entrypoint"))
+        if not path.startswith("/") or not (path.endswith(".sh") or path.rpartition("/")[2] == PROGRAM):
+            raise InputError(
+                Phrase(
+                    "entrypoint {path}: expected platform-launch, its absolute path, or the absolute path of "
+                    "start_multinode_platform.sh",
+                    path=shown(path),
+                ),
+                "the training script is named by script"
+                if path.endswith(".py")
+                else "an image with the package installed has platform-launch on its PATH",
+            )
+        names.check_path(path, Phrase("entrypoint"))
 
     def _check_placement(self) -> None:
         if self.image is not None:
@@ -202,15 +345,68 @@ class Job:
             names.check_directive(self.queue, "queue")
         if self.account is not None:
             names.check_directive(self.account, "account")
-        for key, value in self.node_selector:
-            names.check_qualified(key, Phrase("node label"))
-            names.check_label_value(value, Phrase("value of node label {key}", key=key))
-        for key in self.tolerations:
-            names.check_qualified(key, Phrase("taint"))
+        for key, value in (*self.node_selector, *self.labels):
+            names.check_qualified(key, Phrase("label"))
+            names.check_label_value(value, Phrase("value of label {key}", key=key))
+        for key, value in self.annotations:
+            names.check_qualified(key, Phrase("annotation"))
+            names.check_text(value, Phrase("value of annotation {key}", key=key))
         for node in self.exclude:
-            names.check_plain(node, Phrase("node"))
+            names.check_node(node)
+        for name, what in (
+            (self.service_account, Phrase("service account")),
+            (self.priority_class, Phrase("priority class")),
+            (self.scheduler, Phrase("scheduler")),
+            *((name, Phrase("image pull secret")) for name in self.image_pull_secrets),
+        ):
+            if name is not None:
+                names.check_object_name(name, what)
         if self.quarantine is not None:
             names.check_path(self.quarantine, "quarantine")
+
+    def _check_resources(self) -> None:
+        names.check_resource(self.gpu_resource, Phrase("GPU resource"))
+        own = [
+            self.gpu_resource,
+            *(ports.resource for ports in self.rdma),
+            *(name for name, _ in self.resources),
+        ]
+        for name in own:
+            if own.count(name) > 1:
+                raise InputError(
+                    Phrase("resource {name} is given twice: expected once", name=name),
+                    "GPUs are counted by gpus_per_node",
+                )
+        for name, quantity in self.resources:
+            names.check_quantity(name, quantity)
+        if self.memory_gib is not None and self.shm >= self.memory_gib:
+            raise InputError(
+                Phrase(
+                    "shm_gib {shm} does not fit into memory_gib {memory}: shared memory counts "
+                    "towards the limit",
+                    shm=self.shm,
+                    memory=self.memory_gib,
+                ),
+                "raise memory_gib, or lower shm_gib",
+            )
+
+    def _check_security(self) -> None:
+        """Refuse what the PodSecurity level forbids, before the namespace does so pod by pod."""
+        if self.security != "restricted":
+            return
+        forbidden = (
+            (bool(self.rdma), Phrase("rdma (IPC_LOCK)")),
+            (self.host_network, Phrase("host_network")),
+            (any(volume.on_node for volume in self.volumes), Phrase("a folder of the node as a volume")),
+            (any(volume.nfs for volume in self.volumes), Phrase("an NFS volume")),
+            (self.run_as is not None and self.run_as.user == 0, Phrase("run_as 0")),
+        )
+        for is_used, what in forbidden:
+            if is_used:
+                raise InputError(
+                    Phrase("security restricted and {what}: PodSecurity restricted forbids it", what=what),
+                    "leave one of them out; NFS works as a PersistentVolumeClaim",
+                )
 
     def _check_texts(self) -> None:
         """Environment, options and arguments may hold anything that a text file can carry."""
@@ -223,7 +419,11 @@ class Job:
             names.check_text(value, Phrase("environment variable {name}", name=name))
         if self.script == "":
             raise InputError("script is empty: expected the path of a file")
-        for text in (self.script or "", *self.options, *self.arguments):
+        if self.script is not None and self.module is not None:
+            raise InputError("script and module: expected one of them", "leave one out")
+        if self.module == "":
+            raise InputError("module is empty: expected a name, e.g. pkg.train")
+        for text in (self.script or "", self.module or "", *self.options, *self.arguments):
             names.check_text(text, Phrase("argument"))
         if "--" in self.options:
             raise InputError(

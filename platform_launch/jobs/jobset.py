@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from platform_launch.jobs.codes import CODE_NOTES, NOT_COUNTED_NOTES
+from platform_launch.jobs import codes
 from platform_launch.jobs.job import Job
-from platform_launch.jobs.kubernetes import indexed_job_spec
+from platform_launch.jobs.kubernetes import INDEX_NOTES, indexed_job_spec
 from platform_launch.jobs.manifest import Document, manifest
-from platform_launch.jobs.pod import POD_NOTES, master_variables, metadata, pod_spec, spare_notes
+from platform_launch.jobs.pod import (
+    POD_NOTES,
+    master_variables,
+    metadata,
+    pod_group,
+    pod_template,
+    spare_notes,
+)
 
-NOT_USED = ("account", "requeue", "notice_s")
+NOT_USED = ("account", "requeue", "notice", "runtime")
 
 _ROLE = "node"
 _PROJECTED = {
@@ -20,10 +27,13 @@ _PROJECTED = {
 
 _NOTES = """\
 - One replicated Job with parallelism = nodes: of several, each would count its pods from 0.
-- JobSet sets no variable of its own: NNODES and MASTER_ADDR say the topology, and its
+- JobSet sets no variable of its own: NNODES and MASTER_ADDR give the topology, and its
   annotations are projected, the restart attempt among them.
-- backoffLimit 0 hands any failure that counts to the JobSet, which starts all nodes again together.
 - No coordinator: its label would hold MASTER_ADDR, and a label is shorter than many a host name.
+"""
+
+_WITHOUT_SPARES = """\
+- backoffLimitPerIndex 0: any failure that counts goes to the JobSet, which starts all nodes again together.
 """
 
 
@@ -37,25 +47,35 @@ def render(job: Job, notes: str = "") -> str:
         for name, key in _PROJECTED.items()
     ]
     address = f"{job.name}-{_ROLE}-0-0.{job.name}"
-    pod = pod_spec(job, variables=[*master_variables(job, address), *projected])
+    template = pod_template(job, variables=[*master_variables(job, address), *projected])
     document: Document = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": metadata(job, kueue=True),
         "spec": {
+            "ttlSecondsAfterFinished": job.ttl_s,
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            **jobset_spec(job, _ROLE, pod),
+            **jobset_spec(job, _ROLE, template),
         },
     }
-    return manifest(_NOTES + spare_notes(job) + CODE_NOTES + NOT_COUNTED_NOTES + POD_NOTES + notes, document)
+    return manifest(_NOTES + jobset_notes(job) + POD_NOTES + notes, *pod_group(job), document)
 
 
-def jobset_spec(job: Job, role: str, pod: Document, labels: Document | None = None) -> Document:
-    """Return the failure policy and the one replicated Job of a JobSetSpec."""
-    template: Document = {"metadata": {"labels": labels}} if labels else {}
-    template["spec"] = indexed_job_spec(
-        job, pod, backoff_limit=job.retries * job.started if job.spares else 0
+def jobset_notes(job: Job) -> str:
+    """Return the notes on restarts, which every JobSet shares."""
+    deadline = (
+        "- activeDeadlineSeconds is the child Job's: the time counts from each start of all nodes.\n"
+        if job.time_limit_s is not None and job.retries
+        else ""
     )
+    restarts = INDEX_NOTES if job.spares else _WITHOUT_SPARES
+    return restarts + deadline + spare_notes(job) + codes.notes(job) + codes.NOT_COUNTED_NOTES
+
+
+def jobset_spec(job: Job, role: str, template: Document, labels: Document | None = None) -> Document:
+    """Return the failure policy and the one replicated Job of a JobSetSpec."""
+    child: Document = {"metadata": {"labels": labels}} if labels else {}
+    child["spec"] = indexed_job_spec(job, template, retries_per_node=job.retries if job.spares else 0)
     return {
         "failurePolicy": {
             "maxRestarts": job.retries,
@@ -67,5 +87,5 @@ def jobset_spec(job: Job, role: str, pod: Document, labels: Document | None = No
                 }
             ],
         },
-        "replicatedJobs": [{"name": role, "replicas": 1, "template": template}],
+        "replicatedJobs": [{"name": role, "replicas": 1, "template": child}],
     }

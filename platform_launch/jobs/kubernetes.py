@@ -1,16 +1,24 @@
 """Target ``kubernetes``: an Indexed Job and the headless Service that gives its pods names.
 
-Source: kubernetes.io, "Job with Pod-to-Pod Communication" and "Pod failure policy".
+Source: kubernetes.io, "Job with Pod-to-Pod Communication", "Pod failure policy", "Backoff limit per index"
+and "Success policy".
 """
 
 from __future__ import annotations
 
-from platform_launch.jobs.codes import CODE_NOTES, NOT_COUNTED_NOTES, pod_failure_policy
+from platform_launch.jobs import codes
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document, manifest
-from platform_launch.jobs.pod import POD_NOTES, master_variables, metadata, pod_spec, spare_notes
+from platform_launch.jobs.pod import (
+    POD_NOTES,
+    master_variables,
+    metadata,
+    pod_group,
+    pod_template,
+    spare_notes,
+)
 
-NOT_USED = ("account", "requeue", "notice_s")
+NOT_USED = ("account", "requeue", "notice", "runtime")
 
 _JOB_NAME_LABEL = "job-name"
 
@@ -18,9 +26,13 @@ _NOTES = """\
 - completionMode Indexed numbers the pods (JOB_COMPLETION_INDEX). A plain Job with parallelism
   gives its pods no rank.
 - The headless Service and the pods' subdomain, both, make <job>-0.<service> resolve;
-  publishNotReadyAddresses lets the pods meet while they start.
-- Kubernetes says neither the number of nodes nor an address: NNODES and MASTER_ADDR do.
-- backoffLimit counts pods, so it is retries × nodes: when one node fails, all do.
+  publishNotReadyAddresses lets the pods find each other while they start.
+- Kubernetes gives neither the number of nodes nor an address: NNODES and MASTER_ADDR do.
+"""
+
+INDEX_NOTES = """\
+- backoffLimitPerIndex counts and delays each node by itself: 10 s, 20 s, 40 s. With backoffLimit all failed
+  pods together would delay a restart: with 7 nodes by 10 minutes, even after a drain.
 """
 
 
@@ -36,34 +48,48 @@ def render(job: Job, notes: str = "") -> str:
             "selector": {_JOB_NAME_LABEL: job.name},
         },
     }
-    spec = indexed_job_spec(
-        job,
-        pod_spec(
-            job,
-            variables=master_variables(job, f"{job.name}-0.{job.name}"),
-            subdomain=job.name,
-        ),
-        backoff_limit=job.retries * job.started,
+    template = pod_template(
+        job, variables=master_variables(job, f"{job.name}-0.{job.name}"), subdomain=job.name
     )
     document: Document = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata(job, kueue=True),
-        "spec": spec,
+        "spec": {
+            "ttlSecondsAfterFinished": job.ttl_s,
+            **indexed_job_spec(job, template, retries_per_node=job.retries),
+        },
     }
     return manifest(
-        _NOTES + spare_notes(job) + CODE_NOTES + NOT_COUNTED_NOTES + POD_NOTES + notes, service, document
+        _NOTES
+        + INDEX_NOTES
+        + spare_notes(job)
+        + codes.notes(job)
+        + codes.NOT_COUNTED_NOTES
+        + POD_NOTES
+        + notes,
+        *pod_group(job),
+        service,
+        document,
     )
 
 
-def indexed_job_spec(job: Job, pod: Document, *, backoff_limit: int) -> Document:
-    """Return a JobSpec in which every pod is one node, all of them at the same time."""
+def indexed_job_spec(job: Job, template: Document, *, retries_per_node: int) -> Document:
+    """Return a JobSpec in which every pod is one node, all of them at the same time.
+
+    It fails when more nodes than there are spares have used their retries. With spares it is complete when as
+    many pods as nodes have succeeded.
+    """
     spec: Document = {
         "completionMode": "Indexed",
         "parallelism": job.started,
         "completions": job.started,
-        "backoffLimit": backoff_limit,
+        "backoffLimitPerIndex": retries_per_node,
+        "maxFailedIndexes": job.spares,
     }
+    if job.spares:
+        spec["successPolicy"] = {"rules": [{"succeededCount": job.nodes}]}
     if job.time_limit_s is not None:
         spec["activeDeadlineSeconds"] = job.time_limit_s
-    return {**spec, "podFailurePolicy": pod_failure_policy(), "template": {"spec": pod}}
+    container = template["spec"]["containers"][0]["name"]
+    return {**spec, "podFailurePolicy": codes.pod_failure_policy(job, container), "template": template}

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document, manifest
-from platform_launch.jobs.pod import POD_NOTES, metadata, pod_spec, spare_notes
+from platform_launch.jobs.pod import POD_NOTES, metadata, pod_group, pod_template, spare_notes
 
-NOT_USED = ("account", "requeue", "notice_s", "time_limit_s", "retries")
+NOT_USED = ("account", "requeue", "notice", "time_limit_s", "retries", "ttl_s", "runtime")
 
 _NOTES = """\
 - A LeaderWorkerSet is made for services: it starts a container again whenever it ends, after
   success too. Let the training resume from its last checkpoint, and delete the set when it
   has finished; a jobset ends by itself.
 - One group (replicas 1) is one job; size counts its nodes, the leader (node 0) included.
-- RecreateGroupOnPodRestart starts all nodes again together, whatever the exit code: there is
-  no failure policy here.
 - LeaderCreated starts workers without waiting for the leader to be ready.
 """
+
+_RESTARTS = {
+    False: (
+        "RecreateGroupOnPodRestart",
+        "- RecreateGroupOnPodRestart starts all nodes again together, whatever the exit code.\n",
+    ),
+    True: ("None", "- restartPolicy None starts a pod again by itself, whatever the exit code.\n"),
+}
+"""With spares or not → the restart policy and its note."""
 
 
 def render(job: Job, notes: str = "") -> str:
     """Return the LeaderWorkerSet."""
+    restart_policy, note = _RESTARTS[bool(job.spares)]
     document: Document = {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -30,10 +38,10 @@ def render(job: Job, notes: str = "") -> str:
             "startupPolicy": "LeaderCreated",
             "leaderWorkerTemplate": {
                 "size": job.started,
-                "restartPolicy": "None" if job.spares else "RecreateGroupOnPodRestart",
+                "restartPolicy": restart_policy,
                 # The pods belong to StatefulSets, which allow no restartPolicy but Always.
-                "workerTemplate": {"spec": pod_spec(job, restart_policy="Always")},
+                "workerTemplate": pod_template(job, restart_policy="Always"),
             },
         },
     }
-    return manifest(_NOTES + spare_notes(job) + POD_NOTES + notes, document)
+    return manifest(_NOTES + note + spare_notes(job) + POD_NOTES + notes, *pod_group(job), document)

@@ -46,6 +46,40 @@ def manifest(notes: str, *documents: Document) -> str:
     return comment(notes) + "---\n".join(dump(document) for document in documents)
 
 
+def pods(text: str) -> str:
+    """Return a Pod for each pod template of a manifest, as its controller would create it; none: empty.
+
+    PodSecurity, quotas, limit ranges and webhooks judge pods, not templates.
+    """
+    found: list[Document] = []
+    for document in yaml.safe_load_all(text):
+        own = document["metadata"]
+        for template in _pod_templates(document):
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    **template.get("metadata", {}),
+                    "name": f"{own['name']}-check-{len(found)}",
+                    **({"namespace": own["namespace"]} if "namespace" in own else {}),
+                },
+                "spec": {"restartPolicy": "Never", **template["spec"]},
+            }
+            if all(pod["spec"] != other["spec"] for other in found):
+                found.append(pod)
+    return "---\n".join(dump(pod) for pod in found)
+
+
+def _pod_templates(value: Any) -> list[Document]:
+    if isinstance(value, list):
+        return [template for item in value for template in _pod_templates(item)]
+    if not isinstance(value, dict):
+        return []
+    if "containers" in (value.get("spec") or {}):
+        return [value]
+    return [template for item in value.values() for template in _pod_templates(item)]
+
+
 def comment(notes: str) -> str:
     """Return the notes as comment lines."""
     return "".join(f"# {line}\n" for line in notes.splitlines())

@@ -37,6 +37,8 @@ _IMAGE = re.compile(
     rf"({_HOST}(:[0-9]+)?/)?{_REPOSITORY}(/{_REPOSITORY})*"
     rf"(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@({_DIGEST}))?"
 )
+_HUGEPAGES = re.compile(r"hugepages-[1-9][0-9]*[KMG]i")
+_QUANTITY = re.compile(r"[1-9][0-9]*([KMGTP]i?|k)?")
 _PATH = re.compile(r"/[^:]*")
 _DIRECTIVE = re.compile(r"[A-Za-z0-9_%][A-Za-z0-9_.,:@%+=/-]*")
 
@@ -147,9 +149,33 @@ def check_label_value(value: str, what: str) -> str:
 
 
 def check_plain(name: str, what: str) -> str:
-    """Return the name of a node or a job, as every scheduler writes it."""
+    """Return the name of a job or the value of a label, as every scheduler writes it."""
     expected = Phrase("at most 63 letters, digits, -, _ and ., a letter or digit at both ends")
     return _match(name, what, _LABEL_VALUE, _LONGEST_LABEL, expected)
+
+
+def check_node(name: str) -> str:
+    """Return the name of a node: Kubernetes allows a whole subdomain of 253 characters."""
+    expected = Phrase("at most 253 letters, digits, -, _ and ., a letter or digit at both ends")
+    return _match(name, Phrase("node"), _LABEL_VALUE, _LONGEST_SUBDOMAIN, expected)
+
+
+def check_quantity(name: str, quantity: str) -> None:
+    """Check one more resource of a container: a device plugin's, hugepages or ephemeral-storage."""
+    if name in ("cpu", "memory"):
+        raise InputError(
+            Phrase("resource {name}: expected another resource", name=name),
+            "CPUs and memory have their own keys, cpus and memory_gib",
+        )
+    if not (_HUGEPAGES.fullmatch(name) or name == "ephemeral-storage"):
+        check_resource(name, Phrase("resource"))
+    _match(
+        quantity,
+        Phrase("quantity of {name}", name=name),
+        _QUANTITY,
+        20,
+        Phrase("a quantity such as 1, 512Mi or 2Gi"),
+    )
 
 
 def check_resource(name: str, what: str) -> str:

@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from platform_launch.errors import InputError
 from platform_launch.health.quarantine import FILE_VARIABLE, NODE_NAME_VARIABLE
-from platform_launch.jobs import names
-from platform_launch.jobs.job import GPU_RESOURCE, SHM, Job, Volume
+from platform_launch.jobs import names, patch
+from platform_launch.jobs.job import SHM, Job, RunAs, Toleration, Volume
 from platform_launch.jobs.manifest import Document
 from platform_launch.topology import DEFAULT_MASTER_PORT
 
 CONTAINER = "training"
-HOSTNAME_LABEL = "kubernetes.io/hostname"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
-POD_NOTES = """\
+CPUS_PER_GPU = 4
+MEMORY_GIB_PER_GPU = 16
+"""Requested if the job gives neither: enough to feed a GPU, and a share that nodes with GPUs have."""
+
+_UNREACHABLE_S = 120
+_RESTRICTED_USER = RunAs(1000, 1000)
+_WRITABLE = "/tmp"  # noqa: S108  inside the container
+
+POD_NOTES = f"""\
 - /dev/shm is a memory volume: a runtime's 64 MiB are too few for NCCL and data loaders.
 - terminationGracePeriodSeconds exceeds the launcher's own grace period, so that the training
   can save before the kubelet kills.
+- A pod on a node that does not answer is deleted after {_UNREACHABLE_S} s. Its replacement starts when the
+  node confirms that, is deleted, or has the taint node.kubernetes.io/out-of-service.
 - enableServiceLinks is off: a Service called master would fill MASTER_PORT with tcp://….
-- automountServiceAccountToken is off: a training has no business with the cluster's API.
+- automountServiceAccountToken is off: training needs no access to the cluster's API.
 """
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A scheduler that starts all pods of a group or none: its PodGroup, and how a pod joins it."""
+
+    api: str
+    scheduler: str
+    label: str = ""
+    annotation: str = ""
+
+
+GANGS = {
+    "volcano": Gang("scheduling.volcano.sh/v1beta1", "volcano", annotation="scheduling.k8s.io/group-name"),
+    "scheduler-plugins": Gang(
+        "scheduling.x-k8s.io/v1alpha1", "scheduler-plugins-scheduler", label="scheduling.x-k8s.io/pod-group"
+    ),
+}
+"""``gang`` of a job → what it takes (volcano.sh/apis, sigs.k8s.io/scheduler-plugins)."""
 
 
 def metadata(job: Job, *, kueue: bool = False) -> Document:
@@ -27,9 +57,20 @@ def metadata(job: Job, *, kueue: bool = False) -> Document:
     found: Document = {"name": job.name}
     if job.namespace:
         found["namespace"] = job.namespace
-    if kueue and job.queue:
-        found["labels"] = {KUEUE_LABEL: names.check_queue(job.queue)}
+    queue = {KUEUE_LABEL: names.check_queue(job.queue)} if kueue and job.queue else {}
+    if labels := {**queue, **dict(job.labels)}:
+        found["labels"] = labels
+    if job.annotations:
+        found["annotations"] = dict(job.annotations)
     return found
+
+
+def pod_group(job: Job) -> list[Document]:
+    """Return the PodGroup of the job's gang, none without one."""
+    if job.gang is None:
+        return []
+    group = {"minMember": job.nodes}
+    return [{"apiVersion": GANGS[job.gang].api, "kind": "PodGroup", "metadata": metadata(job), "spec": group}]
 
 
 def spare_notes(job: Job) -> str:
@@ -51,62 +92,152 @@ def master_variables(job: Job, address: str) -> list[Document]:
     ]
 
 
-def pod_spec(
+def pod_template(
     job: Job,
     *,
     variables: list[Document] | None = None,
     container: str = CONTAINER,
     restart_policy: str | None = "Never",
     subdomain: str | None = None,
+    annotations: dict[str, str] | None = None,
 ) -> Document:
-    """Return a PodSpec that runs the entrypoint. ``restart_policy`` None: the controller sets it."""
+    """Return a pod template that runs the launcher, with the job's patch merged in.
+
+    ``restart_policy`` None: the controller sets it. ``annotations``: those of the target; the job's win.
+    """
+    gang = GANGS[job.gang] if job.gang else Gang("", "")
+    labels = {**dict(job.labels), **({gang.label: job.name} if gang.label else {})}
+    joined = {gang.annotation: job.name} if gang.annotation else {}
+    marks = {**(annotations or {}), **joined, **dict(job.annotations)}
+    template: Document = {}
+    if labels or marks:
+        template["metadata"] = {
+            **({"labels": labels} if labels else {}),
+            **({"annotations": marks} if marks else {}),
+        }
+    template["spec"] = _spec(job, variables or [], container, restart_policy, subdomain, gang)
+    return patch.apply(template, job.patch, container)
+
+
+def container_spec(job: Job, name: str, variables: list[Document]) -> Document:
+    """Return the container that runs the launcher, without what it mounts."""
     if job.image is None:
         raise InputError(
             "the job names no image: Kubernetes targets run containers", "add --image, or image:"
         )
-    spec: Document = {"restartPolicy": restart_policy} if restart_policy else {}
-    if subdomain:
-        spec["subdomain"] = subdomain
-    spec["terminationGracePeriodSeconds"] = job.grace_s
-    spec["enableServiceLinks"] = False
-    spec["automountServiceAccountToken"] = False
-    if job.node_selector:
-        spec["nodeSelector"] = dict(job.node_selector)
-    if job.exclude:
-        spec["affinity"] = {"nodeAffinity": _not_on(job.exclude)}
-    if job.tolerations:
-        spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in job.tolerations]
-    spec["containers"] = [_container(job, container, variables or [])]
-    spec["volumes"] = [
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{job.shm}Gi"}},
-        *({"name": f"volume-{index}", **_source(volume)} for index, volume in enumerate(job.volumes)),
-    ]
-    return spec
-
-
-def _not_on(nodes: tuple[str, ...]) -> Document:
-    elsewhere = {"key": HOSTNAME_LABEL, "operator": "NotIn", "values": list(nodes)}
-    terms = [{"matchExpressions": [elsewhere]}]
-    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-
-
-def _container(job: Job, name: str, variables: list[Document]) -> Document:
     container: Document = {
         "name": name,
         "image": job.image,
-        "command": ["/bin/bash", literal(job.entrypoint)],
+        "command": [literal(word) for word in job.command],
         "args": [literal(argument) for argument in job.command_arguments],
     }
-    env = [*variables, *_variables(job)]
-    if env:
+    if not container["args"]:
+        del container["args"]
+    if env := [*variables, *_variables(job)]:
         container["env"] = env
-    limits = _limits(job)
-    if limits:
-        container["resources"] = {"limits": limits}
-    if job.rdma:
-        # RDMA pins memory, which an ordinary container may not.
-        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    container["volumeMounts"] = [
+    if resources := _resources(job):
+        container["resources"] = resources
+    if security := _container_security(job):
+        container["securityContext"] = security
+    return container
+
+
+def literal(text: str) -> str:
+    """Return a text that the kubelet leaves alone: it expands ``$(NAME)`` and turns ``$$`` into ``$``."""
+    return text.replace("$", "$$")
+
+
+def _spec(
+    job: Job,
+    variables: list[Document],
+    container: str,
+    restart_policy: str | None,
+    subdomain: str | None,
+    gang: Gang,
+) -> Document:
+    mounted = {**container_spec(job, container, variables), "volumeMounts": _mounts(job)}
+    network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if job.host_network else {}
+    optional = {
+        "restartPolicy": restart_policy,
+        "subdomain": subdomain,
+        **network,
+        "serviceAccountName": job.service_account,
+        "imagePullSecrets": [{"name": name} for name in job.image_pull_secrets],
+        "priorityClassName": job.priority_class,
+        "schedulerName": job.scheduler or gang.scheduler,
+        "securityContext": _pod_security(job),
+        "nodeSelector": dict(job.node_selector),
+        "affinity": {"nodeAffinity": _not_on(job.exclude)} if job.exclude else None,
+    }
+    return {
+        **{key: value for key, value in optional.items() if value},
+        "terminationGracePeriodSeconds": job.grace_s,
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "tolerations": _tolerations(job),
+        "containers": [mounted],
+        "volumes": [
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{job.shm}Gi"}},
+            *({"name": f"volume-{index}", **_source(volume)} for index, volume in enumerate(job.volumes)),
+        ],
+    }
+
+
+def _not_on(nodes: tuple[str, ...]) -> Document:
+    """Return an affinity by the node's own name, which a label need not repeat; one name for each field."""
+    others = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    terms = [{"matchFields": others}]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+
+
+def _tolerations(job: Job) -> list[Document]:
+    gone = [
+        {
+            "key": f"node.kubernetes.io/{state}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": _UNREACHABLE_S,
+        }
+        for state in ("not-ready", "unreachable")
+    ]
+    return [*(_toleration(taint) for taint in job.tolerations), *gone]
+
+
+def _toleration(taint: Toleration) -> Document:
+    found: Document = {"key": taint.key, "operator": "Equal" if taint.value else "Exists"}
+    if taint.value:
+        found["value"] = taint.value
+    return {**found, "effect": taint.effect} if taint.effect else found
+
+
+def _pod_security(job: Job) -> Document:
+    run_as = _run_as(job)
+    found: Document = {}
+    if run_as is not None:
+        found = {
+            "runAsUser": run_as.user,
+            "runAsGroup": run_as.group,
+            "fsGroup": run_as.group,
+            "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not walked through at each start
+        }
+    if job.security:
+        found |= {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    return found
+
+
+def _container_security(job: Job) -> Document:
+    if job.security:
+        return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    # RDMA pins memory, which an ordinary container may not.
+    return {"capabilities": {"add": ["IPC_LOCK"]}} if job.rdma else {}
+
+
+def _run_as(job: Job) -> RunAs | None:
+    return job.run_as or (_RESTRICTED_USER if job.security else None)
+
+
+def _mounts(job: Job) -> list[Document]:
+    return [
         {"name": "shm", "mountPath": SHM},
         *(
             {
@@ -117,18 +248,14 @@ def _container(job: Job, name: str, variables: list[Document]) -> Document:
             for index, volume in enumerate(job.volumes)
         ),
     ]
-    if not container["args"]:
-        del container["args"]
-    return container
-
-
-def literal(text: str) -> str:
-    """Return a text that the kubelet leaves alone: it expands ``$(NAME)`` and turns ``$$`` into ``$``."""
-    return text.replace("$", "$$")
 
 
 def _variables(job: Job) -> list[Document]:
-    plain = [{"name": name, "value": literal(value)} for name, value in job.env]
+    given = dict(job.env)
+    if _run_as(job) is not None:
+        # The image has no such user: without these, caches go to / and getpass.getuser() raises KeyError.
+        given = {"HOME": _WRITABLE, "USER": CONTAINER, **given}
+    plain = [{"name": name, "value": literal(value)} for name, value in given.items()]
     secret = [
         {
             "name": secret.variable,
@@ -143,25 +270,38 @@ def _variables(job: Job) -> list[Document]:
     return [*plain, *secret, {"name": FILE_VARIABLE, "value": literal(job.quarantine)}, machine]
 
 
-def _limits(job: Job) -> Document:
-    """Return resource limits; Kubernetes takes them for the requests too."""
+def _resources(job: Job) -> Document:
+    """Return limits, which Kubernetes takes for requests too, and requests for what was not given."""
     limits: Document = {}
+    requests: Document = {}
     if job.gpus_per_node:
-        limits[GPU_RESOURCE] = job.gpus_per_node
-    if job.cpus is not None:
-        limits["cpu"] = job.cpus
-    if job.memory_gib is not None:
-        limits["memory"] = f"{job.memory_gib}Gi"
-    if job.rdma:
-        limits[job.rdma.resource] = job.rdma.count
-    return limits
+        limits[job.gpu_resource] = job.gpus_per_node
+    for name, given, share in (
+        ("cpu", job.cpus, job.gpus_per_node * CPUS_PER_GPU),
+        (
+            "memory",
+            job.memory_gib and f"{job.memory_gib}Gi",
+            job.gpus_per_node and f"{job.gpus_per_node * MEMORY_GIB_PER_GPU}Gi",
+        ),
+    ):
+        if given:
+            limits[name] = given
+        elif share:
+            requests[name] = share
+    limits |= {ports.resource: ports.count for ports in job.rdma} | dict(job.resources)
+    found = {"requests": requests, "limits": limits}
+    return {key: value for key, value in found.items() if value}
 
 
 def _source(volume: Volume) -> Document:
     if volume.on_node:
         # Directory: a path that a node lacks stops the pod with that reason, instead of an empty folder.
         return {"hostPath": {"path": volume.source, "type": "Directory"}}
-    claim: Document = {"claimName": volume.source}
-    if volume.read_only:
-        claim["readOnly"] = True
-    return {"persistentVolumeClaim": claim}
+    read_only = {"readOnly": True} if volume.read_only else {}
+    if volume.nfs:
+        server, export = volume.nfs
+        return {"nfs": {"server": server, "path": export, **read_only}}
+    if volume.named:
+        kind, name = volume.named
+        return {"secret": {"secretName": name}} if kind == "secret" else {"configMap": {"name": name}}
+    return {"persistentVolumeClaim": {"claimName": volume.source, **read_only}}

@@ -1,4 +1,4 @@
-"""Target ``slurm``: a batch script with one launcher a node; the time limit becomes a checkpoint.
+"""Target ``slurm``: a batch script with one launcher per node; the time limit becomes a checkpoint.
 
 Source: sbatch(1), srun(1). The script holds words that shlex quoted, and #SBATCH values that need no quotes.
 """
@@ -10,37 +10,41 @@ import shlex
 from platform_launch.errors import NodesAbsentError, UnfitNodeError
 from platform_launch.health.quarantine import FILE_VARIABLE
 from platform_launch.jobs import names
-from platform_launch.jobs.job import Job
+from platform_launch.jobs.job import KUBERNETES_ONLY, Job
 from platform_launch.jobs.manifest import comment
 
-NOT_USED = (
-    "image", "namespace", "volumes", "shm_gib", "rdma", "node_selector", "tolerations", "retries",
-)  # fmt: skip
+NOT_USED = (*KUBERNETES_ONLY, "retries")
 
 _NOTES = """\
-- One task a node: the launcher starts that node's processes itself. It takes the first host of
-  the node list as address, and a port derived from the job id, so that two jobs do not meet.
+- One task per node: the launcher starts that node's processes itself. It takes the first host of
+  the node list as address, and a port derived from the job id, so that two jobs do not collide.
+- cpus-per-task is repeated for srun, which has not inherited it from sbatch since Slurm 22.05.
 """
 
-_SPARE_CPUS = 2
-"""Besides one a GPU: for the launcher and the system. Slurm gives a task a single CPU when nobody asks."""
+_SIGNAL_NOTES = {
+    False: "- Ahead of the time limit Slurm sends USR1 to every launcher, and that to the training.\n",
+    True: "- Slurm sends USR1 to this shell ahead of the time limit (B:), which requeues the job as well.\n",
+}
+"""Requeued or not → how the warning arrives."""
 
-_TRAPS = """\
-# Slurm wakes this shell ahead of the time limit; srun hands USR1 on to the launcher of every node.
-woken=0; unset step late # sbatch hands on the variables of who called it
-trap 'woken=1; kill -USR1 "${{step:=$!}}"{requeue}' USR1
-trap 'woken=1' TERM # scancel tells srun and the tasks itself: stay until they have ended
+CPUS_PER_GPU = 8
+"""For a process, its data loaders and NCCL. Slurm gives a task a single CPU when nobody asks for more."""
+
+_STAY = "trap : TERM # scancel signals srun and the tasks itself: wait until they have ended\n"
+
+_TRAPS = """
+# srun hands USR1 on to the launcher of every node.
+woken=0; unset step late # sbatch passes on the variables of the shell that called it
+trap 'woken=1; kill -USR1 "${{step:=$!}}"
+  [[ -v late ]] || {{ (sleep {patience_s}; {again}) & late=$!; }}' USR1
+trap 'woken=1' TERM # scancel signals srun and the tasks itself: wait until they have ended
+
 """
 
-_REQUEUE_LATE = "; [[ -v late ]] || {{ (sleep {patience_s}; {again}) & late=$!; }}"
-
-_WAIT = """\
-: "${step:=$!}" # a trap between these two lines has named it already
+_WAIT_AND_REQUEUE = """\
+: "${{step:=$!}}" # unless a trap between these two lines has set it
 while wait "$step"; code=$?; ((woken)); do woken=0; done # a signal ends wait, not srun: wait again
-"""
-
-_REQUEUE = """\
-# The training has saved what it has: the next run goes on from there. Nothing may requeue that one.
+# The training has saved: the next run resumes from there. Nothing may requeue that one.
 [[ -v late ]] && kill "$late" && {again} && exit 0
 """
 
@@ -51,7 +55,7 @@ _AGAIN = 'scontrol requeue "$SLURM_JOB_ID"'
 _AGAIN_ELSEWHERE = """\
 again() ( # without the nodes that are in quarantine by now
   trap '' TERM
-  out=$(platform_launch_command=quarantine {list_nodes}) || out=
+  out=$({list_nodes}) || out=
   scontrol requeue "$SLURM_JOB_ID" || exit
   scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="{always}$out"
   exit 0
@@ -69,26 +73,33 @@ def render(job: Job, notes: str = "") -> str:
     """Return the batch script."""
     directives = "".join(f"#SBATCH --{directive}\n" for directive in _directives(job))
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in job.env)
-    secrets = "".join(
-        f"- {secret.variable}: set it where you call sbatch, the job takes it over.\n"
-        for secret in job.secret_env
-    )
-    elsewhere = job.requeue and job.quarantine is not None
-    again = "again" if elsewhere else _AGAIN
-    late = _REQUEUE_LATE.format(patience_s=job.notice_s * 3 // 4, again=again) if job.requeue else ""
     if job.quarantine is not None:
         exports += f"export {FILE_VARIABLE}={shlex.quote(job.quarantine)}\n"
+    secrets = "".join(
+        f"- {secret.variable}: set it where you call sbatch, the job inherits it.\n"
+        for secret in job.secret_env
+    )
     return "".join(
         (
             "#!/bin/bash\n",
             directives,
-            comment(_NOTES + notes + secrets),
+            comment(_NOTES + _SIGNAL_NOTES[job.requeue] + notes + secrets),
             f"\n{exports}" if exports else "",
+            _requeued(job) if job.requeue else f"\n{_STAY}\n{_step(job)}\n",
+        )
+    )
+
+
+def _requeued(job: Job) -> str:
+    """Return the step of a job that goes back into the queue: in the background, so that traps run."""
+    elsewhere = job.quarantine is not None
+    again = "again" if elsewhere else _AGAIN
+    return "".join(
+        (
             f"\n{_again_elsewhere(job)}" if elsewhere else "",
-            f"\n{_TRAPS.format(requeue=late)}\n",
-            _step(job),
-            _WAIT,
-            _REQUEUE.format(again=again) if job.requeue else "",
+            _TRAPS.format(patience_s=job.notice_s * 3 // 4, again=again),
+            f"{_step(job)} &\n",
+            _WAIT_AND_REQUEUE.format(again=again),
             _requeue_elsewhere() if elsewhere else "",
             'exit "$code"\n',
         )
@@ -96,7 +107,7 @@ def render(job: Job, notes: str = "") -> str:
 
 
 def _again_elsewhere(job: Job) -> str:
-    listing = shlex.join(["/bin/bash", job.entrypoint, "list", "--format=names"])
+    listing = shlex.join(job.quarantine_list)
     return _AGAIN_ELSEWHERE.format(list_nodes=listing, always="".join(f"{node}," for node in job.exclude))
 
 
@@ -111,7 +122,7 @@ def _directives(job: Job) -> list[str]:
         "job-name": job.name,
         "nodes": job.started,
         "ntasks-per-node": 1,
-        "cpus-per-task": _cpus(job),
+        "cpus-per-task": cpus(job),
         "partition": job.queue,
         "account": job.account,
         "gres": f"gpu:{job.gpus_per_node}" if job.gpus_per_node else None,
@@ -121,7 +132,7 @@ def _directives(job: Job) -> list[str]:
         "output": "%x-%j.out",
         # A requeued job keeps its number, and would write over the log of its first run.
         "open-mode": "append",
-        "signal": f"B:USR1@{job.notice_s}",
+        "signal": f"{'B:' if job.requeue else ''}USR1@{job.notice_s}",
     }
     given = [
         f"{name}={names.check_directive(str(value), name)}"
@@ -133,16 +144,17 @@ def _directives(job: Job) -> list[str]:
     return [*given, "requeue" if job.requeue else "no-requeue"]
 
 
-def _cpus(job: Job) -> int:
-    return job.cpus if job.cpus is not None else job.gpus_per_node + _SPARE_CPUS
+def cpus(job: Job) -> int:
+    """Return the CPUs per node: as given, or derived from the GPUs."""
+    return job.cpus if job.cpus is not None else CPUS_PER_GPU * max(1, job.gpus_per_node)
 
 
 def _step(job: Job) -> str:
-    """Return the srun line; it repeats cpus-per-task, which srun has not taken from sbatch since 22.05."""
-    launcher = shlex.join(["/bin/bash", job.entrypoint, *job.command_arguments])
+    """Return the srun command."""
+    launcher = shlex.join([*job.command, *job.command_arguments])
     # With spares a node may end, or its machine may, and the others go on.
     ends = "--kill-on-bad-exit=0 --no-kill --wait=0" if job.spares else "--kill-on-bad-exit=1"
-    return f"srun {ends} --cpus-per-task={_cpus(job)} \\\n  {launcher} &\n"
+    return f"srun {ends} --cpus-per-task={cpus(job)} \\\n  {launcher}"
 
 
 def clock(seconds: int) -> str:

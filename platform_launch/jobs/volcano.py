@@ -5,14 +5,13 @@ Source: volcano-sh/volcano pkg/controllers/job/plugins and pkg/webhooks/admissio
 
 from __future__ import annotations
 
-from platform_launch.jobs import names
-from platform_launch.jobs.codes import CODE_NOTES, MEND_THE_JOB, TOLD_TO_END
+from platform_launch.jobs import codes, names
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document, manifest
-from platform_launch.jobs.pod import POD_NOTES, metadata, pod_spec
+from platform_launch.jobs.pod import POD_NOTES, metadata, pod_template
 from platform_launch.topology import DEFAULT_MASTER_PORT
 
-NOT_USED = ("account", "requeue", "notice_s", "time_limit_s")
+NOT_USED = ("account", "requeue", "notice", "time_limit_s", "scheduler", "gang", "runtime")
 
 _NOTES = f"""\
 - minAvailable = nodes: all pods start together or none does.
@@ -21,14 +20,17 @@ _NOTES = f"""\
 - svc publishes pods that are not ready yet: they must find each other to become ready.
 - The first policy that fits decides. The job starts again as a whole, at most maxRetry - 1 times:
   Volcano fails it when it has counted maxRetry ends.
-- A run that was told to end (preempted, drained: PodEvicted, or {TOLD_TO_END} on every node) starts again;
-  Volcano knows no restart that does not count.
+- A run that was asked to stop (preempted, drained: PodEvicted, or {codes.STOPPED} on every node) starts
+  again; Volcano knows no restart that does not count.
 """
 
 
 def render(job: Job, notes: str = "") -> str:
     """Return the Volcano Job."""
     spec: Document = {"minAvailable": job.nodes, "schedulerName": "volcano"}
+    spec["ttlSecondsAfterFinished"] = job.ttl_s
+    if job.priority_class:
+        spec["priorityClassName"] = job.priority_class
     if job.queue:
         spec["queue"] = names.check_queue(job.queue)
     if job.retries:
@@ -52,18 +54,18 @@ def render(job: Job, notes: str = "") -> str:
             "tasks": tasks,
         },
     }
-    return manifest(_NOTES + CODE_NOTES + POD_NOTES + notes, document)
+    return manifest(_NOTES + codes.notes(job) + POD_NOTES + notes, document)
 
 
 def _policies(job: Job) -> list[Document]:
     failed = "RestartJob" if job.retries else "TerminateJob"
     return [
-        *({"exitCode": code, "action": "TerminateJob"} for code in MEND_THE_JOB),
-        {"exitCode": TOLD_TO_END, "action": "RestartJob"},
+        *({"exitCode": code, "action": "TerminateJob"} for code in codes.fatal(spares=False)),
+        {"exitCode": codes.STOPPED, "action": "RestartJob"},
         {"event": "PodEvicted", "action": "RestartJob"},
         {"event": "PodFailed", "action": failed},
     ]
 
 
 def _task(name: str, replicas: int, job: Job) -> Document:
-    return {"name": name, "replicas": replicas, "template": {"spec": pod_spec(job)}}
+    return {"name": name, "replicas": replicas, "template": pod_template(job)}

@@ -1,7 +1,7 @@
 """As much of a Kubernetes API server as a real kubectl needs for ``apply --dry-run=server``.
 
-It knows Services and Jobs, checks them by Kubernetes' own schemas as a server does (unknown fields included),
-and keeps the requests: a test can see that nothing was asked for in earnest.
+It knows Services, Jobs and Pods, checks them by Kubernetes' own schemas as a server does (unknown fields
+included), and keeps the requests: a test can see that nothing was asked for in earnest.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ from urllib.parse import parse_qs, urlsplit
 
 import kubernetes_validate
 
-_GROUPS = {"/api/v1": ("", "Service", "services"), "/apis/batch/v1": ("batch", "Job", "jobs")}
+_GROUPS = {
+    "/api/v1": ("", {"Service": "services", "Pod": "pods"}),
+    "/apis/batch/v1": ("batch", {"Job": "jobs"}),
+}
 
 
 @dataclass
 class ApiServer:
     """A running one. ``writes``: method, path and query of every request that could change something.
 
-    ``denies``: what an admission webhook says to every object; None: there is none.
+    ``denies``: what an admission webhook answers to every object; None: there is none. ``pod_security``: what
+    the namespace enforces on pods, and warns about for templates: a level of the Pod Security Standards.
     """
 
     port: int
     denies: str | None = None
+    pod_security: str | None = None
     writes: list[tuple[str, str, dict[str, list[str]]]] = field(default_factory=list)
 
     def kubeconfig(self, folder: Path, context: str) -> Path:
@@ -83,28 +88,66 @@ class _Handler(BaseHTTPRequestHandler):
         if server.denies is not None:
             self._answer(403, _status(403, "Forbidden", server.denies))
             return
+        violation = pod_security_violation(body, server.pod_security)
+        if violation and body["kind"] == "Pod":
+            self._answer(403, _status(403, "Forbidden", violation))
+            return
         try:
             kubernetes_validate.validate(body, kubernetes_validate.latest_version(), strict=True)
         except kubernetes_validate.ValidationError as error:
             name = body["metadata"]["name"]
             self._answer(422, _status(422, "Invalid", f"{body['kind']} {name!r} is invalid: {error.message}"))
         else:
-            self._answer(201, body)
+            self._answer(201, body, warning=violation)
 
     def do_PATCH(self) -> None:
         self.server.server.writes.append(("PATCH", self.path, {}))  # type: ignore[attr-defined]
         self._answer(405, _status(405, "MethodNotAllowed", "nothing exists here to be changed"))
 
-    def _answer(self, code: int, document: dict[str, Any]) -> None:
+    def _answer(self, code: int, document: dict[str, Any], warning: str | None = None) -> None:
         body = json.dumps(document).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
+        if warning:
+            self.send_header("Warning", f'299 - "{warning}"')
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
+
+
+def pod_security_violation(body: dict[str, Any], level: str | None) -> str | None:
+    """What the Pod Security Standards forbid in a pod or a Job's template, of what manifests here hold."""
+    if level is None or body["kind"] not in ("Pod", "Job"):
+        return None
+    spec = body["spec"] if body["kind"] == "Pod" else body["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    pod_security, security = spec.get("securityContext", {}), container.get("securityContext", {})
+    capabilities = security.get("capabilities", {})
+    faults = []
+    if spec.get("hostNetwork"):
+        faults.append("host namespaces")
+    if any("hostPath" in volume for volume in spec.get("volumes", [])):
+        faults.append("hostPath volumes")
+    if capabilities.get("add"):
+        faults.append("non-default capabilities")
+    if level == "restricted":
+        allowed = ("configMap", "emptyDir", "persistentVolumeClaim", "secret")
+        if any(not set(volume) & set(allowed) for volume in spec.get("volumes", [])):
+            faults.append("restricted volume types")
+        if security.get("allowPrivilegeEscalation") is not False:
+            faults.append("allowPrivilegeEscalation != false")
+        if "ALL" not in capabilities.get("drop", []):
+            faults.append("unrestricted capabilities")
+        if pod_security.get("runAsNonRoot") is not True:
+            faults.append("runAsNonRoot != true")
+        if pod_security.get("runAsUser") == 0:
+            faults.append("runAsUser=0")
+        if pod_security.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
+            faults.append("seccompProfile")
+    return f"violates PodSecurity {level}:latest: {', '.join(faults)}" if faults else None
 
 
 def _status(code: int, reason: str, message: str) -> dict[str, Any]:
@@ -132,7 +175,7 @@ def _discovery() -> dict[str, dict[str, Any]]:
             "paths": {path[1:]: {"serverRelativeURL": f"/openapi/v3{path}?hash=1"} for path in _GROUPS}
         },
     }
-    for path, (group, kind, plural) in _GROUPS.items():
+    for path, (group, kinds) in _GROUPS.items():
         found[path] = {
             "kind": "APIResourceList",
             "apiVersion": "v1",
@@ -145,15 +188,19 @@ def _discovery() -> dict[str, dict[str, Any]]:
                     "kind": kind,
                     "verbs": ["create", "get", "patch"],
                 }
+                for kind, plural in kinds.items()
             ],
         }
         parameters = [{"name": name, "in": "query"} for name in ("dryRun", "fieldValidation")]
-        identity = {"group": group, "version": "v1", "kind": kind}
-        patch = {"x-kubernetes-group-version-kind": identity, "parameters": parameters}
+        paths = {}
+        for kind, plural in kinds.items():
+            identity = {"group": group, "version": "v1", "kind": kind}
+            patch = {"x-kubernetes-group-version-kind": identity, "parameters": parameters}
+            paths[f"{path}/namespaces/{{namespace}}/{plural}/{{name}}"] = {"patch": patch}
         found[f"/openapi/v3{path}"] = {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": "v1.36.0"},
-            "paths": {f"{path}/namespaces/{{namespace}}/{plural}/{{name}}": {"patch": patch}},
+            "paths": paths,
         }
     return found
 

@@ -24,6 +24,17 @@ def documents(text: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(text))
 
 
+def job_specs(document: Any) -> list[dict[str, Any]]:
+    """The specs of all Jobs in a manifest, child Jobs of other kinds included."""
+    if isinstance(document, list):
+        return [spec for item in document for spec in job_specs(item)]
+    if not isinstance(document, dict):
+        return []
+    if "completions" in document.get("spec", {}):
+        return [document["spec"]]
+    return [spec for value in document.values() for spec in job_specs(value)]
+
+
 def pod_templates(document: Any) -> list[dict[str, Any]]:
     """All pod templates of a manifest, wherever its kind keeps them."""
     if isinstance(document, list):

@@ -35,6 +35,7 @@ _JOBSET: Schema = {
     },
     "network": {"enableDNSHostnames": bool, "publishNotReadyAddresses": bool},
     "replicatedJobs": [{"name": str, "replicas": int, "template": TEMPLATE}],
+    "ttlSecondsAfterFinished": int,
 }
 
 _PYTORCH_REPLICAS: Schema = {
@@ -49,6 +50,7 @@ _PYTORCH: Schema = {
         "activeDeadlineSeconds": int,
         "backoffLimit": int,
         "cleanPodPolicy": ("All", "None", "Running"),
+        "ttlSecondsAfterFinished": int,
     },
 }
 
@@ -74,7 +76,9 @@ _VOLCANO: Schema = {
         }
     ],
     "queue": str,
+    "priorityClassName": str,
     "schedulerName": str,
+    "ttlSecondsAfterFinished": int,
     "tasks": [{"name": str, "replicas": int, "template": TEMPLATE}],
 }
 

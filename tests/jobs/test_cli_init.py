@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from platform_launch.cli import COMMANDS, main
+from platform_launch.errors import InputError
 from platform_launch.jobs.description import read, to_job
+from platform_launch.jobs.questions import questions
 from tests.jobs.controllers import CONTROLLERS
 from tests.lab.waiting import LIMIT_S
 
@@ -92,14 +94,16 @@ def test_kubernetes_is_asked_for_step_by_step(folder: Path) -> None:
     terminal.answer("Number of nodes", "many")
     terminal.answer("expected a whole number", "2")
     terminal.answer("GPUs per node", "8")
-    terminal.answer("Container image", "")
+    terminal.answer("Container image, with platform_launch installed in it", "")
+    terminal.answer("an image is needed", "https://registry.example/taehv")
     terminal.answer("expected a form like", "registry.example/taehv:1")
-    terminal.answer("(/workspace/start_multinode_platform.sh)", "")
-    terminal.answer("Your training script", "train.py")
-    terminal.answer("Arguments of the script", "--name 'a b")
-    terminal.answer("close every quote", "--name 'a b'")
+    terminal.answer("the path of its entrypoint (platform-launch)", "/w/train.py")
+    terminal.answer("the training script is named by script", "")
+    terminal.answer("What to run", "")
+    terminal.answer("nothing to run", "train.py --name 'a b")
+    terminal.answer("close every quote", "train.py --name 'a b'")
     terminal.answer("Volume with your data", "data:/data")
-    terminal.answer("Variable out of a Secret", "hf_value")
+    terminal.answer("Variable from a Secret", "hf_value")
     terminal.answer("expected NAME=SECRET:KEY", "HF_TOKEN=hub:token")
     terminal.answer("Write job.yaml, jobset.yaml?", "yes")
     assert terminal.end() == 0
@@ -122,8 +126,8 @@ def test_hosts_that_are_named_are_counted_and_offered_to_be_started(folder: Path
     terminal.answer("choice", "several-nodes")
     terminal.answer("Hosts, as gn1,gn2", "gn1,gn1")
     terminal.answer("twice", "gn[1-2]")
-    for question in ("Your training script", "Arguments of the script", "Write job.yaml?"):
-        terminal.answer(question, "")
+    terminal.answer("What to run", "train.py")
+    terminal.answer("Write job.yaml?", "")
     terminal.answer("Start it on gn1, gn2 over ssh now?", "")
     assert terminal.end() == 0
     assert "Number of nodes" not in terminal.screen
@@ -131,10 +135,22 @@ def test_hosts_that_are_named_are_counted_and_offered_to_be_started(folder: Path
     assert "--nnodes 2 --node-rank 1 --master-addr gn1 --job-name demo" in terminal.screen
 
 
+def test_the_preview_shows_the_lines_that_are_written(folder: Path) -> None:
+    arguments = ["--data", "/" + "long/" * 40]
+    flags = ("--nodes", "2", "--gpus-per-node", "8", "--name", "demo", "--time", "60")
+    terminal = Terminal(folder, "--kind", "slurm", *flags)
+    terminal.answer("What to run", " ".join(["/t.py", *arguments]))
+    terminal.answer("Write job.yaml, slurm.sbatch?", "y")
+    assert terminal.end() == 0
+    shown = terminal.screen.replace("\r\n", "\n")
+    for name in ("job.yaml", "slurm.sbatch"):
+        assert (folder / name).read_text("utf-8") in shown
+
+
 def test_a_no_at_the_end_writes_nothing(folder: Path) -> None:
     terminal = Terminal(folder, "--kind", "slurm", "--nodes", "2", "--gpus-per-node", "8", "--name", "demo")
-    for question in ("Time limit", "Your training script", "Arguments of the script"):
-        terminal.answer(question, "")
+    terminal.answer("Time limit", "")
+    terminal.answer("What to run", "/job/train.py")
     terminal.answer("#SBATCH --nodes=2", "n")
     assert terminal.end() == 130
     assert list(folder.iterdir()) == []
@@ -143,8 +159,7 @@ def test_a_no_at_the_end_writes_nothing(folder: Path) -> None:
 def test_what_a_flag_says_is_not_asked(folder: Path) -> None:
     terminal = Terminal(folder, "--kind", "slurm", "--nodes", "4", "--gpus-per-node", "8", "--name", "demo")
     terminal.answer("Time limit", "1:00:00")
-    terminal.answer("Your training script", "/job/train.py")
-    terminal.answer("Arguments of the script", "")
+    terminal.answer("What to run", "/job/train.py")
     terminal.answer("Write", "")
     assert terminal.end() == 0
     assert "Number of nodes" not in terminal.screen
@@ -156,11 +171,10 @@ def test_the_scheduler_that_is_installed_is_offered_first(folder: Path) -> None:
     terminal = Terminal(folder, programs=str(folder))
     terminal.answer("choice (kubernetes)", "1")
     terminal.answer("Name of the job", "demo")
-    terminal.answer("Your training script", "")
-    terminal.answer("Arguments of the script", "")
+    terminal.answer("What to run", "llamafactory-cli train x.yaml")
     terminal.answer("Write job.yaml?", "")
     assert terminal.end() == 0
-    assert "start_multinode_platform.sh" in terminal.screen
+    assert "start_multinode_platform.sh -- llamafactory-cli train x.yaml" in terminal.screen
 
 
 @pytest.mark.parametrize("goodbye", ["\x03", "\x04"])
@@ -175,8 +189,9 @@ def test_leaving_the_dialogue_writes_nothing(folder: Path, goodbye: str) -> None
 def test_without_a_terminal_the_missing_flags_are_named(folder: Path) -> None:
     for arguments, missing in (
         ([], ["--kind (one-node, several-nodes, slurm, kubernetes, debug, check, trouble)"]),
-        (["--kind", "kubernetes"], ["--image"]),
-        (["--kind", "debug"], ["--nodes"]),
+        (["--kind", "kubernetes"], ["--image", "--script"]),
+        (["--kind", "kubernetes", "--module", "pkg.train"], ["--image"]),
+        (["--kind", "debug", "--example", "taehv"], ["--nodes"]),
     ):
         done = subprocess.run(
             [*COMMAND, *arguments],
@@ -207,7 +222,7 @@ def test_every_answer_can_be_a_flag(folder: Path, capsys: pytest.CaptureFixture[
         "--name",
         "demo",
     ]
-    code, out, _err = run(folder, capsys, *flags, "--", "--lr", "1e-3")
+    code, out, _err = run(folder, capsys, *flags, "--script", "/t.py", "--", "--lr", "1e-3")
     assert code == 0
     assert f"kubectl apply -f '{folder}/volcano.yaml'" in out
     files = ["--file", f"{folder}/job.yaml", "--output", f"{folder}/volcano.yaml"]
@@ -215,22 +230,40 @@ def test_every_answer_can_be_a_flag(folder: Path, capsys: pytest.CaptureFixture[
 
 
 def test_several_machines_get_one_command_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--kind", "several-nodes", "--nodes", "2", "--name", "demo"]
+    flags = ["--kind", "several-nodes", "--nodes", "2", "--name", "demo", "--script", "/t.py"]
     code, out, _err = run(folder, capsys, *flags, "--master-addr", "192.168.1.100", "--", "--lr", "a b")
     assert code == 0
     commands = [line for line in out.splitlines() if not line.startswith("#")]
     entry = ROOT / "start_multinode_platform.sh"
     assert commands == [
-        f"{entry} --nnodes 2 --node-rank {rank} --master-addr 192.168.1.100 --job-name demo -- --lr 'a b'"
+        f"{entry} --nnodes 2 --node-rank {rank} --master-addr 192.168.1.100 --job-name demo --script /t.py "
+        "-- --lr 'a b'"
         for rank in (0, 1)
     ]
     assert [path.name for path in folder.iterdir()] == ["job.yaml"]
 
 
-def test_one_machine_needs_no_answer_at_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _err = run(folder, capsys, "--kind", "one-node")
+def test_gpus_per_node_that_somebody_gives_are_the_processes_of_each_node(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = ["--hosts", "gn1,gn2", "--gpus-per-node", "4", "--force", "--script", "/t.py"]
+    code, out, _err = run(folder, capsys, *hosts, "--launcher", "torchrun")
     assert code == 0
-    assert out.splitlines()[-1] == str(ROOT / "start_multinode_platform.sh")
+    commands = [line for line in out.splitlines() if not line.startswith("#")]
+    assert len(commands) == 2
+    assert all(line.endswith(" --launcher=torchrun --nproc-per-node 4") for line in commands)
+    code, out, _err = run(folder, capsys, "--kind", "one-node", *hosts[2:])
+    assert out.splitlines()[-1].endswith(" --nproc-per-node 4")
+    code, out, _err = run(folder, capsys, *hosts, "--nproc-per-node", "1")
+    assert out.count("--nproc-per-node") == out.count("--nproc-per-node=1") == 2
+
+
+def test_one_machine_needs_to_know_what_to_run_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _err = run(folder, capsys, "--kind", "one-node", "--", "bash", "train.sh")
+    assert code == 0
+    assert out.splitlines()[-1] == f"{ROOT / 'start_multinode_platform.sh'} -- bash train.sh"
     job = to_job(read((folder / "job.yaml").read_text("utf-8"), "job.yaml"), 60)
     assert (job.nodes, job.gpus_per_node) == (1, 0)
 
@@ -241,8 +274,7 @@ def test_what_exists_is_written_over_after_a_yes_so_that_no_answer_is_lost(folde
     for answer, code, text in (("", 130, "mine"), ("y", 0, "name: my-model-2")):
         terminal = Terminal(folder, *flags)
         terminal.answer("Name of the job", "")
-        terminal.answer("Arguments of the script", "")
-        terminal.answer("Write over job.yaml?", answer)
+        terminal.answer("Overwrite job.yaml?", answer)
         assert terminal.end() == code
         assert (folder / "job.yaml").read_text("utf-8").startswith(text)
     # The command that is said for later writes the file again, it does not only print it.
@@ -251,15 +283,17 @@ def test_what_exists_is_written_over_after_a_yes_so_that_no_answer_is_lost(folde
 
 
 def test_debug_mode_lets_the_nodes_wait(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _err = run(folder, capsys, "--kind", "debug", "--nodes", "2", "--", "--lr", "1")
+    code, out, _err = run(folder, capsys, "--kind", "debug", "--nodes", "2", "-m", "t.run", "--", "--lr", "1")
     assert code == 0
     assert "dist-launch wait" in out.splitlines()
-    assert out.splitlines()[-1] == f"dist-launch run {ROOT / 'start_multinode_platform.sh'} -- --lr 1"
+    assert out.splitlines()[-1] == (
+        f"dist-launch run {ROOT / 'start_multinode_platform.sh'} --module t.run -- --lr 1"
+    )
 
 
 def test_existing_files_stay_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "slurm.sbatch").write_text("mine", encoding="utf-8")
-    flags = ["--kind", "slurm", "--nodes", "2", "--gpus-per-node", "8"]
+    flags = ["--kind", "slurm", "--nodes", "2", "--gpus-per-node", "8", "--script", "/t.py"]
     code, _out, err = run(folder, capsys, *flags)
     assert code == 64
     assert "add --force" in err
@@ -296,6 +330,30 @@ def test_hosts_that_are_none_are_refused(
     assert code in (64, 66)
     assert what in err
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "keys"),
+    [
+        ("train.py --lr 1", {"script": "train.py", "arguments": ["--lr", "1"]}),
+        ("/w/train.py", {"script": "/w/train.py"}),
+        ("python3 train.py 'a b'", {"script": "train.py", "arguments": ["a b"]}),
+        ("python -m pkg.train x", {"module": "pkg.train", "arguments": ["x"]}),
+        ("-m pkg.train", {"module": "pkg.train"}),
+        ("bash train.sh", {"arguments": ["bash", "train.sh"]}),
+        ("torchrun train.py", {"arguments": ["torchrun", "train.py"]}),
+    ],
+)
+def test_what_to_run_is_read_as_it_is_typed(answer: str, keys: dict[str, object]) -> None:
+    (question,) = [one for one in questions("slurm", Path()) if one.flag == "--script"]
+    assert question.read(answer) == keys
+
+
+@pytest.mark.parametrize("answer", ["", "python", "--lr 1", "-m"])
+def test_an_answer_that_names_nothing_to_run_is_refused(answer: str) -> None:
+    (question,) = [one for one in questions("slurm", Path()) if one.flag == "--script"]
+    with pytest.raises(InputError, match="nothing to run"):
+        question.read(answer)
 
 
 @pytest.mark.parametrize("kind", ["check", "trouble"])

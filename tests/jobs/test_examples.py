@@ -32,7 +32,7 @@ def test_a_ready_file_is_what_its_command_gives(
     code = main([*shlex.split(command), "--check"])
     printed = capsys.readouterr()
     assert (code, printed.out) == (0, "")
-    assert "is what this job gives" in printed.err
+    assert "is up to date with this job" in printed.err
 
 
 def test_every_target_has_one_ready_file_and_no_other_lies_there() -> None:

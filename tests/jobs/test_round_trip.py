@@ -67,11 +67,19 @@ def test_controllers_that_take_the_processes_per_node_are_told_them(target: str)
 
 
 @pytest.mark.parametrize("target", KUBERNETES_TARGETS)
-def test_every_pod_runs_the_same_entrypoint(target: str) -> None:
-    job = a_job(nodes=2, options=("--strict",), arguments=("--lr", "1e-3"))
-    text = render(job, target)
-    commands = [CONTROLLERS[target](text, rank).argv for rank in (0, 1)]
-    assert commands == [["/bin/bash", ENTRYPOINT, "--strict", "--", "--lr", "1e-3"]] * 2
+def test_every_pod_runs_the_same_command(target: str) -> None:
+    arguments = ["--strict", "--", "--lr", "1e-3"]
+    for entrypoint, start in (
+        (ENTRYPOINT, ["/bin/bash", ENTRYPOINT]),
+        ("platform-launch", ["platform-launch", "run"]),
+        ("/venv/bin/platform-launch", ["/venv/bin/platform-launch", "run"]),
+    ):
+        job = a_job(
+            nodes=2, retries=0, entrypoint=entrypoint, options=("--strict",), arguments=("--lr", "1e-3")
+        )
+        text = render(job, target)
+        commands = [CONTROLLERS[target](text, rank).argv for rank in (0, 1)]
+        assert commands == [[*start, *arguments]] * 2
 
 
 def test_two_slurm_jobs_on_one_node_get_different_ports() -> None:

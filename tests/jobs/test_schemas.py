@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import kubernetes_validate
 import pytest
 
-from platform_launch.errors import (
-    HangError,
-    HardwareError,
-    InputError,
-    InstallationError,
-    LaunchError,
-    NodesAbsentError,
-    NodesDisagreeError,
-    TopologyError,
-    UnfitNodeError,
-    UsageError,
-)
 from platform_launch.jobs import render
-from platform_launch.jobs.codes import MEND_THE_JOB, TRY_AGAIN
-from platform_launch.jobs.job import Rdma, SecretVariable, Volume
+from platform_launch.jobs.job import Rdma, RunAs, SecretVariable, Toleration, Volume
 from platform_launch.jobs.names import LONGEST_NAME
 from platform_launch.supervise import DEFAULT_GRACE_S
-from tests.jobs.manifests import KUBERNETES_TARGETS, a_job, documents, pod_templates
+from tests.jobs.manifests import KUBERNETES_TARGETS, a_job, documents, job_specs, pod_templates
 from tests.jobs.operators import KUBERNETES, RELEASES, Release, faults
 
 EVERYTHING: dict[str, Any] = {
@@ -33,12 +19,30 @@ EVERYTHING: dict[str, Any] = {
     "time_limit_s": 72_000,
     "cpus": 64,
     "memory_gib": 512,
-    "rdma": Rdma("rdma/hca_shared_devices_a", 2),
-    "volumes": (Volume("data", "/data", read_only=True), Volume("/mnt/fast", "/scratch")),
+    "rdma": (Rdma("rdma/hca_shared_devices_a", 2), Rdma("rdma/hca_shared_devices_b")),
+    "resources": (("hugepages-2Mi", "2Gi"), ("vpc.amazonaws.com/efa", "4")),
+    "volumes": (
+        Volume("data", "/data", read_only=True),
+        Volume("/mnt/fast", "/scratch"),
+        Volume("nas.example:/export/a", "/nfs"),
+        Volume("secret/hub", "/hub"),
+        Volume("configmap/settings", "/settings"),
+    ),
     "env": (("GREETING", "a b"),),
     "secret_env": (SecretVariable("WANDB_API_KEY", "wandb", "api-key"),),
     "node_selector": (("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3"),),
-    "tolerations": ("nvidia.com/gpu",),
+    "tolerations": (Toleration("nvidia.com/gpu"), Toleration("team", "a", "NoSchedule")),
+    "exclude": ("gn1", "ip-10-0-0-1." + "x" * 60 + ".example"),
+    "labels": (("kueue.x-k8s.io/priority-class", "high"),),
+    "annotations": (("kueue.x-k8s.io/podset-required-topology", "cloud.example/rack"),),
+    "image_pull_secrets": ("registry",),
+    "service_account": "trainer",
+    "priority_class": "high",
+    "scheduler": "other",
+    "host_network": True,
+    "run_as": RunAs(1000, 2000),
+    "patch": {"spec": {"terminationGracePeriodSeconds": 300}},
+    "ttl_s": 60,
     "namespace": "training",
     "queue": "batch",
     "options": ("--strict",),
@@ -55,23 +59,19 @@ def core_objects(target: str, text: str) -> list[dict[str, Any]]:
         if document["apiVersion"] in ("v1", "batch/v1"):
             found.append(document)
         found += [
-            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "child"}, "spec": job["spec"]}
-            for job in job_templates(document["spec"])
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "child"}, "spec": spec}
+            for spec in job_specs(document["spec"])
         ]
         found += [
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["spec"]}
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                **template,
+                "metadata": {**template.get("metadata", {}), "name": "pod"},
+            }
             for template in pod_templates(document["spec"])
         ]
     return found
-
-
-def job_templates(value: Any) -> list[dict[str, Any]]:
-    if isinstance(value, list):
-        return [found for item in value for found in job_templates(item)]
-    if not isinstance(value, dict):
-        return []
-    own = [value["template"] for key in ("template",) if "completions" in value.get(key, {}).get("spec", {})]
-    return own + [found for item in value.values() for found in job_templates(item)]
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
@@ -84,6 +84,16 @@ def test_kubernetes_own_schemas_accept_every_object(
     assert objects
     for item in objects:
         kubernetes_validate.validate(item, version, strict=True)
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "jobset"])
+def test_jobs_with_spares_need_a_success_policy_that_kubernetes_1_31_has(target: str) -> None:
+    for item in core_objects(target, render(a_job(spares=1), target)):
+        kubernetes_validate.validate(item, KUBERNETES[-1], strict=True)
+        if item["kind"] == "Job":
+            assert item["spec"]["successPolicy"] == {"rules": [{"succeededCount": 2}]}
+            with pytest.raises(kubernetes_validate.ValidationError):
+                kubernetes_validate.validate(item, "1.29", strict=True)
 
 
 def test_the_schemas_would_notice_a_misspelled_field() -> None:
@@ -158,87 +168,17 @@ def test_every_pod_carries_what_users_forget(target: str) -> None:
                 "cpu": 64,
                 "memory": "512Gi",
                 "rdma/hca_shared_devices_a": 2,
+                "rdma/hca_shared_devices_b": 1,
+                "hugepages-2Mi": "2Gi",
+                "vpc.amazonaws.com/efa": "4",
             }
             assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
-            assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-
-
-def test_codes_that_nothing_but_a_mended_job_helps_are_those_of_the_errors() -> None:
-    families = (UsageError, TopologyError, InputError, InstallationError, NodesDisagreeError)
-    assert [family.exit_code for family in families] == list(MEND_THE_JOB) == [64, 65, 66, 67, 76]
-    again = (HardwareError, NodesAbsentError, HangError, UnfitNodeError)
-    assert [family.exit_code for family in again] == list(TRY_AGAIN) == [69, 75, 77, 78]
-
-
-def test_every_error_says_whether_another_attempt_helps() -> None:
-    """70 is a fault of the launcher itself: nobody knows, so it counts as an attempt."""
-    codes = {family.exit_code for family in LaunchError.__subclasses__()}
-    assert codes - {*MEND_THE_JOB, *TRY_AGAIN, LaunchError.exit_code} == set()
-
-
-def pod_rules(target: str) -> list[dict[str, Any]]:
-    objects = core_objects(target, render(a_job(nodes=4, retries=2), target))
-    (job,) = [item for item in objects if item["kind"] == "Job"]
-    rules: list[dict[str, Any]] = job["spec"]["podFailurePolicy"]["rules"]
-    return rules
-
-
-@pytest.mark.parametrize("target", ["kubernetes", "jobset", "trainjob"])
-def test_a_job_fails_at_once_on_our_codes_and_does_not_count_a_preemption(target: str) -> None:
-    rules = pod_rules(target)
-    assert rules[0] == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [*MEND_THE_JOB]}}
-    ignored = [rule for rule in rules if rule["action"] == "Ignore"]
-    assert [rule.get("onPodConditions") for rule in ignored] == [
-        [{"type": "DisruptionTarget", "status": "True"}],
-        None,
-    ]
-    assert ignored[1]["onExitCodes"]["values"] == [143]
-
-
-@pytest.mark.parametrize("target", ["kubernetes", "jobset", "trainjob"])
-def test_one_preemption_costs_no_retry_whatever_the_number_of_nodes(target: str) -> None:
-    """One pod is evicted (143 and DisruptionTarget), its three peers end with 143: the whole run's code."""
-    rules = pod_rules(target)
-    evicted = Ended(143, disrupted=True)
-    assert [verdict(rules, pod) for pod in (evicted, Ended(143), Ended(143), Ended(143))] == ["Ignore"] * 4
-    assert verdict(rules, Ended(1)) == "Count"
-    assert verdict(rules, Ended(69)) == verdict(rules, Ended(75)) == verdict(rules, Ended(137)) == "Count"
-    assert [verdict(rules, Ended(code)) for code in MEND_THE_JOB] == ["FailJob"] * len(MEND_THE_JOB)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A pod whose container ended."""
-
-    code: int
-    disrupted: bool = False
-
-
-def verdict(rules: list[dict[str, Any]], pod: Ended) -> str:
-    """What the Job controller makes of a failed pod: the first rule that fits, else it counts."""
-    for rule in rules:
-        if pod.code in rule.get("onExitCodes", {}).get("values", []):
-            return str(rule["action"])
-        if pod.disrupted and any(
-            pattern == {"type": "DisruptionTarget", "status": "True"}
-            for pattern in rule.get("onPodConditions", [])
-        ):
-            return str(rule["action"])
-    return "Count"
-
-
-def test_a_plain_job_counts_pods_so_its_retries_are_times_the_nodes() -> None:
-    job = documents(render(a_job(nodes=4, retries=2), "kubernetes"))[1]
-    assert job["spec"]["backoffLimit"] == 8
-    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-
-
-def test_a_jobset_starts_again_as_a_whole_but_not_on_our_codes() -> None:
-    (document,) = documents(render(a_job(retries=2), "jobset"))
-    policy = document["spec"]["failurePolicy"]
-    assert policy["maxRestarts"] == 2
-    assert policy["rules"][0]["action"] == "FailJobSet"
-    assert document["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] == 0
+            assert pod["tolerations"][:2] == [
+                {"key": "nvidia.com/gpu", "operator": "Exists"},
+                {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
+            ]
+            assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+            assert template["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
 
 
 def test_a_jobset_of_the_longest_name_has_no_coordinator_whose_label_would_be_too_long() -> None:
@@ -255,42 +195,6 @@ def test_without_gpus_an_operator_is_told_of_one_process() -> None:
     assert job["spec"]["trainer"] == {"numNodes": 1, "numProcPerNode": 1}
     (document,) = documents(render(a_job(**ON_CPU), "pytorchjob"))
     assert document["spec"]["nprocPerNode"] == "1"
-
-
-@pytest.mark.parametrize("retries", [0, 1, 5])
-def test_a_preempted_pytorchjob_is_never_out_of_retries_at_once(retries: int) -> None:
-    """training-operator: a pod that failed ends the job where 1 exceeds backoffLimit, whatever ended it."""
-    (document,) = documents(render(a_job(retries=retries), "pytorchjob"))
-    assert document["spec"]["runPolicy"]["backoffLimit"] == max(1, retries)
-    policies = {group["restartPolicy"] for group in document["spec"]["pytorchReplicaSpecs"].values()}
-    assert policies == {"ExitCode"}
-
-
-def restarts_of_volcano(spec: dict[str, Any], code: int) -> int:
-    """How often Volcano starts a job again whose pods always end with ``code`` (its restarting.go).
-
-    The first policy that fits decides; a restart raises retryCount, and at maxRetry the job has failed.
-    """
-    policy = next(
-        policy
-        for policy in spec["policies"]
-        if code == policy.get("exitCode") or policy.get("event") == "PodFailed"
-    )
-    if policy["action"] != "RestartJob":
-        return 0
-    count, restarts = 0, 0
-    while (count := count + 1) < spec.get("maxRetry", 3):
-        restarts += 1
-    return restarts
-
-
-@pytest.mark.parametrize("retries", [0, 1, 4])
-def test_volcano_starts_again_as_often_as_was_asked_but_not_on_our_codes(retries: int) -> None:
-    (document,) = documents(render(a_job(retries=retries), "volcano"))
-    assert restarts_of_volcano(document["spec"], 1) == retries
-    assert restarts_of_volcano(document["spec"], 75) == retries
-    assert {restarts_of_volcano(document["spec"], code) for code in MEND_THE_JOB} == {0}
-    assert restarts_of_volcano(document["spec"], 143) == (retries or 2)
 
 
 def test_a_queue_becomes_kueues_label_or_volcanos_field() -> None:

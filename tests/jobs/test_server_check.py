@@ -12,7 +12,7 @@ from platform_launch.cli import main
 from tests.jobs.api_server import ApiServer, api_server
 from tests.lab.needs import Need
 
-JOB = ["job", "kubernetes", "--name", "demo", "--image", "a/b:1", "--nodes", "2"]
+JOB = ["job", "kubernetes", "--name", "demo", "--image", "a/b:1", "--nodes", "2", "-m", "pkg.train"]
 
 requires_kubectl = Need("kubectl", lambda: "" if shutil.which("kubectl") else "needs kubectl").mark
 
@@ -51,12 +51,42 @@ def test_a_cluster_that_takes_the_job_is_named_and_nothing_is_submitted(
     said = capsys.readouterr()
     assert said.out == ""
     assert "job.batch/demo created (server dry run)" in said.err
-    assert "the cluster of context lab would take this job" in said.err
+    assert "[SUCCESS] the cluster of context lab would accept this job" in said.err
     assert f"kubectl apply -f {output}" in said.err
     assert not output.exists()
-    assert [path.rpartition("/")[2] for _, path, _ in cluster.writes] == ["services", "jobs"]
-    assert [query["dryRun"] for _, _, query in cluster.writes] == [["All"]] * 2
-    assert [query["fieldValidation"] for _, _, query in cluster.writes] == [["Strict"]] * 2
+    assert [path.rpartition("/")[2] for _, path, _ in cluster.writes] == ["services", "jobs", "pods"]
+    assert [query["dryRun"] for _, _, query in cluster.writes] == [["All"]] * 3
+    assert [query["fieldValidation"] for _, _, query in cluster.writes] == [["Strict"]] * 3
+
+
+@requires_kubectl
+def test_a_job_whose_pods_would_be_refused_is_refused(
+    cluster: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.pod_security = "restricted"
+    assert main([*JOB, "--server-check"]) == 66
+    said = capsys.readouterr().err
+    assert "[WARN] violates PodSecurity restricted:latest" in said
+    assert "accepts this job, but refuses its pods" in said
+    assert "[SUCCESS]" not in said
+    assert main([*JOB, "--security", "restricted", "--server-check"]) == 0
+    assert "[SUCCESS]" in capsys.readouterr().err
+
+
+@requires_kubectl
+def test_warnings_of_the_server_are_no_success(
+    cluster: ApiServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warned = "quota of the team ends soon"
+    monkeypatch.setattr(
+        "tests.jobs.api_server.pod_security_violation",
+        lambda body, _level: warned if body["kind"] == "Job" else None,
+    )
+    assert main([*JOB, "--server-check"]) == 0
+    said = capsys.readouterr().err
+    assert f"[WARN] {warned}" in said
+    assert "would accept this job, with the 1 warning above" in said
+    assert "[SUCCESS]" not in said
 
 
 @requires_kubectl
@@ -68,7 +98,7 @@ def test_what_the_cluster_says_against_the_job_is_shown(
     said = capsys.readouterr()
     assert "exceeded quota" in said.err
     assert "\x1b" not in said.err
-    assert "does not take this job" in said.err
+    assert "refuses this job" in said.err
     assert "nothing was submitted" in said.err
 
 
@@ -122,7 +152,7 @@ def test_slurm_is_asked_by_sbatch_with_the_script_itself(
         f'echo "$1" > {tmp_path}/flag; while read -r line; do echo "$line"; done < "$2" > {tmp_path}/script\n'
         'echo "sbatch: Job 7 to start at noon" >&2',
     )
-    assert main(["job", "slurm", "--name", "demo", "--nodes", "2", "--server-check"]) == 0
+    assert main(["job", "slurm", "--name", "demo", "--nodes", "2", "-m", "pkg.train", "--server-check"]) == 0
     said = capsys.readouterr()
     assert "Job 7 to start at noon" in said.err
     assert (tmp_path / "flag").read_text("utf-8") == "--test-only\n"

@@ -22,7 +22,7 @@ from platform_launch.jobs import render
 from platform_launch.jobs.description import seconds
 from platform_launch.jobs.job import SecretVariable, Volume
 from platform_launch.jobs.slurm import clock
-from tests.jobs.manifests import IMAGE, a_job
+from tests.jobs.manifests import ENTRYPOINT, IMAGE, a_job
 from tests.lab.waiting import LIMIT_S
 
 
@@ -44,7 +44,7 @@ def test_the_directives_say_what_was_asked_for() -> None:
         "time": "20:00:00",
         "output": "%x-%j.out",
         "open-mode": "append",
-        "signal": "B:USR1@120",
+        "signal": "USR1@120",
         "no-requeue": "",
     }
 
@@ -53,11 +53,34 @@ def test_a_job_without_gpus_asks_for_none() -> None:
     assert "gres" not in directives(render(a_job(gpus_per_node=0), "slurm"))
 
 
-def test_cpus_default_to_one_a_gpu_and_two_for_the_node() -> None:
+@pytest.mark.parametrize(("gpus", "cpus"), [(8, 64), (1, 8), (0, 8)])
+def test_cpus_default_to_eight_per_gpu(gpus: int, cpus: int) -> None:
     """Slurm would give a task one, and srun does not inherit sbatch's number."""
-    text = render(a_job(), "slurm")
-    assert directives(text)["cpus-per-task"] == "10"
-    assert "srun --kill-on-bad-exit=1 --cpus-per-task=10 " in text
+    text = render(a_job(gpus_per_node=gpus), "slurm")
+    assert directives(text)["cpus-per-task"] == str(cpus)
+    assert f"srun --kill-on-bad-exit=1 --cpus-per-task={cpus} " in text
+
+
+def test_without_requeue_srun_is_the_last_line_in_the_foreground() -> None:
+    text = render(a_job(script="/t.py"), "slurm")
+    commands = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert commands == [
+        "trap : TERM # scancel signals srun and the tasks itself: wait until they have ended",
+        "srun --kill-on-bad-exit=1 --cpus-per-task=64 \\",
+        f"  /bin/bash {ENTRYPOINT} --script /t.py",
+    ]
+    installed = render(a_job(script="/t.py", entrypoint="/venv/bin/platform-launch"), "slurm")
+    assert installed.endswith("  /venv/bin/platform-launch run --script /t.py\n")
+
+
+def test_with_requeue_the_shell_is_warned_too() -> None:
+    assert directives(render(a_job(requeue=True), "slurm"))["signal"] == "B:USR1@120"
+
+
+@pytest.mark.parametrize(("time_limit_s", "notice_s"), [(90, 45), (240, 120), (7200, 120), (None, 120)])
+def test_a_short_time_limit_has_a_short_notice(time_limit_s: int | None, notice_s: int) -> None:
+    text = render(a_job(time_limit_s=time_limit_s), "slurm")
+    assert directives(text)["signal"] == f"USR1@{notice_s}"
 
 
 def test_what_slurm_has_no_place_for_is_named() -> None:
@@ -151,22 +174,22 @@ while :; do sleep 0.05; done
 """
 
 
+@pytest.mark.parametrize("requeue", [False, True])
 @pytest.mark.parametrize("code", [0, 1, 66, 143])
-def test_the_trainings_exit_code_is_the_jobs(run: Start, code: int) -> None:
-    batch = run(render(a_job(requeue=True), "slurm"), f"exit {code}")
+def test_the_trainings_exit_code_is_the_jobs(run: Start, code: int, requeue: bool) -> None:
+    batch = run(render(a_job(requeue=requeue), "slurm"), f"exit {code}")
     assert batch.process.wait(LIMIT_S) == code
     assert batch.log() == []
 
 
-def test_the_time_limits_signal_reaches_the_training_and_the_job_waits_for_it(run: Start) -> None:
-    batch = run(render(a_job(), "slurm"), SAVES_AND_GOES_ON)
+def test_every_warning_reaches_the_training_and_the_job_waits_for_it(run: Start) -> None:
+    batch = run(render(a_job(requeue=True), "slurm"), SAVES_AND_GOES_ON)
     batch.wait_for("started")
     batch.process.send_signal(signal.SIGUSR1)
     batch.wait_for("saved")
     batch.process.send_signal(signal.SIGUSR1)
-    assert batch.process.wait(LIMIT_S) == 5
-    assert batch.log().count("saved") == 2
-    assert "scontrol requeue 77" not in batch.log()
+    assert batch.process.wait(LIMIT_S) == 0
+    assert batch.log() == ["started", "saved", "saved", "scontrol requeue 77"]
 
 
 @pytest.mark.parametrize("code", [75, 78])
@@ -197,7 +220,7 @@ def test_a_job_that_saved_ahead_of_its_time_limit_is_requeued(run: Start) -> Non
 
 
 def test_nothing_is_left_that_would_requeue_the_next_run(run: Start) -> None:
-    batch = run(render(a_job(requeue=True, notice_s=2), "slurm"), SAVES_AND_LEAVES)
+    batch = run(render(a_job(requeue=True, notice=2), "slurm"), SAVES_AND_LEAVES)
     batch.wait_for("started")
     for _ in range(2):
         batch.process.send_signal(signal.SIGUSR1)
@@ -208,7 +231,7 @@ def test_nothing_is_left_that_would_requeue_the_next_run(run: Start) -> None:
 
 def test_a_training_that_saves_but_does_not_leave_is_requeued_before_the_limit(run: Start) -> None:
     """Three quarters of the notice are for saving; scontrol then ends the run that the limit would end."""
-    batch = run(render(a_job(requeue=True, notice_s=1), "slurm"), SAVES_AND_GOES_ON)
+    batch = run(render(a_job(requeue=True, notice=1), "slurm"), SAVES_AND_GOES_ON)
     batch.wait_for("started")
     batch.process.send_signal(signal.SIGUSR1)
     batch.wait_for("scontrol requeue 77")
@@ -216,9 +239,10 @@ def test_a_training_that_saves_but_does_not_leave_is_requeued_before_the_limit(r
     batch.process.wait(LIMIT_S)
 
 
-def test_a_cancelled_job_stays_until_the_training_has_ended(run: Start) -> None:
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_cancelled_job_stays_until_the_training_has_ended(run: Start, requeue: bool) -> None:
     """scancel sends TERM to the shell and to srun alike."""
-    batch = run(render(a_job(), "slurm"), LEAVES_WITH_7_ON_TERM)
+    batch = run(render(a_job(requeue=requeue), "slurm"), LEAVES_WITH_7_ON_TERM)
     batch.wait_for("started")
     batch.process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
@@ -254,4 +278,4 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 def test_a_time_limit_shorter_than_its_notice_is_refused() -> None:
     with pytest.raises(InputError, match="before the notice"):
-        a_job(time_limit_s=60)
+        a_job(time_limit_s=60, notice=60)

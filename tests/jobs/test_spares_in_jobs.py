@@ -34,12 +34,9 @@ def test_slurm_leaves_the_other_nodes_alone() -> None:
     assert "--kill-on-bad-exit=1" in render(a_job(), "slurm")
 
 
-def test_controllers_start_a_lost_pod_again_and_not_its_peers() -> None:
+def test_a_leaderworkerset_starts_a_lost_pod_again_and_not_its_peers() -> None:
     (lws,) = documents(render(a_job(spares=1), "leaderworkerset"))
     assert lws["spec"]["leaderWorkerTemplate"]["restartPolicy"] == "None"
-    (jobset,) = documents(render(a_job(spares=1, retries=2), "jobset"))
-    (replicated,) = jobset["spec"]["replicatedJobs"]
-    assert replicated["template"]["spec"]["backoffLimit"] == 6
 
 
 def test_restarts_that_the_job_names_stay() -> None:

@@ -41,7 +41,7 @@ def render(tmp_path: Path) -> Render:
 
     def script(*options: str, arguments: tuple[str, ...] = ()) -> str:
         command = [sys.executable, "-m", "platform_launch", "job", "slurm", "--name", "lab", "--nodes", "2"]
-        command += ["--gpus-per-node", "1", "--cpus", "1", f"--option=--log-dir={tmp_path}"]
+        command += ["--gpus-per-node", "0", "--cpus", "1", f"--log-dir={tmp_path}"]
         done = subprocess.run(
             [*command, *options, *(("--", *arguments) if arguments else ())],
             env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -60,7 +60,7 @@ def start(cluster: Cluster, script: str) -> Job:
 
 
 def plain(training: Path) -> tuple[str, str]:
-    return "--option=--launcher=python", f"--option=--script={training}"
+    return "--launcher=python", f"--script={training}"
 
 
 def nothing_is_left(cluster: Cluster, training: Path) -> bool:
@@ -77,8 +77,8 @@ def test_a_job_trains_with_accelerate_and_deepspeed(cluster: Cluster, render: Re
         *("--output-dir", str(tmp_path / "run")),
     )
     script = render(
-        "--option=--example=taehv",
-        f"--option=--config={ROOT}/configs/taehv_config_small.py",
+        "--example=taehv",
+        f"--config={ROOT}/configs/taehv_config_small.py",
         arguments=arguments,
     )
     job = cluster.submit(script)

@@ -1,0 +1,166 @@
+"""What a cluster wants of its pods besides the job: identity, security, scheduling, resources."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_launch.jobs import render, unused
+from platform_launch.jobs.job import Rdma, RunAs, Runtime, Volume
+from tests.jobs.api_server import pod_security_violation
+from tests.jobs.controllers import CONTROLLERS
+from tests.jobs.manifests import KUBERNETES_TARGETS, a_job, documents, pod_templates
+from tests.lab.needs import Need
+
+ROOT = Path(__file__).resolve().parents[2]
+ISTIO = "sidecar.istio.io/inject"
+
+
+def restricted(user: int, group: int) -> list[str]:
+    """The start of a command that runs as this user, without capabilities and ways to get them."""
+    namespace = ["unshare", "--user", f"--map-user={user}", f"--map-group={group}"]
+    return [*namespace, "setpriv", "--no-new-privs"]
+
+
+def why_no_user_namespace() -> str:
+    made = subprocess.run([*restricted(1000, 1000), "true"], capture_output=True, check=False)
+    return f"needs a user namespace: {made.stderr.decode().strip()}" if made.returncode else ""
+
+
+requires_user_namespace = Need("a user namespace", why_no_user_namespace).mark
+
+
+def pods(target: str, **values: Any) -> list[dict[str, Any]]:
+    return pod_templates(documents(render(a_job(**values), target)))
+
+
+@pytest.mark.parametrize("target", KUBERNETES_TARGETS)
+def test_istio_stays_out_of_the_pods_of_kubeflow_and_of_nobody_elses(target: str) -> None:
+    for template in pods(target):
+        marks = template.get("metadata", {}).get("annotations", {})
+        assert marks == ({ISTIO: "false"} if target in ("pytorchjob", "trainjob") else {})
+    for template in pods(target, annotations=((ISTIO, "true"), ("team", "a"))):
+        assert template["metadata"]["annotations"] == {ISTIO: "true", "team": "a"}
+
+
+@pytest.mark.parametrize("target", KUBERNETES_TARGETS)
+def test_labels_and_annotations_are_on_the_job_and_on_its_pods(target: str) -> None:
+    """Kueue reads its priority and topology, JobSet and LeaderWorkerSet their exclusive topology there."""
+    marks = (("alpha.jobset.sigs.k8s.io/exclusive-topology", "rack"),)
+    job = a_job(labels=(("kueue.x-k8s.io/priority-class", "high"),), annotations=marks)
+    for document in documents(render(job, target)):
+        assert document["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+        assert document["metadata"]["annotations"] == dict(marks)
+        for template in pod_templates(document["spec"]):
+            assert template["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+            assert dict(marks).items() <= template["metadata"]["annotations"].items()
+
+
+@pytest.mark.parametrize("target", KUBERNETES_TARGETS)
+def test_a_restricted_pod_meets_the_restricted_level_and_an_ordinary_one_the_baseline(target: str) -> None:
+    claim = (Volume("data", "/data"),)
+    for values, level, fits in (
+        ({"security": "restricted", "volumes": claim}, "restricted", True),
+        ({"security": "restricted", "run_as": RunAs(4000, 4000)}, "restricted", True),
+        ({"volumes": claim}, "baseline", True),
+        ({"volumes": (Volume("nas:/a", "/data"),)}, "baseline", True),
+        ({}, "restricted", False),
+        ({"rdma": (Rdma("rdma/a"),)}, "baseline", False),
+        ({"host_network": True}, "baseline", False),
+        ({"volumes": (Volume("/mnt", "/data"),)}, "baseline", False),
+    ):
+        for template in pods(target, **values):
+            found = pod_security_violation({"kind": "Pod", **template}, level)
+            assert (found is None) == fits, found
+
+
+@requires_user_namespace
+def test_the_launcher_runs_as_a_restricted_pod_would_run_it(tmp_path: Path) -> None:
+    """A user without a name, no capability, no new privileges; / and the working folder are read-only."""
+    (template, *_) = pods("kubernetes", security="restricted")
+    (container,) = template["spec"]["containers"]
+    user = template["spec"]["securityContext"]
+    given = {item["name"]: item["value"] for item in container["env"] if item["name"] in ("HOME", "USER")}
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import getpass, os, pathlib\n"
+        "assert os.access(pathlib.Path.home(), os.W_OK)\n"
+        "print('trains as', os.getuid(), getpass.getuser())"
+    )
+    tmp_path.chmod(0o555)
+    launcher = [
+        sys.executable,
+        "-m",
+        "platform_launch",
+        "run",
+        "--launcher",
+        "python",
+        "--script",
+        str(script),
+    ]
+    done = subprocess.run(
+        [*restricted(user["runAsUser"], user["runAsGroup"]), *launcher, "--script", str(script)],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": "/", **given},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"trains as {user['runAsUser']} {given['USER']}" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gang", "scheduler", "mark"),
+    [
+        ("volcano", "volcano", ("annotations", "scheduling.k8s.io/group-name")),
+        ("scheduler-plugins", "scheduler-plugins-scheduler", ("labels", "scheduling.x-k8s.io/pod-group")),
+    ],
+)
+@pytest.mark.parametrize("target", ["kubernetes", "jobset", "pytorchjob", "trainjob", "leaderworkerset"])
+def test_a_gang_is_a_pod_group_that_every_pod_joins(
+    target: str, gang: str, scheduler: str, mark: tuple[str, str]
+) -> None:
+    group, *rest = documents(render(a_job(nodes=3, spares=0, gang=gang, namespace="team"), target))
+    assert (group["kind"], group["spec"]) == ("PodGroup", {"minMember": 3})
+    assert group["metadata"] == {"name": "demo", "namespace": "team"}
+    for template in pod_templates(rest):
+        assert template["spec"]["schedulerName"] == scheduler
+        assert template["metadata"][mark[0]][mark[1]] == "demo"
+    (own, *_) = pods(target, gang=gang, scheduler="my-scheduler")
+    assert own["spec"]["schedulerName"] == "my-scheduler"
+
+
+@pytest.mark.parametrize("resource", ["amd.com/gpu", "huawei.com/Ascend910", "nvidia.com/mig-1g.10gb"])
+@pytest.mark.parametrize("target", KUBERNETES_TARGETS)
+def test_gpus_may_have_another_name(target: str, resource: str) -> None:
+    for template in pods(target, gpu_resource=resource):
+        limits = template["spec"]["containers"][0]["resources"]["limits"]
+        assert limits == {resource: 8}
+        assert CONTROLLERS[target](render(a_job(gpu_resource=resource), target), 1).argv
+
+
+def test_a_runtime_of_the_cluster_gets_what_a_trainjob_can_give() -> None:
+    job = a_job(
+        runtime=Runtime("ClusterTrainingRuntime", "torch-distributed"),
+        env=(("A", "b"),),
+        script="/t.py",
+        volumes=(Volume("data", "/data"),),
+        exclude=("gn1",),
+    )
+    (document,) = documents(render(job, "trainjob"))
+    assert document["spec"]["runtimeRef"] == {"kind": "ClusterTrainingRuntime", "name": "torch-distributed"}
+    trainer = document["spec"]["trainer"]
+    assert trainer["command"] == ["/bin/bash", "/workspace/start_multinode_platform.sh"]
+    assert trainer["args"] == ["--script", "/t.py"]
+    assert trainer["env"] == [{"name": "A", "value": "b"}]
+    assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": 8}
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 8)
+    assert unused(job, "trainjob") == ("volumes", "exclude")
+    assert unused(job, "jobset") == ("runtime",)

@@ -155,6 +155,7 @@ READ = {
     "PLATFORM_LAUNCH_CONDA_ENV": "name of the conda environment to activate",
     "PLATFORM_LAUNCH_CONDA_ROOT": "folder that holds conda's `etc/profile.d/conda.sh`",
     "PLATFORM_LAUNCH_VENV": "folder of the virtual environment to use",
+    "PLATFORM_LAUNCH_NETWORK": "the switches above this node, outermost first, as `block1/rack2`: for platforms whose topology labels reach the pod; Slurm's `SLURM_TOPOLOGY_ADDR` and NVLink domains are read without it",
     "PLATFORM_LAUNCH_LANG": "`zh` or `en`: the language of stages, findings and errors (`--lang`; else LC_ALL, LC_MESSAGES, LANG)",
     "PLATFORM_LAUNCH_BRIEF": "set by `simulate` on a terminal: this node's facts go into its log only",
     "PLATFORM_LAUNCH_FROM_FILE": "set by the entrypoint: the names it took from that file",

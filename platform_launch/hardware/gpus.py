@@ -48,8 +48,8 @@ class Gpu:
 class Gpus:
     """The devices of one vendor that this node's processes can use, and who counted them.
 
-    ``vendor`` is a key of :mod:`vendors`. ``driver`` and ``cuda`` are versions. No driver at all is
-    ``Gpus()``.
+    ``vendor`` is a key of :mod:`vendors`. ``fabric`` names the NVLink domain that spans nodes, if there is
+    one. ``driver`` and ``cuda`` are versions. No driver at all is ``Gpus()``.
     """
 
     devices: tuple[Gpu, ...] = ()
@@ -58,6 +58,7 @@ class Gpus:
     source: str = "no accelerator found"
     warnings: tuple[str, ...] = ()
     vendor: str = "nvidia"
+    fabric: str = ""
 
     @property
     def under_nvml(self) -> tuple[Gpu, ...]:

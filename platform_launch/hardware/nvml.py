@@ -200,6 +200,7 @@ class _Machine:
         cuda = self._ask_if_known("nvmlSystemGetCudaDriverVersion")
         devices: list[Gpu] = []
         warnings: list[str] = []
+        domains: list[str] = []
         for index in range(self._ask("nvmlDeviceGetCount")):
             handle = self._ask("nvmlDeviceGetHandleByIndex", index, gpu=index)
             gpu = self._gpu(index, handle)
@@ -213,7 +214,9 @@ class _Machine:
                     )
                 )
             devices += parts
-            warnings += self._fabric_warnings(gpu, handle)
+            if (fabric := self._fabric(handle)) is not None:
+                warnings += self._fabric_warnings(gpu, fabric)
+                domains.append(_domain(fabric))
         return Gpus(
             tuple(devices),
             version,
@@ -221,6 +224,7 @@ class _Machine:
             "NVML",
             tuple(warnings) if devices else (*warnings, _NO_GPU_SHOWN),
             "nvidia",
+            domains[0] if len(set(domains)) == 1 else "",
         )
 
     def _gpu(self, index: int, handle: Any) -> Gpu:
@@ -290,10 +294,12 @@ class _Machine:
             for process in found
         )
 
-    def _fabric_warnings(self, gpu: Gpu, handle: Any) -> list[str]:
+    def _fabric(self, handle: Any) -> Any:
         info = self._pynvml.c_nvmlGpuFabricInfo_t()
-        if self._ask_if_known("nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(info)) is None:
-            return []
+        answered = self._ask_if_known("nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(info)) is not None
+        return info if answered else None
+
+    def _fabric_warnings(self, gpu: Gpu, info: Any) -> list[str]:
         state = _FABRIC_STATES.get(info.state)
         if info.state == _FABRIC_COMPLETED and info.status:
             state = Phrase("failed with NVML code {status}", status=info.status)
@@ -319,6 +325,12 @@ class _Machine:
             return getattr(self._pynvml, query)(*arguments)
         except self._pynvml.NVMLError:
             return None
+
+
+def _domain(fabric: Any) -> str:
+    """Return the NVLink domain of several nodes that a GPU belongs to; within one node the UUID is zero."""
+    uuid = bytes(fabric.clusterUuid).hex()
+    return f"{uuid}.{fabric.cliqueId}" if fabric.state == _FABRIC_COMPLETED and uuid.strip("0") else ""
 
 
 _NO_GPU_SHOWN = (

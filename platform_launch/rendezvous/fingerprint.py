@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.network_order import place_of
 
 if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a fifth sooner without all that
     from platform_launch.hardware import Hardware
@@ -42,6 +43,7 @@ class Fingerprint(Message):
     of this run that failed already. ``master_port_problem`` says why this node does not get through to
     MASTER_PORT, empty when it does. ``refusal`` says why it cannot start at all, and ``refusal_code`` is the
     exit code for that. ``stand_in``: it was a spare, and holds the rank of a node that was lost.
+    ``network`` are the switches above it, outermost first, empty if nobody tells.
     """
 
     node_rank: int
@@ -59,6 +61,7 @@ class Fingerprint(Message):
     refusal: str = ""
     refusal_code: int = 0
     stand_in: bool = False
+    network: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -113,6 +116,7 @@ def take(
         gpus=len(hardware.gpus.devices),
         facts=facts,
         paths={name: str(path) for name, path in files.items() if path},
+        network=place_of(environment, hardware.gpus.fabric),
     )
 
 

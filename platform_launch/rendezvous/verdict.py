@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.network_order import order_warnings
 from platform_launch.rendezvous.ranks import compact, in_words, listed
 from platform_launch.text import Phrase
 
@@ -84,6 +85,7 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
     warnings = (
         *(difference.in_words() for difference in found if not difference.must_agree),
         *_clock_warnings(clock_offsets_s),
+        *order_warnings(node.network for node in sorted(nodes, key=lambda node: node.node_rank)),
     )
     broken = [difference.in_words() for difference in found if difference.must_agree]
     refusal = None

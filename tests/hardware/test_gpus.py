@@ -261,6 +261,14 @@ def test_a_fabric_that_is_not_ready_is_a_warning(fake_nvml: FakeNvml) -> None:
     assert "802" in warning
 
 
+def test_an_nvlink_domain_of_several_nodes_is_named(fake_nvml: FakeNvml) -> None:
+    states = [fake.gpu(index, fabric_state=3) for index in range(2)]
+    within_a_node = read_gpus(fake_nvml(fake.driver(), *states))
+    assert within_a_node["fabric"] == ""
+    rack = read_gpus(fake_nvml(fake.driver(), *states, *fake.state(0, cluster=7), *fake.state(1, cluster=7)))
+    assert rack["fabric"] == "00000000000000000000000000000007.0"
+
+
 def test_mig_instances_stand_in_place_of_their_gpu(fake_nvml: FakeNvml) -> None:
     lines = (*fake.h100s(2), fake.mig(0, 1), fake.mig(0, 5, profile="3g.40gb", memory_mib=40448))
     answer = read_gpus(fake_nvml(*lines))

@@ -119,3 +119,12 @@ def test_what_hundreds_of_nodes_lack_fits_into_one_message() -> None:
     refusal = judge(nodes, {}).refusal
     assert refusal is not None
     assert decode(encode(refusal), RunRefusal) == refusal
+
+
+def test_ranks_that_do_not_follow_the_network_are_a_warning() -> None:
+    nodes = [fingerprint(rank, 4, network=("core", f"rack{rank % 2}")) for rank in range(4)]
+    [warning] = judge(nodes[::-1], {}).warnings
+    assert "4 of 4 edges of a ring cross a switch, 2 in the network's order" in warning
+    assert judge(nodes, {}).refusal is None
+    follows = [fingerprint(rank, 4, network=("core", f"rack{rank // 2}")) for rank in range(4)]
+    assert judge(follows, {}).warnings == ()

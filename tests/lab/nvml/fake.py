@@ -100,7 +100,7 @@ def field(index: int, number: int, value: int) -> str:
 
 
 def state(index: int, **values: int) -> tuple[str, ...]:
-    """Let a GPU say how it is: pending, failure, reasons, clock, ecc, sram."""
+    """Let a GPU say how it is: pending, failure, reasons, clock, ecc, sram, cluster."""
     return tuple(f"is|{index}|{what}|{value}" for what, value in values.items())
 
 

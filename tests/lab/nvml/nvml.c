@@ -268,10 +268,15 @@ int nvmlDeviceGetComputeInstanceId(Device *device, unsigned *id) {
     return device->is_mig ? SUCCESS : NOT_SUPPORTED;
 }
 
+static int state(const char *what, int gpu, unsigned long long *value);
+
 int nvmlDeviceGetGpuFabricInfo(Device *device, Fabric *info) {
     ANSWER_OR_FAIL(device->gpu);
     memset(info, 0, sizeof *info);
     info->state = device->fabric_state;
+    unsigned long long cluster;
+    if (state("cluster", device->gpu, &cluster) == SUCCESS)
+        info->cluster[15] = (unsigned char)cluster;
     return device->fabric_state ? SUCCESS : NOT_SUPPORTED;
 }
 

@@ -48,9 +48,12 @@ class AccelerateYaml:
     warnings: tuple[str, ...] = ()
 
 
-def read_yaml(path: Path, *, nnodes: int, world_size: int, gpus: int = 0) -> AccelerateYaml:
+def read_yaml(
+    path: Path, *, nnodes: int, world_size: int, gpus: int = 0, of_user: bool = False
+) -> AccelerateYaml:
     """Read and check one yaml for a job of ``nnodes`` nodes and ``world_size`` processes on ``gpus`` GPUs.
 
+    ``of_user``: its numbers were written for a job, and not for a recipe that is scaled.
     Raises InputError when the file is missing, is not an accelerate config, holds what the accelerate that is
     installed refuses, would start something else than the plan shows (one process, the CPU, some of the
     GPUs), would start DeepSpeed's pdsh launcher on several nodes, or holds batch sizes that DeepSpeed
@@ -93,14 +96,16 @@ def read_yaml(path: Path, *, nnodes: int, world_size: int, gpus: int = 0) -> Acc
             "write MULTI_GPU (it trains on CPU nodes too), DEEPSPEED or FSDP, or pass --nproc-per-node 1",
         )
     _check_devices(path, settings, gpus, world_size // nnodes)
+    unused = _unused_count(path, settings, world_size) if of_user else []
     if kind != "DEEPSPEED":
-        return AccelerateYaml(path, uses_deepspeed=False, uses_torchrun=kind not in _ONE_PROCESS_TYPES)
+        torchrun = kind not in _ONE_PROCESS_TYPES
+        return AccelerateYaml(path, uses_deepspeed=False, uses_torchrun=torchrun, warnings=tuple(unused))
     inner = settings.get("deepspeed_config") or {}
     if not isinstance(inner, Mapping):
         raise InputError(
             Phrase("{path}: deepspeed_config is {inner}: expected a mapping", path=path, inner=repr(inner))
         )
-    warnings = _check_launcher(path, inner, nnodes)
+    warnings = [*unused, *_check_launcher(path, inner, nnodes)]
     if "deepspeed_config_file" in inner:
         accumulation = _check_json(path, inner, settings, world_size)
     else:
@@ -198,6 +203,17 @@ def _check_devices(path: Path, settings: Mapping[str, object], gpus: int, nproc_
                 named=len(named),
             ),
         )
+
+
+def _unused_count(path: Path, settings: Mapping[str, object], world_size: int) -> list[str]:
+    """Say that a number of processes is not taken: the command line's, which this launcher gives, wins."""
+    given = settings.get("num_processes")
+    if not isinstance(given, int) or given in (-1, world_size):
+        return []
+    text = (
+        "{name}: num_processes {given} is not used: {world_size} are started (--nproc-per-node changes that)"
+    )
+    return [Phrase(text, name=path.name, given=given, world_size=world_size)]
 
 
 def _mapping(path: Path) -> Mapping[str, object]:

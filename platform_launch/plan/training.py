@@ -63,7 +63,13 @@ def choose_training(
             learning_rate=scaling.learning_rate,
         )
     yaml_path = _named(request.deepspeed_config, "--deepspeed-config") or _of_recipe(recipe.deepspeed)
-    yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size, gpus=gpus)
+    yaml = read_yaml(
+        yaml_path,
+        nnodes=nnodes,
+        world_size=world_size,
+        gpus=gpus,
+        of_user=request.deepspeed_config is not None,
+    )
     return Training(
         program=_configured(program, config, scaling),
         config=config,
@@ -90,7 +96,13 @@ def _program_of_ones_own(
     elif yaml_path is None:
         yaml_path = existing_file(request.root / PLAIN, "the default accelerate yaml", "reinstall")
         rule = "the default: plain accelerate launch, without DeepSpeed (--recipe auto asks for it)"
-    yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size, gpus=gpus)
+    yaml = read_yaml(
+        yaml_path,
+        nnodes=nnodes,
+        world_size=world_size,
+        gpus=gpus,
+        of_user=request.deepspeed_config is not None,
+    )
     config = _named(request.config, "--config")
     return Training(
         program=_configured(program, config),

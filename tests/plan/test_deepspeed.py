@@ -165,3 +165,11 @@ def test_what_accelerate_config_writes_is_taken(tmp_path: Path) -> None:
     assert read_yaml(chosen, nnodes=1, world_size=8, gpus=8).uses_torchrun
     on_cpu = write(tmp_path, "distributed_type: MULTI_GPU\nuse_cpu: true\n")
     assert read_yaml(on_cpu, nnodes=1, world_size=2).uses_torchrun
+
+
+def test_a_number_of_processes_that_is_not_used_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "distributed_type: MULTI_GPU\nnum_processes: 4\n")
+    [warning] = read_yaml(path, nnodes=1, world_size=8, gpus=8, of_user=True).warnings
+    assert warning.startswith("accelerate.yaml: num_processes 4 is not used: 8 are started")
+    assert read_yaml(path, nnodes=1, world_size=8, gpus=8).warnings == ()
+    assert read_yaml(path, nnodes=1, world_size=4, gpus=4, of_user=True).warnings == ()

@@ -23,7 +23,7 @@ from platform_launch.errors import (
     TopologyError,
     UsageError,
 )
-from platform_launch.hardware import Hardware
+from platform_launch.hardware import Gpus, Hardware
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request
 from platform_launch.platforms import detect
@@ -96,6 +96,11 @@ def _planned(env: Environment, request: Request) -> tuple[LaunchPlan, list[Findi
     while True:
         try:
             return build_plan(env, machine, request), found
+        except HardwareError as refusal:  # devices that are reported, and that nobody can use
+            if machine.assumed:
+                raise
+            found.append(of_refusal(refusal))
+            machine = dataclasses.replace(machine, gpus=Gpus(), reports=(), assumed=True)
         except LaunchError as refusal:
             simpler = _without(refusal, request)
             if simpler == request:

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(MAIN), *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(env or {})},
+        env={"PATH": os.environ["PATH"], "HOME": tempfile.gettempdir(), **(env or {})},
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -118,6 +119,18 @@ def test_what_is_refused_does_not_hide_the_rest() -> None:
     found = findings(command("doctor", "--quick", "--format", "json", "--config", "nowhere.py", env=env))
     assert {"refused-topology", "refused-input", "variable-dead"} <= found.keys()
     assert "out of range for 2 nodes" in found["refused-topology"]["what"]
+
+
+@fake.without_driver
+def test_devices_that_nobody_can_use_are_a_finding_beside_the_others(script: Path) -> None:
+    env = {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_LAUNCH_BLOCKING": "1"}
+    done = command(
+        "doctor", "--quick", "--format", "json", "--script", script, "--launcher", "torchrun", env=env
+    )
+    found = findings(done)
+    assert "no process can use this node's 2 × GPU" in found["refused-hardware"]["what"]
+    assert "variable-debug-only" in found
+    assert done.returncode == 2
 
 
 def test_a_broken_driver_is_a_finding_with_its_code(fake_nvml: FakeNvml) -> None:

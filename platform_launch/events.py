@@ -98,6 +98,9 @@ CATALOGUE: dict[str, Kind] = {
         ("signal", "step"),
     ),
     "checkpoint-missing": Kind("WARN", "no checkpoint was found after {signal}", ("signal",)),
+    "node-taken-away": Kind(
+        "WARN", "{source} takes this node away {left}: asking ranks that handle {signal} to save", ("source",)
+    ),
     "save-exceeds-grace": Kind(
         "WARN",
         "the last checkpoint took {took}, and the grace period is {grace}: a save after a request to stop "

@@ -13,7 +13,7 @@ from platform_launch.cli import completion
 from platform_launch.cli.flags import OneOf, WholeNumber, flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
-from platform_launch.launch.options import TogetherFlags
+from platform_launch.launch.options import NOTICE_SIGNALS, TogetherFlags
 from platform_launch.text import Phrase
 from platform_launch.topology import Overrides
 
@@ -146,6 +146,13 @@ together_options = flags(
         "--no-trainjob-status",
         is_flag=True,
         help="In a Kubeflow TrainJob: leave its progress for the training to report.",
+    ),
+    click.option(
+        "--notice-signal",
+        type=OneOf(NOTICE_SIGNALS),
+        default=NOTICE_SIGNALS[0],
+        show_default=True,
+        help="Sent to ranks that handle it when a spot notice or Slurm's end time is near; none asks nobody.",
     ),
 )
 

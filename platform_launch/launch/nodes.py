@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from signal import Signals
 
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HangError, LaunchError, UnfitNodeError, of_file
 from platform_launch.events import Event, event
 from platform_launch.launch.exit_file import exit_file
-from platform_launch.launch.options import TogetherFlags
+from platform_launch.launch.notices import MetadataService, sources
+from platform_launch.launch.options import NO_NOTICE, TogetherFlags
 from platform_launch.launch.outcome import Result, was_failure
 from platform_launch.launch.training_command import (
     RESTART,
@@ -48,6 +50,7 @@ def train(
     Raises LaunchError when the nodes cannot start together, Interrupted when a signal comes before they do,
     and SpareNotNeededError.
     """
+    notice_signal = Signals[flags.notice_signal] if flags.notice_signal != NO_NOTICE else None
     with exit_file() as reported:
 
         def training_at(place: NodePlace) -> TrainingCommand:
@@ -62,6 +65,9 @@ def train(
                 health_options(plan, env, flags.health_interval_s),
                 int(request.log_limit_gib * _GIB),
                 is_agent=plan.launcher in ("torchrun", "accelerate"),
+                nnodes=topology.nnodes,
+                notices=tuple(sources(env, MetadataService())) if notice_signal is not None else (),
+                notice_signal=notice_signal,
             )
 
         own = NodePlace(topology.node_rank, topology.master_addr)

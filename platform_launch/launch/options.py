@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+# What ranks are sent when their node will be taken away: signals that need not end anything.
+NO_NOTICE = "none"
+NOTICE_SIGNALS = ("SIGUSR1", "SIGUSR2", NO_NOTICE)
+
 
 @dataclass(frozen=True)
 class TogetherFlags:
@@ -14,7 +18,7 @@ class TogetherFlags:
     ``health_interval_s`` is how often GPUs and ports are asked how they are; 0: only after a failure.
     ``quarantine`` is the file of nodes that no job should be put on. ``metrics`` is where Prometheus may ask:
     an address of this node and a port (0: a free one). ``no_trainjob_status`` leaves the status of a Kubeflow
-    TrainJob to the training.
+    TrainJob to the training. ``notice_signal`` is one of :data:`NOTICE_SIGNALS`.
     """
 
     no_roll_call: bool
@@ -27,3 +31,4 @@ class TogetherFlags:
     quarantine: Path | None
     metrics: tuple[str, int] | None
     no_trainjob_status: bool
+    notice_signal: str = NOTICE_SIGNALS[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import signal
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,7 @@ from platform_launch.rendezvous.run.texts import (
     TextCommand,
     TextNews,
 )
+from platform_launch.supervise.signals import WARNING
 
 # What one node's snapshot may unpack to.
 _MOST_BYTES = 16 * 1024 * 1024
@@ -61,6 +63,13 @@ class HangNotice(ObserveMessage):
 
     still_s: float
     finding: HangFinding
+
+
+@dataclass(frozen=True)
+class SaveNotice(ObserveMessage):
+    """Another node was warned by this signal (USR1, USR2): all ranks should save. Nothing is answered."""
+
+    signal: str
 
 
 class LinkPeers:
@@ -127,6 +136,21 @@ class LinkPeers:
             elif isinstance(question, HangNotice):
                 with suppress(KeyError):  # a sentence of another version: whoever found it has said it
                     self._noticed(HangReport(question.still_s, question.finding))
+
+
+def save_notice(number: signal.Signals) -> SendRequest:
+    """Return what tells all other nodes of a warning."""
+    return SendRequest(0, _WAY_S, pack(SaveNotice(number.name)))  # 0: no number of a question
+
+
+def read_save_notice(message: TextNews) -> signal.Signals | None:
+    """Return the signal of another node's warning, None if the message is something else."""
+    if isinstance(message, RequestReceived):
+        with suppress(InvalidMessageError, KeyError):
+            notice = unpack(message.body)
+            if isinstance(notice, SaveNotice) and (number := signal.Signals[notice.signal]) in WARNING:
+                return number
+    return None
 
 
 def pack(message: ObserveMessage) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from signal import Signals
 
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu, HcaPort
 from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.notices import Source
 from platform_launch.launch.observed_folder import open_folder, remove_folder, sweep
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.supervise import Command
@@ -88,7 +90,11 @@ NO_DEVICES = HealthOptions(0.0, 0, "")
 
 @dataclass(frozen=True)
 class TrainingCommand:
-    """What a supervisor needs to run a training. ``is_agent``: it starts the ranks, and can be held."""
+    """What a supervisor needs to run a training.
+
+    ``is_agent``: it starts the ranks, and can be held. ``notices`` tell that this node will be taken away;
+    the ranks then get ``notice_signal``, None if that is not wanted.
+    """
 
     command: Command
     log_path: Path
@@ -99,6 +105,9 @@ class TrainingCommand:
     health: HealthOptions = NO_DEVICES
     log_limit_bytes: int = 0
     is_agent: bool = False
+    nnodes: int = 1
+    notices: tuple[Source, ...] = ()
+    notice_signal: Signals | None = None
 
     @property
     def temporary(self) -> list[Path]:

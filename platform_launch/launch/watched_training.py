@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from signal import Signals
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
 from platform_launch.events import event
+from platform_launch.launch.notices import NoticeWatch, ReclaimNotice
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.saves import SaveWatch
 from platform_launch.launch.training_command import TrainingCommand
 from platform_launch.supervise import Outcome, Supervisor
-from platform_launch.supervise.signals import SignalInbox
+from platform_launch.supervise.signals import WARNING, SignalInbox
+from platform_launch.text import Phrase, seconds
 
 if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
     from platform_launch.rendezvous.run.texts import TextCommand, TextNews
 
 
+# Until all nodes have heard of a signal to one of them: two heartbeats of the rendezvous.
+_SPREAD_S = 1.0
+# Of many nodes that are warned at once, one tells the others.
+_NODES_PER_S, _MOST_PAUSE_S = 50, 5.0
 # A training that hangs will not write a last checkpoint.
 _HANG_GRACE_S = 5.0
 
@@ -61,6 +71,8 @@ class WatchedTraining:
         self._hangs: HangWatch | None = None
         self._has_folder = self._exited = self._failed = False
         self.hang: HangReport | None = None
+        self._heard_elsewhere, self._has_notice = threading.Event(), False
+        self._notices = NoticeWatch(list(training.notices), self._on_notice)
         self.saves = SaveWatch(training, lambda told: self.supervisor.tell(told))
         self.supervisor = Supervisor(
             training.command,
@@ -72,7 +84,8 @@ class WatchedTraining:
             on_start=self._on_start,
             on_ending=self._on_ending,
             on_exit=self._on_exit,
-            on_asked=self.saves.request,
+            on_asked=self._on_asked,
+            spread_s=0.0 if send is None else _SPREAD_S,
             inbox=context.inbox,
             temporary=training.temporary,
             is_agent=training.is_agent,
@@ -90,6 +103,7 @@ class WatchedTraining:
         try:
             outcome = self.supervisor.run()
             self.saves.end(outcome, self.supervisor.stop_signal)
+            self._notices.stop()
             if outcome.log_path is None:
                 self._context.console.give_up_log()
             return training.exit_file.corrected(outcome, self._context.console.tell)
@@ -129,6 +143,14 @@ class WatchedTraining:
         """Take a message of the other nodes' watches; whatever comes of it, the link goes on."""
 
         def take() -> None:
+            from platform_launch.launch.peers import read_save_notice  # here: a node alone has none
+
+            warned_by = read_save_notice(message)
+            if warned_by is not None:
+                self._heard_elsewhere.set()
+                self.saves.request()
+                self.supervisor.warn(warned_by)
+                return
             if self._health is not None and not self._health.receive(message) and self._hangs is not None:
                 self._hangs.receive(message)
 
@@ -165,6 +187,7 @@ class WatchedTraining:
 
     def _on_start(self, pid: int) -> None:
         self._try(lambda: self.saves.start(pid))
+        self._try(self._notices.start)
         self._try(self._start_watches)
 
     def _try(self, step: Callable[[], None]) -> None:
@@ -173,6 +196,47 @@ class WatchedTraining:
             step()
         except Exception as error:
             self.supervisor.tell(event("not-observed", problem=f"{type(error).__name__}: {error}"))
+
+    def _on_asked(self, number: Signals) -> None:
+        self.saves.request()
+        if number in WARNING:
+            self._try(lambda: self._tell_others(number))
+
+    def _on_notice(self, notice: ReclaimNotice) -> None:
+        """This node will be taken away: all ranks are asked to save while there is time."""
+        number = self._training.notice_signal
+        if number is None:
+            return
+        if not self._has_notice:
+            self._has_notice = True
+            left_s = None if notice.at is None else max(0.0, notice.at - time.time())
+            self.supervisor.tell(
+                event(
+                    "node-taken-away",
+                    source=notice.source,
+                    left=Phrase("soon") if left_s is None else Phrase("in {time}", time=seconds(left_s)),
+                    left_s=left_s,
+                    signal=number.name,
+                )
+            )
+            self.saves.request()
+            self._try(lambda: self._tell_others(number))
+        self.supervisor.warn(number)
+
+    def _tell_others(self, number: Signals) -> None:
+        """Let the other nodes warn their ranks too, unless one of them has told all meanwhile."""
+        send = self._send
+        if send is None:
+            return
+        from platform_launch.launch.peers import save_notice
+
+        pause_s = random.random() * min(self._training.nnodes / _NODES_PER_S, _MOST_PAUSE_S)  # noqa: S311 - no secret
+
+        def tell() -> None:
+            if not self._heard_elsewhere.wait(pause_s):
+                send(save_notice(number))
+
+        Thread(target=tell, name="warn-others", daemon=True).start()
 
     def _start_watches(self) -> None:
         if self._health is not None:

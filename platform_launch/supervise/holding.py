@@ -95,6 +95,10 @@ class AgentHold:
             self._to_send.append(number)
             self._answer_by = min(self._answer_by, time.monotonic() + _ANSWER_S)
 
+    def find_ranks(self) -> list[int]:
+        """Return the process ids of the ranks that the agent has started."""
+        return [rank.pid for rank in _ranks_of(self._agent)]
+
     def register(self, poll: select.poll) -> None:
         """Register what to wait for."""
         if self._held >= 0:
@@ -140,6 +144,9 @@ class AgentHold:
             self._forget_ranks()
             self._sent_at.clear()
             self.ranks = _ranks_of(self._agent)
+            for rank in self.ranks:
+                with suppress(OSError, AttributeError):
+                    rank.pidfd = os.pidfd_open(rank.pid)
         for number in self._to_send:
             self._sent_at[number] = time.monotonic()
             for rank in self.ranks:
@@ -186,17 +193,13 @@ class AgentHold:
 
 def _ranks_of(agent: int) -> list[Rank]:
     """Return the ranks among the children of an agent: those that have a local rank, else all."""
-    found = []
-    for pid in processes.children_of(agent):
-        rank = Rank(pid, _local_rank(pid))
-        with suppress(OSError, AttributeError):
-            rank.pidfd = os.pidfd_open(pid)
-        found.append(rank)
-    known = [rank for rank in found if rank.local_rank is not None]
-    for rank in found if known else ():
-        if rank.local_rank is None and rank.pidfd >= 0:
-            os.close(rank.pidfd)
-    return known or found
+    found = [Rank(pid, _local_rank(pid)) for pid in processes.children_of(agent)]
+    return [rank for rank in found if rank.local_rank is not None] or found
+
+
+def local_ranks_below(parent: int) -> list[int]:
+    """Return the children of a process that have a local rank."""
+    return [pid for pid in processes.children_of(parent) if _local_rank(pid) is not None]
 
 
 def _local_rank(pid: int) -> int | None:

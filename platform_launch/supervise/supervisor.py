@@ -62,8 +62,8 @@ class Supervisor:
 
     ``on_event(event)`` hears each event; ``on_start(pid)`` the command's process id,
     ``on_ending(reason)`` at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)`` that the
-    command has exited, while what it left behind is still being ended. ``on_asked`` and ``inbox``: see
-    :class:`Watch`.
+    command has exited, while what it left behind is still being ended. ``on_asked``, ``inbox`` and
+    ``spread_s``: see :class:`Watch`.
     ``temporary`` folders of the caller are removed should this process be killed. ``is_agent``: the command
     starts the ranks of this node, and is held while they save (see :mod:`holding`).
     """
@@ -80,10 +80,11 @@ class Supervisor:
         on_start: Callable[[int], None] = lambda _pid: None,
         on_ending: Callable[[str], None] = lambda _reason: None,
         on_exit: Callable[[int], None] = lambda _code: None,
-        on_asked: Callable[[], None] = lambda: None,
+        on_asked: Callable[[signal.Signals], None] = lambda _number: None,
         inbox: SignalInbox | None = None,
         temporary: Sequence[Path] = (),
         is_agent: bool = False,
+        spread_s: float = 0.0,
     ) -> None:
         self._command = command
         self._prefix = prefix
@@ -106,6 +107,7 @@ class Supervisor:
             inbox=inbox,
             hold=self._hold,
             asked=on_asked,
+            spread_s=spread_s,
         )
 
     @property
@@ -136,6 +138,10 @@ class Supervisor:
         on another node; ``sentence`` the reason as programs read it, ``reason`` its words.
         """
         self._watch.stop(reason, grace_s, signal_name, sentence)
+
+    def warn(self, number: signal.Signals) -> None:
+        """Pass a warning on that did not come as a signal to this process; callable from any thread."""
+        self.do(lambda: self._watch.warn(number))
 
     def tell(self, event: Event) -> None:
         """Say an event where the command's output goes; callable from any thread during the run."""

@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from platform_launch.events import Event, event
+from platform_launch.observe.processes import catches
 from platform_launch.sentences import Sentence
 from platform_launch.supervise import processes
 from platform_launch.supervise.channel import Channel
-from platform_launch.supervise.holding import AgentHold
+from platform_launch.supervise.holding import AgentHold, local_ranks_below
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.signals import ENDING, SignalInbox
 from platform_launch.supervise.traffic import Traffic
@@ -33,6 +34,10 @@ DEFAULT_GRACE_S = 25.0
 
 # `timeout -s INT` and some process managers deliver one Ctrl-C twice within microseconds.
 _SAME_KEYPRESS_S = 0.5
+# A scheduler warns all nodes, and each tells the others.
+_SAME_WARNING_S = 10.0
+# Slurm's signal ahead of the end and the end time itself are one reason to save.
+_SAME_NOTICE_S = 600.0
 # Processes that follow their parent by themselves (resource trackers, compile workers) take less.
 _LEAVE_S = 1.0
 _LEFTOVER_GRACE_S = 5.0
@@ -52,8 +57,9 @@ class Watch:
     ``stop_sentence`` is what :meth:`stop` was given by whoever asked first;
     ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything. ``inbox`` is
     the caller's, opened already, where it has one: a signal that came before is then not lost. ``hold`` is on
-    the agent that is started, if it can be held while its ranks save. ``asked()`` hears that the commands are
-    about to get a signal that asks them to stop, or warns them.
+    the agent that is started, if it can be held while its ranks save. ``asked(signal)`` hears that the
+    commands are about to get a signal that asks them to stop, or warns them. ``spread_s`` is how long a
+    signal to this process waits before the commands get it: other nodes' get it at about the same time.
     """
 
     def __init__(
@@ -67,7 +73,8 @@ class Watch:
         ending: Callable[[str], None] = lambda _reason: None,
         inbox: SignalInbox | None = None,
         hold: AgentHold | None = None,
-        asked: Callable[[], None] = lambda: None,
+        asked: Callable[[signal.Signals], None] = lambda _number: None,
+        spread_s: float = 0.0,
     ) -> None:
         self.stopped_by: str | None = None
         self.stop_signal = ""
@@ -84,6 +91,10 @@ class Watch:
         self._opens_inbox = inbox is None
         self._hold = hold
         self._asked = asked
+        self._spread_s = spread_s
+        self._spreading: list[signal.Signals] = []
+        self._spread_at = float("inf")
+        self._warned_at = self._noticed_at = float("-inf")
         self._traffic = Traffic()
         self._running: set[int] = set()
         self._requests: deque[tuple[str, float, str, Sentence | None]] = deque()
@@ -133,6 +144,24 @@ class Watch:
         self._requests.append((reason, grace_s, signal_name, sentence))
         self._inbox.wake()
 
+    def warn(self, number: signal.Signals) -> None:
+        """Warn the commands as the signal would, in the thread that watches.
+
+        Ranks without a handler would die of it, and are left alone. Nothing happens soon after a signal to
+        this process that said the same, and such a signal is not passed on soon after this.
+        """
+        now = time.monotonic()
+        if now - self._warned_at > _SAME_NOTICE_S and self._handles(number):
+            self._warned_at, self._noticed_at, self.warned_by = now, now, number
+            self._forward(number)
+
+    def _handles(self, number: signal.Signals) -> bool:
+        if self._hold is not None:
+            ranks = self._hold.find_ranks()
+        else:
+            ranks = [pid for leader in self._running for pid in local_ranks_below(leader) or [leader]]
+        return any(catches(pid, number) for pid in ranks)
+
     def do(self, action: Callable[[], None]) -> None:
         """Let the thread that watches do something, between two of its own steps. From any thread."""
         self._actions.append(action)
@@ -149,11 +178,14 @@ class Watch:
                 self._actions.popleft()()
             if self._requests:  # after a pause of this process there may be an end that came first
                 self._reap()
+            if self._spreading and (self._requests or time.monotonic() >= self._spread_at):
+                self._forward_spread()
             while self._requests:
                 reason, grace_s, signal_name, sentence = self._requests.popleft()
                 # Once is enough: Python, for one, dies of a SIGTERM that comes while it ends for the first.
                 if self.stopped_by is None:
                     self._terminated = True
+                    self._asked(signal.SIGTERM)
                     self._forward(signal.SIGTERM)
                 self._end(signal.SIGTERM, reason, grace_s, signal_name, sentence)
             ready = self._poll()
@@ -172,7 +204,7 @@ class Watch:
         """Return the descriptors that are ready, at the latest when the next entry of the agenda is due."""
         poll = select.poll()
         poll.register(self._inbox.fd, select.POLLIN)
-        due = self._traffic.register(poll)
+        due = min(self._traffic.register(poll), self._spread_at)
         if self._agenda:
             due = min(due, self._agenda[0][0])
         if self._hold is not None:
@@ -195,19 +227,31 @@ class Watch:
             if number is signal.SIGINT:
                 self._interrupted_at = min(now, self._interrupted_at)
             if not (self._terminated and number is signal.SIGTERM):
-                self._forward(number)
+                self._spread(number)
             self._end(number, number.name, self._grace_s, number.name)
+        elif number is signal.SIGWINCH:
+            self._resized()
+            self._forward(number)
+        elif now - self._noticed_at > _SAME_WARNING_S:
+            self._warned_at, self.warned_by = now, number
+            self._spread(number)
+
+    def _spread(self, number: signal.Signals) -> None:
+        """Forward a signal to this process, once the other nodes have heard of it as well."""
+        self._asked(number)
+        if self._spread_s and self.stopped_by is None:
+            self._spreading.append(number)
+            self._spread_at = min(self._spread_at, time.monotonic() + self._spread_s)
         else:
-            if number is signal.SIGWINCH:
-                self._resized()
-            else:
-                self.warned_by = number
+            self._forward(number)
+
+    def _forward_spread(self) -> None:
+        spreading, self._spreading, self._spread_at = self._spreading, [], float("inf")
+        for number in spreading:
             self._forward(number)
 
     def _forward(self, number: signal.Signals) -> None:
         """Signal the commands; the ranks of one that can be held get it once it is."""
-        if number is not signal.SIGWINCH:
-            self._asked()
         for leader in self._running:
             processes.signal_group(leader, number)
         if self._hold is not None and number is not signal.SIGWINCH:

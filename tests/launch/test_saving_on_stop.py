@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import product
@@ -62,6 +63,7 @@ def job(
     ranks: int = 2,
     script_path: Path = SCRIPT,
     words: tuple[str, ...] = (),
+    variables: dict[str, str] | None = None,
     **script: object,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a job and wait until each of its ranks can be asked to stop."""
@@ -83,7 +85,7 @@ def job(
                 *words,
             ],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(variables or {})},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -225,3 +227,34 @@ def test_a_job_that_saves_nothing_is_reported_as_such(tmp_path: Path) -> None:
     assert "[checkpoint-missing signal=SIGTERM]" in output
     assert "[save-exceeds-grace" not in output
     assert outcome["checkpoint_after_stop"]["path"] is None
+
+
+@pytest.mark.parametrize("launcher", ["python", "torchrun"])
+def test_ranks_save_before_slurms_end_time(tmp_path: Path, launcher: str) -> None:
+    soon = {"SLURM_JOB_END_TIME": str(int(time.time()) + 100)}
+    ranks = 1 if launcher == "python" else 2
+    with job(tmp_path, *launcher_options(launcher, tmp_path), ranks=ranks, variables=soon) as process:
+        returned = process.wait(LIMIT_S)
+    output = (tmp_path / "output").read_text()
+    assert saved(tmp_path) == ranks, output
+    assert output.count("[node-taken-away source=Slurm]") == 1
+    assert returned in (138, 143)
+
+
+def test_a_rank_without_a_handler_outlives_a_notice(tmp_path: Path) -> None:
+    soon = {"SLURM_JOB_END_TIME": str(int(time.time()) + 100)}
+    script = tmp_path / "train.py"
+    script.write_text(SLOW)
+    with job(tmp_path, "--launcher", "python", ranks=1, script_path=script, variables=soon) as process:
+        until(lambda: "[node-taken-away" in (tmp_path / "output").read_text())
+        process.terminate()
+        assert process.wait(LIMIT_S) == 143
+
+
+@pytest.mark.nightly
+def test_a_warning_of_one_node_reaches_the_ranks_of_all(tmp_path: Path) -> None:
+    options = ("--nodes", "2", "--nproc-per-node", "1", "--launcher", "torchrun")
+    with job(tmp_path, *options, command="simulate") as process:
+        os.kill(launchers_of(process.pid)[1], signal.SIGUSR1)
+        process.wait(LIMIT_S)
+    assert saved(tmp_path) == 2, (tmp_path / "output").read_text()

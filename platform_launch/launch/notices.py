@@ -1,0 +1,167 @@
+"""Notices that this node will be taken away: spot reclaims of AWS, GCP and Azure, and Slurm's end time.
+
+A cloud's metadata service is asked only on a machine of that cloud, by what its firmware says. Sources:
+docs.aws.amazon.com, AWSEC2 "Spot Instance interruption notices" (two minutes) and "IMDSv2";
+cloud.google.com, compute "Spot VMs" and "Query metadata" (30 s); learn.microsoft.com, Azure
+"Scheduled Events" (30 s); slurm.schedmd.com, sbatch "OUTPUT ENVIRONMENT VARIABLES" (SLURM_JOB_END_TIME).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from http.client import HTTPConnection, HTTPException
+from threading import Event, Thread
+
+from platform_launch.environment import Environment
+
+_METADATA = "169.254.169.254"
+_ANSWER_S = 2.0
+_LOOK_S = 5.0
+_MOST_BYTES = 256 * 1024
+_VENDOR = "/sys/class/dmi/id/sys_vendor"
+# A save begins when Slurm's signal would come that ``job slurm`` asks for.
+_BEFORE_END_S = 120.0
+_TAKEN_AWAY = ("Preempt", "Terminate")
+
+
+@dataclass(frozen=True)
+class ReclaimNotice:
+    """This node is taken away at ``at`` (time.time()), None if the source gives no time."""
+
+    source: str
+    at: float | None
+
+
+Source = Callable[[], ReclaimNotice | None]
+
+
+class MetadataService:
+    """A cloud's metadata service. No proxy is used. Waiting for an answer ends after two seconds."""
+
+    def __init__(self, host: str = _METADATA) -> None:
+        self._host = host
+
+    def get(self, path: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
+        """Return the text at a path, None if there is none. Raises OSError or HTTPException."""
+        connection = HTTPConnection(self._host, timeout=_ANSWER_S)
+        try:
+            connection.request(method, path, headers=dict(headers))
+            response = connection.getresponse()
+            text = response.read(_MOST_BYTES).decode(errors="replace")
+            return text if response.status == 200 else None
+        finally:
+            connection.close()
+
+
+def aws(service: MetadataService) -> Source:
+    """Return what asks for the interruption of a spot instance."""
+
+    def ask() -> ReclaimNotice | None:
+        lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+        token = service.get("/latest/api/token", lifetime, "PUT")
+        headers = {"X-aws-ec2-metadata-token": token} if token else {}
+        text = service.get("/latest/meta-data/spot/instance-action", headers)
+        if text is None:
+            return None
+        action = json.loads(text)
+        return ReclaimNotice("AWS", _moment(action["time"])) if action["action"] != "none" else None
+
+    return ask
+
+
+def gcp(service: MetadataService) -> Source:
+    """Return what asks whether a spot VM is preempted."""
+
+    def ask() -> ReclaimNotice | None:
+        path = "/computeMetadata/v1/instance/preempted"
+        text = service.get(path, {"Metadata-Flavor": "Google"})
+        return ReclaimNotice("GCP", time.time() + 30) if text is not None and text.strip() == "TRUE" else None
+
+    return ask
+
+
+def azure(service: MetadataService) -> Source:
+    """Return what asks for scheduled events of this VM; those of its neighbours are listed too."""
+    name: list[str] = []
+    headers = {"Metadata": "true"}
+
+    def ask() -> ReclaimNotice | None:
+        if not name:
+            path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+            name.append((service.get(path, headers) or "").strip())
+        text = service.get("/metadata/scheduledevents?api-version=2020-07-01", headers)
+        for one in json.loads(text)["Events"] if text is not None else ():
+            if one["EventType"] in _TAKEN_AWAY and (not name[0] or name[0] in one["Resources"]):
+                return ReclaimNotice("Azure", _moment(one["NotBefore"]))
+        return None
+
+    return ask
+
+
+def slurm(end_at: float) -> Source:
+    """Return what tells when a job's time is nearly over."""
+
+    def ask() -> ReclaimNotice | None:
+        return ReclaimNotice("Slurm", end_at) if time.time() >= end_at - _BEFORE_END_S else None
+
+    return ask
+
+
+def sources(env: Environment, service: MetadataService) -> list[Source]:
+    """Return those that this machine and this job have."""
+    vendor = (env.read_file(_VENDOR) or "").strip()
+    found: list[Source] = []
+    if vendor == "Amazon EC2":
+        found.append(aws(service))
+    elif vendor == "Google":
+        found.append(gcp(service))
+    elif vendor == "Microsoft Corporation":
+        found.append(azure(service))
+    end_at = env.get("SLURM_JOB_END_TIME", "")
+    if end_at.isdecimal() and len(end_at) < 12:
+        found.append(slurm(float(end_at)))
+    return found
+
+
+class NoticeWatch:
+    """Asks sources every few seconds, in a thread. ``given(notice)`` hears a notice again and again.
+
+    Ranks that are still starting handle no signal yet.
+    """
+
+    def __init__(self, asked: list[Source], given: Callable[[ReclaimNotice], None]) -> None:
+        self._sources = asked
+        self._given = given
+        self._ended = Event()
+
+    def start(self) -> None:
+        """Begin; nothing happens without sources. Raises RuntimeError if no thread can be started."""
+        if self._sources:
+            Thread(target=self._work, name="notices", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._ended.set()
+
+    def _work(self) -> None:
+        while not self._ended.is_set():
+            for source in self._sources:
+                # A service that does not answer, or not as it should, gives no notice.
+                with suppress(OSError, HTTPException, ValueError, KeyError, TypeError):
+                    notice = source()
+                    if notice is not None:
+                        self._given(notice)
+            self._ended.wait(_LOOK_S)
+
+
+def _moment(text: str) -> float | None:
+    """Read ``2017-09-18T08:22:00Z`` or ``Mon, 19 Sep 2016 18:29:47 GMT``; an empty text is now."""
+    for pattern in ("%Y-%m-%dT%H:%M:%SZ", "%a, %d %b %Y %H:%M:%S GMT"):
+        with suppress(ValueError):
+            return datetime.strptime(text, pattern).replace(tzinfo=timezone.utc).timestamp()
+    return None

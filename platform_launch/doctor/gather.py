@@ -61,7 +61,7 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
 
 def _devices(plan: LaunchPlan) -> DeviceReading | None:
     """Ask the GPUs how they are; None without any, and where the driver does not answer: said elsewhere."""
-    gpus = plan.hardware.gpus.under_nvml
+    gpus = plan.hardware.gpus.monitored
     if plan.hardware.assumed or not gpus:
         return None
     from platform_launch.hardware import gpu_health

@@ -1,4 +1,6 @@
-"""What the GPUs of a running job say of themselves, through NVML: asked again and again, and told of XIDs.
+"""What the GPUs of a running job say of themselves: asked again and again, and told of XIDs.
+
+NVIDIA's are asked through NVML, AMD's through the driver's files (:mod:`amdgpu`).
 
 No judgement here (``health/``). A query that a driver or device does not know is None; a GPU that no longer
 answers is a reading of its own, and not an error.
@@ -10,8 +12,10 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from platform_launch.hardware import amdgpu
 from platform_launch.hardware.gpus import Gpu
 from platform_launch.hardware.nvml import broken
 
@@ -73,8 +77,11 @@ class GpuHealthProbe:
     ``xids_problem`` says why no XID will be heard of, empty where they will.
     """
 
-    def __init__(self, devices: Iterable[Gpu]) -> None:
-        self._devices = {gpu.index: gpu for gpu in devices}
+    def __init__(self, devices: Iterable[Gpu], sys_root: Path = Path("/sys")) -> None:
+        devices = tuple(devices)
+        self._sys_root = sys_root
+        self._amd = tuple(gpu for gpu in devices if amdgpu.is_amd(gpu, sys_root))
+        self._devices = {gpu.index: gpu for gpu in devices if gpu not in self._amd}
         self._handles: dict[int, Any] = {}
         self._nvml: Any = None
         self._events: Any = None
@@ -109,7 +116,20 @@ class GpuHealthProbe:
 
     def read(self) -> tuple[GpuHealth, ...]:
         """Return a reading of each GPU that was there at first, also of one that is gone."""
-        return tuple(self._gpu(gpu) for gpu in self._devices.values()) if self._nvml is not None else ()
+        nvidia = self._devices.values() if self._nvml is not None else ()
+        return (*(self._gpu(gpu) for gpu in nvidia), *(self._amd_gpu(gpu) for gpu in self._amd))
+
+    def _amd_gpu(self, gpu: Gpu) -> GpuHealth:
+        if amdgpu.is_gone(gpu, self._sys_root):
+            return GpuHealth(gpu.index, gpu.name, gpu.uuid, lost="NOT_FOUND")
+        return GpuHealth(
+            gpu.index,
+            gpu.name,
+            gpu.uuid,
+            ecc_uncorrected=amdgpu.uncorrectable_errors(gpu, self._sys_root),
+            utilization_percent=amdgpu.busy_percent(gpu, self._sys_root),
+            memory_used_gib=amdgpu.memory_gib(gpu, "used", self._sys_root),
+        )
 
     def wait(self, seconds: float) -> tuple[Xid, ...]:
         """Wait for the first XID, no longer than this; return all that have come."""

@@ -61,9 +61,9 @@ class Gpus:
     fabric: str = ""
 
     @property
-    def under_nvml(self) -> tuple[Gpu, ...]:
-        """The devices that NVML can be asked about."""
-        return self.devices if self.vendor == "nvidia" else ()
+    def monitored(self) -> tuple[Gpu, ...]:
+        """The devices whose use and health can be read while a job runs: by NVML, or amdgpu's files."""
+        return self.devices if self.vendor in ("nvidia", "amd") else ()
 
 
 def usage_warnings(devices: tuple[Gpu, ...]) -> list[str]:

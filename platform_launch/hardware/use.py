@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from platform_launch.hardware import amdgpu
 from platform_launch.hardware.gpus import Gpu
 
 _GIB = 1024**3
@@ -55,12 +56,21 @@ class GpuUse:
 class GpuMeter:
     """Reads the use of GPUs that were found before. Each call may take as long as the driver likes."""
 
-    def __init__(self, devices: Sequence[Gpu]) -> None:
-        self._devices = tuple(devices)
+    def __init__(self, devices: Sequence[Gpu], sys_root: Path = Path("/sys")) -> None:
+        self._sys_root = sys_root
+        self._amd = tuple(gpu for gpu in devices if amdgpu.is_amd(gpu, sys_root))
+        self._devices = tuple(gpu for gpu in devices if gpu not in self._amd)
         self._pynvml: Any = None
 
     def read(self) -> tuple[GpuUse, ...]:
         """Return the use of each GPU; empty without GPUs, and while the driver answers with errors."""
+        return (*self._read_nvml(), *(self._amd_use(gpu) for gpu in self._amd))
+
+    def _amd_use(self, gpu: Gpu) -> GpuUse:
+        used, total = (amdgpu.memory_gib(gpu, kind, self._sys_root) for kind in ("used", "total"))
+        return GpuUse(gpu.index, gpu.name, amdgpu.busy_percent(gpu, self._sys_root), used, total)
+
+    def _read_nvml(self) -> tuple[GpuUse, ...]:
         if not self._devices:
             return ()
         import pynvml  # costs 20 ms, which a CPU machine need not pay

@@ -150,7 +150,7 @@ def launch(
             chosen = publishers(env, together, console, context.reporter, leads=topology.node_rank == 0)
         oom_kills = cgroup.OomKills()
         plan_at = _plans(plan, env, request)
-        gpus = () if plan.hardware.assumed else plan.hardware.gpus.under_nvml
+        gpus = () if plan.hardware.assumed else plan.hardware.gpus.monitored
         bound = BindingWatch(plan.binding.ranks, tell=console.tell, note=console.note)
         with publishing(chosen), bound, MemoryPeak(gpus) as memory:
             result = train(

@@ -153,7 +153,7 @@ def health_options(plan: LaunchPlan, env: Environment, interval_s: float) -> Hea
         interval_s,
         plan.topology.node_rank,
         env.hostname,
-        () if machine.assumed else machine.gpus.under_nvml,
+        () if machine.assumed else machine.gpus.monitored,
         tuple(plan.ports_in_use(env.inherited())),
     )
 

@@ -61,7 +61,8 @@ def check_accelerator(env: Environment, hardware: Hardware, *, uncounted: bool) 
         ),
         Phrase(
             "give the container its devices (docker run --gpus all, apptainer exec --nv, a limit such as "
-            "nvidia.com/gpu in Kubernetes); to use the CPU on purpose, {how}",
+            "nvidia.com/gpu in Kubernetes), or unset a variable that is left from another machine; to use "
+            "the CPU on purpose, {how}",
             how=_cpu(accelerator),
         ),
     )

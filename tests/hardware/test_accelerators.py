@@ -47,7 +47,7 @@ def test_a_recorded_machine_shows_its_devices(
     sizes = {gpu.memory_gib and round(gpu.memory_gib) for gpu in hardware.gpus.devices}
     assert sizes == {memory_gib}
     assert len({gpu.pci for gpu in hardware.gpus.devices if gpu.pci}) == (2 if vendor == "intel" else 8)
-    assert hardware.gpus.under_nvml == ()
+    assert bool(hardware.gpus.monitored) == (vendor == "amd")
 
 
 def test_a_container_with_some_of_a_nodes_devices_counts_those(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def _join(node: str, instance: str, workers: int, limits: AgentLimits, env: Envi
 def _gpus(env: Environment, console: Console) -> Sequence[Gpu]:
     """Return this node's GPUs; without a working driver there is nothing to show."""
     try:
-        return hardware.detect(env).gpus.under_nvml
+        return hardware.detect(env).gpus.monitored
     except (HardwareError, UsageError) as error:
         console.warn(f"the use of GPUs will not be shown: {error.message}")
         return ()

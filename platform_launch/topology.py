@@ -41,6 +41,7 @@ class Topology:
     ``accelerators`` is how many of them the platform allocated on this node, None where it does not count.
     ``interface`` is the network interface the platform recommends, where it does.
     ``spares`` nodes are started beside the ``nnodes``: a node whose rank is ``nnodes`` or above is one.
+    ``port_was_chosen``: the platform or the user gave the port; otherwise it is computed, or the default.
     ``sources`` maps each field to the variable, flag or rule it came from.
     """
 
@@ -56,6 +57,7 @@ class Topology:
     interface: str | None = None
     accelerators: int | None = None
     spares: int = 0
+    port_was_chosen: bool = True
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 

@@ -19,7 +19,6 @@ from platform_launch.plan.training import Training, choose_training
 from platform_launch.plan.variables import EnvVar, Removal
 from platform_launch.plan.warning import PlanWarning
 from platform_launch.platforms import detect
-from platform_launch.platforms.reading import DEFAULT_PORT
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
@@ -97,7 +96,7 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
     topology = dataclasses.replace(
         topology, nproc_per_node=nproc, sources={**topology.sources, "nproc_per_node": source}
     )
-    if topology.nnodes == 1 and topology.sources.get("master_port") == DEFAULT_PORT.source:
+    if topology.nnodes == 1 and not topology.port_was_chosen:
         topology = _with_free_port(topology, hardware)
     world_size = topology.nnodes * nproc
     training = choose_training(

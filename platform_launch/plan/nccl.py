@@ -16,12 +16,15 @@ from collections.abc import Mapping
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware, HcaPort
 from platform_launch.plan.variables import EnvVar
+from platform_launch.platforms.ports import own_ports
 from platform_launch.text import Phrase, counted
 from platform_launch.topology import Topology
 
 # Shown beside NAME==value, which looks like a slip.
 EXACTLY = "the value's first = is NCCL's: these exact names"
 _ROOM = "nccl"
+# Of this product's own ports, the one after those of the rendezvous.
+_RAS_PORT = 3
 # Of the machines that the main seed was written for.
 _GB200_INTERFACES = ("enP22p3s0f0np0", "enP6p3s0f0np0")
 
@@ -44,7 +47,7 @@ def nccl_variables(
             EnvVar("NCCL_DEBUG", "WARN", _ROOM, "NCCL's warnings name the cause; its default prints none"),
             EnvVar(
                 "NCCL_RAS_ADDR",
-                f"localhost:{min(topology.master_port + 2, 65535)}",
+                f"localhost:{own_ports(topology.master_port, _RAS_PORT + 1)[_RAS_PORT]}",
                 _ROOM,
                 "NCCL's status port: every job on a node needs its own (default 28028)",
             ),

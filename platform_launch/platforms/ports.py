@@ -1,11 +1,13 @@
-"""A rendezvous port every node derives from the job id alone, for batch systems that give none.
+"""Ports that every node of a job computes for itself.
 
-Even, so that the next port is free for this product's own use; two jobs that follow one another never
-share it; below Linux's ephemeral range (32768), so that no outgoing connection sits on it.
+``port_of_job`` is the MASTER_PORT of batch systems that give none: even, another one for the next job, and
+below Linux's ephemeral range (32768), so that no outgoing connection sits on it. ``own_ports`` are for this
+product's own use beside a MASTER_PORT: odd, so that they are never another job's computed MASTER_PORT.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from platform_launch.environment import Sourced
@@ -22,6 +24,25 @@ def port_of_job(job_id: str) -> int | None:
     if number is None:
         return None
     return _FIRST_PORT + 2 * (int(number[0][-12:]) % _JOBS_APART)
+
+
+# Kubernetes gives ports from 30000 to services.
+_OWN_PORTS = range(12_001, 30_000, 2)
+# What torchrun and launchers use by default.
+_AVOIDED = range(29_400, 29_601)
+
+
+def own_ports(master_port: int, count: int) -> tuple[int, ...]:
+    """Return so many ports for this product's own use; neighbouring MASTER_PORTs have other ones."""
+    found: list[int] = []
+    number = 0
+    while len(found) < count:
+        digest = hashlib.sha256(f"platform_launch {master_port} {number}".encode()).digest()
+        port = _OWN_PORTS[int.from_bytes(digest[:4], "big") % len(_OWN_PORTS)]
+        number += 1
+        if port not in (*found, *_AVOIDED) and abs(port - master_port) > 2:
+            found.append(port)
+    return tuple(found)
 
 
 def set_derived_port(reading: Reading, job_id: Sourced[str] | None) -> None:

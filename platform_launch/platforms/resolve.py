@@ -195,6 +195,7 @@ def _topology(reading: Reading, spares: int) -> Topology:
             master_addr=master_addr.value,
             master_port=port.value,
             spares=spares,
+            port_was_chosen=reading.master_port is not None,
             sources={
                 **evidence,
                 **{name: sourced.source for name, sourced in {**required, **optional}.items()},

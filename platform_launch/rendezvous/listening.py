@@ -7,7 +7,6 @@ other's.
 
 from __future__ import annotations
 
-import hashlib
 import resource
 import socket
 from collections.abc import Sequence
@@ -16,13 +15,10 @@ from contextlib import suppress
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, TopologyError
 from platform_launch.hardware import ports
+from platform_launch.platforms.ports import own_ports
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
-# Below the ports that Linux gives to outgoing connections (32768) and Kubernetes to services (30000).
-_FIRST_PORT, _LAST_PORT = 12000, 29999
-# What launchers and torchrun use by default.
-_AVOIDED = range(29400, 29601)
 _CANDIDATES = 3
 # Fits into 576 bytes, which pass everywhere (RFC 791): so the nodes meet even if a switch drops large
 # packets.
@@ -69,16 +65,8 @@ def rendezvous_ports(topology: Topology, env: Environment) -> tuple[int, ...]:
 
 
 def candidates(master_port: int) -> tuple[int, ...]:
-    """Return the ports that every node of a job derives from MASTER_PORT."""
-    found: list[int] = []
-    number = 0
-    while len(found) < _CANDIDATES:
-        digest = hashlib.sha256(f"platform_launch {master_port} {number}".encode()).digest()
-        port = _FIRST_PORT + int.from_bytes(digest[:4], "big") % (_LAST_PORT + 1 - _FIRST_PORT)
-        number += 1
-        if port not in (*found, *range(master_port - 2, master_port + 3), *_AVOIDED):
-            found.append(port)
-    return tuple(found)
+    """Return the ports that every node of a job tries."""
+    return own_ports(master_port, _CANDIDATES)
 
 
 def listen(candidates: Sequence[int], nnodes: int) -> socket.socket:

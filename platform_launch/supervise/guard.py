@@ -3,10 +3,12 @@
     python -I -S guard.py LAUNCHER_PID MARK GRACE_S [FOLDER...]
 
 Nobody can answer SIGKILL, and what a launcher's death leaves of its tree may ignore the SIGTERM that it gets
-then. So this small process waits for that death, which shows at standard input, gives the training
+then. So this small process waits for that death, which shows at standard input, gives the job's processes
 ``GRACE_S``, kills what is left and removes the launch's temporary folders. A line on standard input names a
-process of the training, or, after a minus, one of the launcher's own, which gets longer to end by itself. A
-launcher that ends in good order kills this process first.
+process of the job. A launcher that ends in good order kills this process first.
+
+A launcher that was stopped (SIGSTOP) and has nothing left to run would stay for ever: it is continued, and
+killed if that does not help.
 
 Whose process is ours? Those that were named and all they started, those with ``MARK`` in their environment,
 and orphans that had come to the launcher, which adopts them. A process is known by its id and start time, so
@@ -24,8 +26,8 @@ from contextlib import suppress
 
 _LOOK_S = 5.0
 _PAUSE_S = 0.2
-# The helper that stands in the rendezvous tells the other nodes first.
-_OWN_GRACE_S = 20.0
+# How long a launcher that is continued may take to end.
+_CONTINUED_S = 10.0
 # Against a process that is stuck in the kernel nothing helps.
 _KILL_FOR_S = 30.0
 
@@ -35,9 +37,9 @@ def main() -> None:
     launcher, mark, grace_s = int(sys.argv[1]), sys.argv[2].encode(), float(sys.argv[3])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    own: dict[int, str] = {}
-    _remember(own, set(_children(launcher)))
+    strangers = set(_children(launcher))
     known: dict[int, str] = {}
+    continued_at: float | None = None
     held = b""
     while True:
         if select.select([0], [], [], _LOOK_S)[0]:
@@ -47,10 +49,16 @@ def main() -> None:
             held += data
             *lines, held = held.split(b"\n")
             for line in lines:
-                _remember(own if line.startswith(b"-") else known, {abs(int(line))})
-        _remember(known, set(_children(launcher)) - own.keys())
+                _remember(known, {int(line)})
+        _remember(known, set(_children(launcher)) - strangers)
+        if not _is_stopped(launcher):
+            continued_at = None
+        elif continued_at is not None and time.monotonic() - continued_at >= _CONTINUED_S:
+            os.kill(launcher, signal.SIGKILL)
+        elif continued_at is None and known and not _ours(known, mark):
+            continued_at = time.monotonic()
+            os.kill(launcher, signal.SIGCONT)
     _end(known, mark, grace_s)
-    _end(own, mark, _OWN_GRACE_S)
     import shutil  # here: it costs as much as all else, while the training starts
 
     for folder in sys.argv[4:]:
@@ -112,6 +120,10 @@ def _stat(pid: int) -> tuple[str, int] | None:
     # "pid (name) state parent …": the name may itself hold spaces and parentheses.
     fields = _read(pid, "stat").decode(errors="replace").rpartition(")")[2].split()
     return None if not fields or fields[0] in "ZX" else (fields[19], int(fields[1]))
+
+
+def _is_stopped(pid: int) -> bool:
+    return _read(pid, "stat").rpartition(b")")[2].split()[:1] == [b"T"]
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -74,10 +74,6 @@ class Guard:
         """Guard a process and all that it starts."""
         self._write(f"{pid}\n")
 
-    def spare(self, pid: int) -> None:
-        """Let a child of this process more time, which ends by itself when this process is gone."""
-        self._write(f"-{pid}\n")
-
     def _write(self, line: str) -> None:
         if self._pid > 0:
             with suppress(OSError):

@@ -151,11 +151,6 @@ class Supervisor:
         """Let the thread that runs the command do something meanwhile; callable from any thread."""
         self._watch.do(action)
 
-    def spare(self, pid: int) -> None:
-        """Leave a child alone that is not the command's: one that the caller started during the run."""
-        self._watch.spare(pid)
-        self._guard.spare(pid)
-
     def run(self) -> Outcome:
         """Run the command to its end. Main thread only; the process must wait for no children of its own.
 

@@ -167,10 +167,6 @@ class Watch:
         self._actions.append(action)
         self._inbox.wake()
 
-    def spare(self, pid: int) -> None:
-        """Take a child that was started meanwhile for a stranger: it is never signalled. From any thread."""
-        self._strangers.add(pid)
-
     def wait(self) -> None:
         """Return when every command and every process they left is gone and all output is written."""
         while not self._gone or self._traffic.left:

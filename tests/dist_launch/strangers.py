@@ -91,7 +91,7 @@ def junk(host: str, port: int) -> None:
             connection.settimeout(10)
             while connection.recv(4096):
                 pass
-    with socket.create_connection((host, port), 10) as connection, suppress(OSError):
+    with suppress(OSError), socket.create_connection((host, port), 10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
         connection.recv(1)
 

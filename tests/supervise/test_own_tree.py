@@ -233,3 +233,14 @@ def test_as_pid_1_no_zombies_gather(supervise: Supervise) -> None:
     run = namespace(supervise, *python(code))
     run.finish()
     assert run.output == b"0\n"
+
+
+def test_a_supervisor_that_was_stopped_goes_on_once_its_command_has_ended(supervise: Supervise) -> None:
+    """Nobody else would continue it, and its container would stay for ever."""
+    run = supervise(*python("print('ready', flush=True); input()"), stdin=subprocess.PIPE)
+    run.read_until(b"ready")
+    run.process.send_signal(signal.SIGSTOP)
+    assert run.process.stdin is not None
+    run.process.stdin.write(b"\n")
+    run.process.stdin.flush()
+    assert run.finish()["exit_code"] == 0

@@ -20,6 +20,7 @@ while IFS= read -r line || [[ -n $line ]]; do # [export] NAME=value, perhaps in 
 done <"$settings"
 package=$root/platform_launch && [[ -d $package ]] || package=${root%/*} # in a wheel this file lies inside it
 name=$PLATFORM_LAUNCH_CONDA_ENV venv=$PLATFORM_LAUNCH_VENV prefix=
+[[ $package == "$root"/* || -n $name$venv || ! -x ${package%/lib*}/bin/python3 ]] || venv=${package%/lib*} # where pip put it
 if [[ -n $VIRTUAL_ENV && -x $VIRTUAL_ENV/bin/python3 ]]; then
   prefix=$VIRTUAL_ENV # already active
 elif [[ -n $CONDA_PREFIX && -x $CONDA_PREFIX/bin/python3 && (${CONDA_DEFAULT_ENV:-base} != base || -z $name$venv) ]]; then

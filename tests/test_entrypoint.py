@@ -174,6 +174,24 @@ def test_conda_s_base_gives_way_to_an_environment_that_is_asked_for(project: Pat
     assert start(project, env=image).stdout.startswith(f"{named}/")
 
 
+def test_an_installed_entrypoint_starts_in_the_environment_that_it_is_installed_in(
+    project: Path, tmp_path: Path
+) -> None:
+    own = interpreter(tmp_path / "own env")
+    installed = own / "lib" / "python3.11" / "site-packages" / "platform_launch" / "_project"
+    installed.parent.mkdir(parents=True)
+    shutil.copytree(project, installed, ignore=shutil.ignore_patterns("platform_launch"))
+    script = installed / SCRIPT
+    assert start(project, script=script).stdout.startswith(f"{own}/bin/python3\n")
+    base = {"CONDA_PREFIX": str(interpreter(tmp_path / "conda")), "CONDA_DEFAULT_ENV": "base"}
+    assert start(project, script=script, env=base).stdout.startswith(f"{own}/bin/python3\n")
+    active = interpreter(tmp_path / "active")
+    done = start(project, script=script, env={"VIRTUAL_ENV": str(active)})
+    assert done.stdout.startswith(f"{active}/bin/python3\n")
+    named = {"PLATFORM_LAUNCH_VENV": str(interpreter(tmp_path / "named"))}
+    assert start(project, script=script, env=named).stdout.startswith(f"{tmp_path}/named/bin/python3\n")
+
+
 @pytest.mark.parametrize("given", ["root", "CONDA_EXE", "home"])
 def test_a_named_conda_environment_is_found_where_conda_lies(
     project: Path, tmp_path: Path, given: str

@@ -89,7 +89,7 @@ def test_the_steps_leave_torch_as_it_is_and_a_launcher_that_starts(tmp_path: Pat
     assert script.is_relative_to(site)
     assert os.access(script, os.X_OK)
     shown = subprocess.run(
-        [script, "--print-env"],
+        [script, "--example", "taehv", "--print-env"],
         env=env,
         cwd=tmp_path,
         capture_output=True,

@@ -85,10 +85,24 @@ def _refine(reading: Reading, environment: Environment) -> None:
                 "step (no SLURM_STEP_NODELIST): only one copy runs, the other nodes would never come",
                 nnodes=reading.nnodes.value,
             ),
-            "start it on every node: srun --ntasks-per-node=1 <this command>; "
-            "or pass --nnodes 1 to use this node only",
+            _how_to_start(environment),
         )
     _note_partial_step(reading, environment)
+
+
+def _how_to_start(environment: Environment) -> str:
+    groups = environment.get("SLURM_HET_SIZE", "").strip()
+    if groups.isdigit() and int(groups) > 1:
+        return Phrase(
+            "this job has {groups} heterogeneous groups (SLURM_HET_SIZE): start it on every node of one, "
+            "with srun --het-group=0 --ntasks-per-node=1 <this command>; "
+            "or pass --nnodes 1 to use this node only",
+            groups=groups,
+        )
+    return Phrase(
+        "start it on every node: srun --ntasks-per-node=1 <this command>; "
+        "or pass --nnodes 1 to use this node only"
+    )
 
 
 def _count(hosts: Sourced[tuple[str, ...]] | None) -> Sourced[int] | None:

@@ -109,6 +109,15 @@ def test_one_variable_of_a_job_is_never_read_as_one_node(variables: dict[str, st
     assert "--" in caught.value.hint
 
 
+def test_the_batch_shell_of_a_heterogeneous_job_is_told_of_its_groups(node: Node, refusal: Refusal) -> None:
+    batch = {"SLURM_JOB_ID": "7", "SLURM_NODEID": "0", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODELIST": "n[1-2]"}
+    assert "srun --ntasks-per-node=1" in refusal(node(batch)).hint
+    hint = refusal(node({**batch, "SLURM_HET_SIZE": "2"})).hint
+    assert "2 heterogeneous groups" in hint
+    assert "srun --het-group=0 --ntasks-per-node=1" in hint
+    assert "heterogeneous" not in refusal(node({**batch, "SLURM_HET_SIZE": "1"})).hint
+
+
 def test_an_indexed_job_with_a_world_size_is_told_of_nnodes(node: Node, refusal: Refusal) -> None:
     """WORLD_SIZE alone says nothing there: who writes it by hand may mean processes."""
     error = refusal(node({"JOB_COMPLETION_INDEX": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "demo-0.demo"}))

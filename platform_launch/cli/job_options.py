@@ -122,40 +122,36 @@ _described = flags(
 
 
 def job_options(function: Function) -> Function:
-    """Add the options that describe a job, and those of ``run`` that none of them replaces."""
-    described = _described(function)
-    taken = {param.name for param in described.__click_params__}  # type: ignore[attr-defined]
-    for param in reversed(run.command.params):
-        if (
-            isinstance(param, click.Option)
-            and param.expose_value
-            and param.name not in {*taken, *_OF_ONE_NODE}
-        ):
-            described = _as_text(param)(described)
-    return described
+    """Add the options that describe a job, and after them those of ``run`` that none of them replaces."""
+    left_out = {option.name for option in click.command()(_described(lambda: None)).params} | {*_OF_ONE_NODE}
+    for option in reversed(run.command.params):
+        if isinstance(option, click.Option) and option.expose_value and option.name not in left_out:
+            function = _as_text(option)(function)
+    return _described(function)
 
 
-def _as_text(param: click.Option) -> Callable[[Function], Function]:
-    """Return the option with its words kept for the launcher."""
-    option = max(param.opts, key=len)
+def _as_text(option: click.Option) -> Callable[[Function], Function]:
+    """Return an option of ``run`` that keeps its words for the launcher."""
+    flag = max(option.opts, key=len)
 
     def keep(ctx: click.Context, _option: click.Parameter, value: str | bool | None) -> None:
         if value not in (None, False):
-            ctx.meta.setdefault(_LAUNCHER, []).append(option if value is True else f"{option}={value}")
+            ctx.meta.setdefault(_LAUNCHER, []).append(flag if value is True else f"{flag}={value}")
 
-    if param.is_flag:
-        return click.option(
-            *param.opts, param.name, is_flag=True, expose_value=False, callback=keep, help=param.help
-        )
+    details: dict[str, Any] = {"is_flag": True}
+    if not option.is_flag:
+        details = {"metavar": _metavar(option), "shell_complete": option._custom_shell_complete}
     return click.option(
-        *param.opts,
-        param.name,
-        metavar=param.metavar or param.type.get_metavar(param, click.Context(run.command)),
-        expose_value=False,
-        callback=keep,
-        help=param.help,
-        shell_complete=param._custom_shell_complete,
+        *option.opts, option.name, expose_value=False, callback=keep, help=option.help, **details
     )
+
+
+def _metavar(option: click.Option) -> str:
+    if option.metavar:
+        return option.metavar
+    if isinstance(option.type, click.Choice):
+        return f"[{'|'.join(option.type.choices)}]"
+    return "FILE" if isinstance(option.type, click.Path) else "N" if "range" in option.type.name else "TEXT"
 
 
 def description(given: dict[str, Any], ctx: click.Context) -> dict[str, Value]:

@@ -20,7 +20,7 @@ from platform_launch.supervise.channel import Channel, Tee, imitate_size, open_l
 from platform_launch.supervise.guarding import Guard
 from platform_launch.supervise.holding import AgentHold
 from platform_launch.supervise.processes import Command, fill_closed_descriptors, shell_code, signal_name
-from platform_launch.supervise.signals import SignalInbox
+from platform_launch.supervise.signals import ENDING, WARNING, SignalInbox
 from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
 
 _STDOUT, _STDERR = 1, 2
@@ -33,9 +33,9 @@ class Outcome:
     ``exit_code`` is the command's own, or 128 and the number of the ``signal`` that ended it. Where a signal
     asked for the end, here or on another node, and the command then returned 1, it is 128 + that signal too:
     torchrun, like any Python program, answers a signal with a traceback and 1, which a scheduler would take
-    for a failure. USR1 and USR2 count among those where the command's environment hands them to torchrun,
-    which ends on whatever it handles; any other command may go on after them, and its 1 is a failure of its
-    own.
+    for a failure. USR1 and USR2 count among those if the command then returns the code of a signal, or if
+    its environment hands them to torchrun, which ends on whatever it handles. Any other command may go on
+    after them, and its 1 is a failure of its own.
     ``log_path`` None if there is no log or it was lost; ``stopped_by`` the signal's name or the reason given
     to :meth:`Supervisor.stop`, None for a command that had returned 0 by then; ``killed`` the process ids
     that only SIGKILL could end; ``tail`` the end of what it wrote; ``stop_sentence`` goes with
@@ -227,7 +227,7 @@ class Supervisor:
         self._code = code
         self._finished = code == 0 and self._watch.stopped_by is None
         warning, watch = self._watch.warned_by, self._watch
-        if code == 1 and watch.stopped_by is None and warning and _ends_torchrun(warning, self._command):
+        if watch.stopped_by is None and warning and _answers(code, warning, self._command):
             watch.stopped_by = watch.stop_signal = warning.name
             self._on_ending(warning.name)
         self._on_exit(_stopped_code(shell_code(code), watch.stop_signal))
@@ -245,8 +245,10 @@ def _flush_own_output() -> None:
                 file.flush()
 
 
-def _ends_torchrun(number: signal.Signals, command: Command) -> bool:
-    return number.name in command.env.get("PET_SIGNALS_TO_HANDLE", "").split(",")
+def _answers(code: int, warning: signal.Signals, command: Command) -> bool:
+    """Tell whether a command ended as one that was warned: by the code of a signal, or as torchrun does."""
+    ends_torchrun = warning.name in command.env.get("PET_SIGNALS_TO_HANDLE", "").split(",")
+    return code - 128 in ENDING | WARNING or (code == 1 and ends_torchrun)
 
 
 def _stopped_code(code: int, stop_signal: str) -> int:

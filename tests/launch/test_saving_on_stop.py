@@ -132,6 +132,7 @@ def check(
     assert "Traceback" not in output
     if returned:
         assert "[checkpoint-saved signal=" in output
+        assert "[training-stopped exit_code=" in output
     assert returned in (code, 128 + number), output
 
 

@@ -25,6 +25,8 @@ _GLOO = "gloo:"
 _DEEPEST, _MOST_FILES = 3, 100_000
 # A rank that is stuck may have enqueued its last operation this long before another enqueued its first.
 _APART_S = 600.0
+# Of a value that a dump holds, so much is shown.
+_MOST_WRITTEN = 200
 _RANK_IN_NAME = re.compile(r"(\d+)(?:\.json|\.pickle|\.pkl)?$")
 
 
@@ -243,7 +245,7 @@ def _groups(document: dict[str, object], entries: list[dict[str, object]]) -> di
     status = document.get("pg_status")
     status = status if isinstance(status, dict) else {}
     names = [str(name) for name in config if str(name)]
-    name_of = {str(entry.get("pg_id")): _group_of(entry) for entry in entries}
+    name_of = {written(entry.get("pg_id")): _group_of(entry) for entry in entries}
     if len(names) == len(status):
         # Both count the groups of this rank in the order of their creation.
         by_creation = zip(sorted(map(str, status), key=_number), sorted(names, key=_number), strict=True)
@@ -252,7 +254,7 @@ def _groups(document: dict[str, object], entries: list[dict[str, object]]) -> di
     for name in names:
         group = config.get(name)
         group = group if isinstance(group, dict) else {}
-        groups[name] = GroupStatus(name, str(group.get("desc", "")), _ranks(group.get("ranks")))
+        groups[name] = GroupStatus(name, written(group.get("desc", "")), _ranks(group.get("ranks")))
     for pg_id, counts in status.items():
         name = name_of.get(str(pg_id), str(pg_id))
         if not isinstance(counts, dict):
@@ -278,18 +280,16 @@ def _collective(entry: dict[str, object], group: str) -> Collective:
     frame = ""
     frames = entry.get("frames")
     if isinstance(frames, list):
-        usual = (f for f in frames if isinstance(f, dict) and "/torch/" not in str(f.get("filename", "")))
+        usual = (f for f in frames if isinstance(f, dict) and "/torch/" not in written(f.get("filename", "")))
         first = next(usual, None)
         if first is not None:
-            frame = f"{first.get('filename')}:{first.get('line')} ({first.get('name')})"
-    try:
-        shapes = json.dumps(entry.get("input_sizes", ""))[:200]
-    except (TypeError, ValueError):  # a pickle's bytes, or a list in itself
-        shapes = ""
+            file, line, name = (written(first.get(part)) for part in ("filename", "line", "name"))
+            frame = f"{file}:{line} ({name})"
+    shapes, operation = written(entry.get("input_sizes", "")), written(entry.get("profiling_name", "?"))
     return Collective(
         group,
         sequence,
-        str(entry.get("profiling_name", "?"))[:100],
+        operation[:100],
         shapes,
         point_to_point,
         frame,
@@ -299,13 +299,45 @@ def _collective(entry: dict[str, object], group: str) -> Collective:
 
 def _group_of(entry: dict[str, object]) -> str:
     group = entry.get("process_group")
-    return str(group[0]) if isinstance(group, (list, tuple)) and group else str(entry.get("pg_id", ""))
+    return written(group[0] if isinstance(group, list) and group else entry.get("pg_id", ""))
 
 
 def _description_of(entry: dict[str, object]) -> str:
     group = entry.get("process_group")
-    text = str(group[1]) if isinstance(group, (list, tuple)) and len(group) > 1 else ""
+    text = written(group[1]) if isinstance(group, list) and len(group) > 1 else ""
     return "" if text == "undefined" else text
+
+
+def written(value: object, most: int = _MOST_WRITTEN) -> str:
+    """Return a value as text of at most ``most`` characters, in as many steps.
+
+    Values of a pickle may hold each other again and again: all of one may be without end.
+    """
+    if isinstance(value, str):
+        return value[:most]
+    parts, left = list[str](), most
+    open_values: list[object] = [value]
+    while open_values and left > 0:
+        one = open_values.pop()
+        if isinstance(one, _Close):
+            part = one.sign
+        elif isinstance(one, list):
+            part, within = "[", [part for item in one[:left] for part in (", ", item)][1:]
+            open_values += [_Close("]"), *(_Close(i) if i == ", " else i for i in reversed(within))]
+        elif isinstance(one, dict):
+            part = "{…}"
+        else:
+            part = one if isinstance(one, str) else repr(one)[:left]
+        parts.append(part)
+        left -= len(part)
+    return "".join(parts)[:most]
+
+
+@dataclass(frozen=True)
+class _Close:
+    """A sign between values that are being written."""
+
+    sign: str
 
 
 def _ranks(ranks: object) -> tuple[int, ...]:
@@ -320,7 +352,7 @@ def _ranks(ranks: object) -> tuple[int, ...]:
 def _whole(value: object) -> int | None:
     """Read a number that may be written as text; the recorder's -1 is a 0, nothing has happened yet."""
     try:
-        return max(0, int(str(value)))
+        return max(0, int(written(value)))
     except ValueError:
         return None
 

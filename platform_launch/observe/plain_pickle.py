@@ -1,16 +1,21 @@
-"""Reads pickles of plain data only: a pickle may otherwise run any code."""
+"""Reads pickles of plain data only: a pickle may otherwise run any code, or never end."""
 
 from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase
 
 
 def load(data: bytes) -> object:
-    """Return dictionaries, lists, text and numbers. Raises InputError, also where a class is named."""
+    """Return dictionaries, lists, text and numbers. Raises InputError, also where a class is named.
+
+    Values may share others, so that what a few bytes hold is endless when it is written out in full.
+    """
     try:
         return _PlainUnpickler(io.BytesIO(data)).load()
     except InputError:
@@ -21,10 +26,30 @@ def load(data: bytes) -> object:
         ) from None
 
 
-class _PlainUnpickler(pickle.Unpickler):
+class _PlainUnpickler(pickle._Unpickler):
+    """Makes lists of tuples: a dictionary's key that is a tuple of shared tuples takes forever to hash."""
+
+    stack: list[object]  # made anew by load()
+    pop_mark: Callable[[], list[object]]
+
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+
     def find_class(self, module: str, name: str) -> object:
         raise InputError(
             Phrase(
                 "it names {module}.{name}: expected plain dictionaries and lists", module=module, name=name
             )
         )
+
+    def _load_tuple(self) -> None:
+        items = self.pop_mark()
+        self.stack.append(items)
+
+    def _load_few(self, count: int) -> None:
+        self.stack[len(self.stack) - count :] = [self.stack[len(self.stack) - count :]]
+
+    dispatch[pickle.TUPLE[0]] = _load_tuple
+    dispatch[pickle.EMPTY_TUPLE[0]] = lambda self: self._load_few(0)
+    dispatch[pickle.TUPLE1[0]] = lambda self: self._load_few(1)
+    dispatch[pickle.TUPLE2[0]] = lambda self: self._load_few(2)
+    dispatch[pickle.TUPLE3[0]] = lambda self: self._load_few(3)

@@ -49,6 +49,8 @@ ENGLISH = {
     "output-follows": "{count} lines of output follow: the process may have survived this",
     "lines-left-out": "{log} is full of {heads}: of such lines only the first and the last were read",
     "tracebacks-left-out": "{log} is full of tracebacks: not all of them were read",
+    "unpacked-in-part": "{log} holds more than 100 times its size: only the first {mib} MiB were read; "
+    "unpack it and give the file",
     "empty": "{log} is empty",
     "ends-with": "{log} ends with line {line}: {text}",
     "no-end": "{log}: nothing tells that this launch ended: it still runs, its launcher was killed "

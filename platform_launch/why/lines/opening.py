@@ -19,6 +19,9 @@ from platform_launch.text import Phrase
 from platform_launch.why.lines.scan import Readable
 
 _BLOCK_BYTES = 1 << 20
+# Of a packed log that is so much larger unpacked, no more than this is read: some megabytes may hold a year.
+MOST_UNPACKED_MIB = 256
+_LARGEST_RATIO = 100
 _GZIP, _XZ, _BZIP2, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zX", b"BZh", b"\x28\xb5\x2f\xfd"
 _PACKED = (_GZIP, _XZ, _BZIP2, _ZSTANDARD)
 # What looks like a file of logs by its name and is none.
@@ -69,6 +72,8 @@ class OpenedLog:
     def __init__(self, path: Path) -> None:
         """Open a file. Raises InputError for one that cannot be read or is no text."""
         self._path = path
+        self.cut = False  # true where the rest was not unpacked
+        self._unpacked_bytes = 0
         self._files = ExitStack()
         try:
             raw = self._files.enter_context(path.open("rb"))
@@ -118,11 +123,20 @@ class OpenedLog:
         if self._left:
             data, self._left = self._left, b""
             return data
+        if self._is_endless():
+            self.cut = True
+            return b""
         try:
             data = self._stream.read(size)
         except _BROKEN as error:
             raise self._broken(error) from error
+        self._unpacked_bytes += len(data)
         return data if self._decoder is None else self._decoder.decode(data, final=not data).encode()
+
+    def _is_endless(self) -> bool:
+        """Tell whether so much came out of so little that reading on would take forever."""
+        packed = self._stream is not self._raw and self._unpacked_bytes >= MOST_UNPACKED_MIB << 20
+        return packed and self._unpacked_bytes > _LARGEST_RATIO * self._raw.tell()
 
     def _unpacked(self, raw: BinaryIO, head: bytes) -> Readable:
         if head.startswith(_GZIP):

@@ -26,7 +26,8 @@ from platform_launch.plan.training import Training  # noqa: E402
 from platform_launch.platforms import PLATFORMS, Dialect  # noqa: E402
 from platform_launch.supervise.guarding import VARIABLE as TREE_VARIABLE  # noqa: E402
 from platform_launch.topology import Topology  # noqa: E402
-from platform_launch.why.messages.signatures import SignatureRole, catalogue  # noqa: E402
+from platform_launch.why.answer.retry import retry_of  # noqa: E402
+from platform_launch.why.messages.signatures import Signature, SignatureRole, catalogue  # noqa: E402
 from tests.why import corpus as why_corpus  # noqa: E402
 
 VECTORS = tuple(ROOT / "tests" / "platforms" / name for name in ("vectors.json", "more_vectors.json"))
@@ -157,6 +158,9 @@ READ = {
     "PLATFORM_LAUNCH_VENV": "folder of the virtual environment to use",
     "PLATFORM_LAUNCH_NETWORK": "the switches above this node, outermost first, as `block1/rack2`: for platforms whose topology labels reach the pod; Slurm's `SLURM_TOPOLOGY_ADDR` and NVLink domains are read without it",
     "PLATFORM_LAUNCH_LANG": "`zh` or `en`: the language of stages, findings and errors (`--lang`; else LC_ALL, LC_MESSAGES, LANG)",
+    "PLATFORM_LAUNCH_EXPLAIN_URL": "server with OpenAI's chat interface that `why --explain` asks, such as `http://gpu-1:8000/v1`",
+    "PLATFORM_LAUNCH_EXPLAIN_MODEL": "which of its models to ask",
+    "PLATFORM_LAUNCH_EXPLAIN_KEY": "its API key, if it wants one",
     "PLATFORM_LAUNCH_BRIEF": "set by `simulate` on a terminal: this node's facts go into its log only",
     "PLATFORM_LAUNCH_FROM_FILE": "set by the entrypoint: the names it took from that file",
     "PLATFORM_LAUNCH_ENV_FILE": "settings file to read instead of `configs/platform.env`",
@@ -273,13 +277,18 @@ def _listed(names: Iterable[str], between: str = ", ") -> str:
     return between.join(f"`{name}`" for name in names)
 
 
+def _retry(signature: Signature) -> str:
+    evidence = retry_of(signature.id)
+    return evidence.answer.replace("_", " ") if evidence is not None else signature.retry
+
+
 def why_page() -> str:
     """Return the page about `why`, whose table of signatures, at its end, is drawn anew."""
     page = (REFERENCE / "why.md").read_text(encoding="utf-8")
     head = "| id | role | what happened | retry | source |\n|---|---|---|---|---|\n"
     told = (signature for signature in catalogue().signatures if signature.role is not SignatureRole.NOISE)
     rows = (
-        f"| `{s.id}` | {s.role.value} | {s.title} | {s.retry.replace('_', ' ')} | {s.source} |\n"
+        f"| `{s.id}` | {s.role.value} | {s.title} | {_retry(s)} | {s.source} |\n"
         for s in told
     )
     return page.partition(head)[0] + head + "".join(rows)

@@ -12,11 +12,15 @@ from platform_launch.cli.dumps import DumpReading, read, split
 from platform_launch.cli.flags import json_or_table, log_dir_option
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
+from platform_launch.console.languages import phrase_words
+from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.project import logs_folder
 from platform_launch.text import Phrase
 from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
 from platform_launch.why.hang_records import HangRecord
+from platform_launch.why.opinion import MODEL, URL, ModelEndpoint, Opinion, OpinionError, material, opinion
+from platform_launch.why.sources import logs_in
 
 
 @click.command("why")
@@ -27,10 +31,15 @@ from platform_launch.why.hang_records import HangRecord
     shell_complete=completion.names(completion.jobs),
     help="The newest launch of this job, all nodes whose logs are there.",
 )
+@click.option(
+    "--explain",
+    is_flag=True,
+    help=f"Also ask a language model ({URL}, {MODEL}): sends masked lines of the logs there.",
+)
 @log_dir_option
 @json_or_table
 @lang_option
-def command(logs: tuple[str, ...], job: str | None, log_dir: Path | None, form: str) -> int:
+def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path | None, form: str) -> int:
     """Name the first cause over all nodes and ranks, and what to do.
 
     LOG is a file (.gz, .xz, .bz2 and .zst too), or a folder of logs (of each node the latest launch); - reads
@@ -39,6 +48,9 @@ def command(logs: tuple[str, ...], job: str | None, log_dir: Path | None, form: 
 
     kubectl logs -l job-name=NAME --prefix --tail=-1 | platform-launch why -
     """
+    endpoint = ModelEndpoint.of(Environment.of_this_process()) if explain else None
+    if endpoint is not None and "-" in logs:
+        raise UsageError("--explain reads files: expected no standard input beside it", "name the logs")
     if logs and log_dir is not None:
         raise UsageError(
             Phrase(
@@ -57,8 +69,10 @@ def command(logs: tuple[str, ...], job: str | None, log_dir: Path | None, form: 
     if hang is None and verdict is not None and "-" not in logs:
         hang = hang_records.beside_logs(_folders(logs), job)
     hung = hang is not None and hang.kind != "busy" and (verdict is None or verdict.kind == "nothing")
+    told = _opinion(endpoint, verdict, logs, job)
     if form == "json":
-        print_json(_document(verdict, dumped, hang) | ({"kind": "hang"} if hung else {}))
+        beside = {"opinion": told.as_dict() if isinstance(told, Opinion) else {"error": told}} if told else {}
+        print_json(_document(verdict, dumped, hang) | ({"kind": "hang"} if hung else {}) | beside)
     else:
         for report in (dumped, hang):
             for line in report.lines() if report else ():
@@ -68,7 +82,23 @@ def command(logs: tuple[str, ...], job: str | None, log_dir: Path | None, form: 
             del lines[:1]  # the hang is the answer; only notes follow the headline
         for line in lines:
             click.echo(line)
+        for line in (
+            told.lines() if isinstance(told, Opinion) else [f"opinion:   none: {told}"] if told else []
+        ):
+            click.echo(line)
     return 0
+
+
+def _opinion(
+    endpoint: ModelEndpoint | None, verdict: Verdict | None, logs: tuple[str, ...], job: str | None
+) -> Opinion | str:
+    """Return what a model says of a failure, or why it says nothing; "" if nobody asked."""
+    if endpoint is None or verdict is None or verdict.kind == "finished":
+        return ""
+    try:
+        return opinion(endpoint, material(verdict, logs_in(_folders(logs), job)))
+    except OpinionError as error:
+        return phrase_words(error.message)
 
 
 def _document(

@@ -287,10 +287,7 @@ def why_page() -> str:
     page = (REFERENCE / "why.md").read_text(encoding="utf-8")
     head = "| id | role | what happened | retry | source |\n|---|---|---|---|---|\n"
     told = (signature for signature in catalogue().signatures if signature.role is not SignatureRole.NOISE)
-    rows = (
-        f"| `{s.id}` | {s.role.value} | {s.title} | {_retry(s)} | {s.source} |\n"
-        for s in told
-    )
+    rows = (f"| `{s.id}` | {s.role.value} | {s.title} | {_retry(s)} | {s.source} |\n" for s in told)
     return page.partition(head)[0] + head + "".join(rows)
 
 

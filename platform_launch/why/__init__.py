@@ -1,4 +1,4 @@
-"""Logs of a failed launch → the first cause over all nodes, what it means and what to do.
+"""Logs of a failed launch → the root cause over all nodes, what it means and what to do.
 
 It never claims more than its evidence: what no signature knows is "no known cause; this line may tell it: …".
 Nothing here imports torch, and the signatures are read only when a log is.
@@ -10,15 +10,15 @@ lines                       bytes and lines
     opening                 a file's bytes, of a compressed one too
     sieve, broken_lines     of a big file the parts that may matter, found by grep
     scan, vocabulary        of these the lines that may matter
-    pasted                  what a page, a mail or an editor put around a log and before its lines
-    rejoin, rewrap          lines that a terminal cut, and that a mail wrapped between words
     unwrap                  lines that hold others
     host_names              which words name no machine
     line, prefixes, clock   a line taken apart: who wrote it, when, what it says; location_patterns
     literals                makes hundreds of patterns fast
 messages                    what a message means
     signatures              known failures, from known/*.yaml
-    exceptions, tracebacks  exceptions, put together from their lines; exception_rules for those nobody knows
+    exceptions, tracebacks  exceptions, put together from their lines
+    frames, own_advice      what an exception's frames do, and what its message itself advises
+    exception_rules         what to make of one that no signature knows
 sources                     which files are logs, and of which node
 reading                     one log
     reader                  reads it, and asks of each line:
@@ -31,10 +31,11 @@ reading                     one log
         mentions, quoted    ... or does it only speak of one?
         surroundings        ... or do the lines around it say so? code: a program's text
     log_events, events      what one log tells; claims, attempts: which of it its processes got over
-answer                      verdict: the answer; place, fingerprint: what stands in it
+answer                      verdict: the answer; place, fingerprint: what is in it; retry: if to try again
 rank                        claims: all that could be the root cause, with its marks; weights: what a mark is
                             worth; judge: the verdict of the highest claim; beside: what is said beside it
 hang_records                what the hang monitor left beside the logs
+opinion                     what a language model makes of it, if the user asks
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase
 from platform_launch.why.answer.verdict import Verdict
-from platform_launch.why.lines.opening import OpenedLog
+from platform_launch.why.lines.opening import MOST_UNPACKED_MIB, OpenedLog
 from platform_launch.why.messages.signatures import catalogue
-from platform_launch.why.note import Note
+from platform_launch.why.note import Note, note
 from platform_launch.why.rank.judge import judge
 from platform_launch.why.reading.events import NodeEvents
 from platform_launch.why.reading.reader import LogReader
@@ -76,6 +77,8 @@ def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdi
             reader = LogReader(source, catalogue())
             nodes += reader.read()
             remarks += reader.remarks()
+            if isinstance(source.stream, OpenedLog) and source.stream.cut:
+                remarks.append(note("unpacked-in-part", log=source.name, mib=MOST_UNPACKED_MIB))
             last_lines += reader.last_line()
         except OSError as error:
             raise InputError(

@@ -247,13 +247,6 @@ def test_what_a_node_lacks_to_start_a_container(explain_text: Explain, reason: s
     assert explain_text("INFO:    squashfuse not found, will not be able to mount SIF\n").cause is None
 
 
-def test_a_job_s_end_that_a_console_wrapped_keeps_its_host(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "slurmstepd: error: *** JOB 81 ON gn7 CANCELLED AT \n2030-01-02T03:04:05 DUE TO PREEMPTION ***\n"
-    )
-    assert (verdict.cause, verdict.where.host) == ("preempted", "gn7")
-
-
 def test_a_launcher_of_another_name_tells_who_crashed(explain_text: Explain) -> None:
     verdict = explain_text(
         "shmemrun noticed that process rank 3 with PID 0 on node gn8 exited on signal 11 (Segmentation "

@@ -1,4 +1,4 @@
-"""The same log gets the same answer, whatever it was copied out of and whatever stands around it.
+"""The same log gets the same answer, whatever stands before its lines and around it.
 
 Each change below is made to a part of the corpus, chosen by the names of log and change.
 """
@@ -6,7 +6,6 @@ Each change below is made to a part of the corpus, chosen by the names of log an
 from __future__ import annotations
 
 import io
-import json
 import re
 import zlib
 from collections.abc import Callable
@@ -34,30 +33,6 @@ def each(before: Callable[[int], str], after: str = "") -> Change:
 
 def clock(line: int) -> str:
     return f"03:{line // 60 % 60:02d}:{line % 60:02d}"
-
-
-def escaped(text: str) -> str:
-    for sign, entity in {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}.items():
-        text = text.replace(sign, entity)
-    return text
-
-
-def with_printers_quotes(text: str) -> str:
-    text = re.sub(r'"([^"\n]*)"', "\N{LEFT DOUBLE QUOTATION MARK}\\1\N{RIGHT DOUBLE QUOTATION MARK}", text)
-    return re.sub(r"'([^'\n]*)'", "\N{LEFT SINGLE QUOTATION MARK}\\1\N{RIGHT SINGLE QUOTATION MARK}", text)
-
-
-def wrapped(width: int) -> Change:
-    return lambda text: "".join(
-        f"{line[at : at + width]}\n"
-        for line in text.splitlines()
-        for at in range(0, max(1, len(line)), width)
-    )
-
-
-def in_notebook(text: str) -> str:
-    lines = [f"{line}\n" for line in text.splitlines()]
-    return json.dumps({"cells": [{"outputs": [{"name": "stderr", "text": lines}]}]}, indent=1)
 
 
 def before_traceback(glued: str) -> Change:
@@ -109,46 +84,15 @@ PREFIXES: dict[str, Change] = {
     "time": each(lambda n: f"{clock(n)} "),
     "milliseconds": each(lambda n: f"{1763694245123 + n * 10}\t"),
     "stream": each(lambda n: "[stderr] "),
-    "mail": each(lambda n: "> "),
-    "mail, answered": each(lambda n: ">> "),
-    "comment": each(lambda n: "# "),
-    "list": each(lambda n: "- "),
-    "numbered list": each(lambda n: f"{n + 1}. "),
-    "cat -n": each(lambda n: f"{n + 1:6d}\t"),
-    "less -N": each(lambda n: f"{n + 1:7d} "),
-    "pytest": each(lambda n: "E       "),
-    "Markdown's code": each(lambda n: "    "),
-    "tab": each(lambda n: "\t"),
-    "no-break space": each(lambda n: "\N{NO-BREAK SPACE}" * 4),
 }
-# What an editor, a page or a terminal makes of a log.
+# What an editor or a terminal makes of a log.
 CLOTHES: dict[str, Change] = {
     "CRLF": lambda text: text.replace("\n", "\r\n"),
     "byte order mark": lambda text: b"\xef\xbb\xbf" + text.encode(),
-    "entities": escaped,
-    "line breaks of HTML": lambda text: escaped(text).replace("\n", "<br>\n"),
-    "code of HTML": lambda text: f"<pre><code>{text}</code></pre>\n",
-    "tag swallowed": lambda text: text.replace("<module>", ""),
-    "details": lambda text: f"<details>\n<summary>log</summary>\n\n```\n{text}```\n</details>\n",
-    "fence": lambda text: f"```python\n{text}```\n",
-    "fence on the lines": lambda text: f"```{text.rstrip()}```\n",
-    "fence on a line below words": lambda text: f"I get this:\n ```{text}```\n",
-    "one backtick": lambda text: f"`{text}",
-    "backticks": lambda text: re.sub(r"(?m)^(.+)$", r"`\1`", text),
-    "list of code": lambda text: "## Errors\n" + re.sub(r"(?m)^([^`\n]+)$", r"- `\1`", text),
-    "quoted fence": lambda text: each(lambda n: "> ")(f"```\n{text}```\n"),
-    "hard line breaks": each(lambda n: "", "  "),
-    "printer's quotes": with_printers_quotes,
     "red": each(lambda n: "\x1b[31m", "\x1b[0m"),
-    "red, escape lost": each(lambda n: "[31m", "[0m"),
-    "red, escape spelled": each(lambda n: "^[[31m", "^[[0m"),
     "words in colour": lambda text: re.sub(r"(\w*(?:Error|ERROR|Traceback))\b", "\x1b[1;31m\\1\x1b[0m", text),
-    "notebook": in_notebook,
     "no empty lines": lambda text: re.sub(r"\n\n+", "\n", text),
     "no last line end": lambda text: text.rstrip("\n"),
-    "cut at 80": wrapped(80),
-    "cut at 120": wrapped(120),
-    "filled to 80": lambda text: "".join(f"{line:<80}\n" for line in text.splitlines()),
 }
 # What stands around it.
 SURROUNDINGS: dict[str, Change] = {
@@ -165,10 +109,6 @@ SURROUNDINGS: dict[str, Change] = {
     "another program killed": lambda text: KILL + text,
     "command": lambda text: COMMAND + text,
     "shell's trace": lambda text: f"+ srun --kill-on-bad-exit=1 python train.py --timeout 60\n{text}",
-    "sentence": lambda text: f"When I train on 2 nodes I get the following error:\n\n{text}",
-    "request": lambda text: (
-        f"{text}\nAny help would be appreciated, I already tried to reinstall everything.\n"
-    ),
     "eight ranks": lambda text: text * 8,
     "its task's end": lambda text: f"{text}srun: error: gpu07: task 0: Exited with exit code 1\n",
 }

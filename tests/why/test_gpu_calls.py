@@ -20,7 +20,7 @@ def test_gpu_that_a_loaders_process_cannot_open_is_a_matter_of_the_fork(explain_
     verdict = explain_text(WORKER)
     assert (verdict.cause, verdict.retry) == ("cuda_fork", "no")
     alone = explain_text(uncaught("RuntimeError: CUDA error: initialization error"))
-    assert (alone.cause, alone.retry) == ("cuda_start", "another_node")
+    assert (alone.cause, alone.retry) == ("cuda_start", None)
 
 
 def test_call_that_cuda_refuses_is_no_fault_of_the_node(explain_text: Explain) -> None:
@@ -38,13 +38,13 @@ def test_call_that_cuda_refuses_is_no_fault_of_the_node(explain_text: Explain) -
         (
             "CUDA error: API call is not supported in the installed CUDA driver",
             "driver_too_old",
-            "another_node",
+            None,
         ),
-        ("CUDA error: exclusive-thread device already in use by a different thread", "gpu_busy", "same_node"),
+        ("CUDA error: exclusive-thread device already in use by a different thread", "gpu_busy", None),
         (
             "CUDA error: operation not supported on global/shared address space",
             "illegal_memory_access",
-            "another_node",
+            None,
         ),
         ("CUDA driver error: out of memory", "cuda_out_of_memory", "no"),
         ("HIP error: out of memory", "device_out_of_memory", "no"),
@@ -57,9 +57,9 @@ def test_call_that_cuda_refuses_is_no_fault_of_the_node(explain_text: Explain) -
         (
             "Unexpected error from cudaGetDeviceCount(). Error 805: MPS client failed to connect",
             "mps",
-            "another_node",
+            None,
         ),
-        ("CUDA error: the MPS client has been terminated by the server", "mps", "another_node"),
+        ("CUDA error: the MPS client has been terminated by the server", "mps", None),
     ],
 )
 def test_what_an_error_of_cuda_is_about(explain_text: Explain, error: str, cause: str, retry: str) -> None:
@@ -82,7 +82,7 @@ LAUNCH = "torch.AcceleratorError: CUDA error: unspecified launch failure"
 
 def test_launch_failure_does_not_tell_what_the_kernel_did(explain_text: Explain) -> None:
     verdict = explain_text(uncaught(LAUNCH, "[rank2]: "))
-    assert (verdict.cause, verdict.where.rank, verdict.retry) == ("launch_failure", 2, "another_node")
+    assert (verdict.cause, verdict.where.rank, verdict.retry) == ("launch_failure", 2, None)
 
 
 def test_experts_that_waited_in_vain_stop_their_kernels(explain_text: Explain) -> None:

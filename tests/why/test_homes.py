@@ -195,29 +195,3 @@ def test_host_of_the_ranks_that_did_not_come_to_the_meeting(explain_text: Explai
     verdict = explain_text(job + came + uncaught(in_vain, "[rank0]: "))
     assert (verdict.cause, str(verdict.where)) == ("rendezvous_timeout", "host gn-8")
     assert "of 4 ranks these did not come, as far as the logs tell: ranks 2, 3 (host gn-8)" in verdict.notes
-
-
-@pytest.mark.parametrize(
-    "hidden",
-    ["xxxx", "XXX", "x.x.x.x", "10.0.x.x", "***", "*.*.*.*", "<ip>", "[REDACTED]", "HOSTNAME", "localhost"],
-)
-def test_a_host_whose_name_somebody_hid_is_not_told(explain_text: Explain, hidden: str) -> None:
-    def told(host: str) -> str:
-        verdict = explain_text(
-            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
-            "Root Cause (first observed failure):\n"
-            f"[0]:\n  time      : 2026-03-04_05:06:07\n  host      : {host}\n"
-            "  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 4711)\n"
-        )
-        assert verdict.cause == "killed"
-        return f"{verdict.where} {' '.join(verdict.notes)}"
-
-    assert told("x7.cluster").startswith("host x7.cluster, rank 3")
-    assert told(hidden).strip() == "rank 3"
-
-
-def test_the_host_that_a_job_states_stands_for_one_that_somebody_hid(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "Running on host gn-31\nepoch 1\nsrun: error: xxxxx: task 0: Exited with exit code 3\n"
-    )
-    assert str(verdict.where) == "host gn-31, task 0"

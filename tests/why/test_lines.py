@@ -20,8 +20,6 @@ def where(**known: object) -> Location:
         (" 4: hello", "hello", where(task=4)),
         ("node7: Last error:", "Last error:", where(host="node7")),
         ("epoch7: hello", "epoch7: hello", where()),
-        ("see [10.0.0.4](http://10.0.0.4/) and [docs](http://a.example/)",
-         "see 10.0.0.4 and [docs](http://a.example/)", where()),
         ("gpu-7:534:1763 [3] NCCL INFO x", "gpu-7:534:1763 [3] NCCL INFO x", where(host="gpu-7")),
         ("a.cpp:1] [PG ID 0 Rank 3] x", "a.cpp:1] [PG ID 0 Rank 3] x", where(rank=3)),
         ("[INFO] hello", "[INFO] hello", where()),

@@ -206,7 +206,7 @@ GAVE_UP = (
         ),
         ("No transport found for rank 9[d8000] -> rank 8[1b000]", "cause", "nccl_no_transport", "no"),
         ("Failed to malloc 4194304 bytes", "cause", "host_memory", "no"),
-        ("ibv_post_send() failed with error Cannot allocate memory", "cause", "ib_resources", "another_node"),
+        ("ibv_post_send() failed with error Cannot allocate memory", "cause", "ib_resources", None),
         ("XML Topology has wrong version 2, 1 needed", "suspect", "nccl_machine", None),
         (
             "NCCL_NVLS_ENABLE has been set to 1 and communicator has multiple ranks using the same device",

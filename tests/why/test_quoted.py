@@ -74,7 +74,6 @@ def test_one_step_below_a_quoted_traceback_shows_that_it_ended_nothing(
         "- Fix RuntimeError: CUDA error: misaligned address on small nodes",
         "test_ordinal (tests.test_gpu.TestGpu) ... RuntimeError: CUDA error: misaligned address",
         '-        print("CUDA error: misaligned address")',
-        "commit 1234abcd\nAuthor: A <a@b.c>\n\n    RuntimeError: CUDA error: misaligned address",
     ],
 )
 def test_a_line_that_quotes_a_failure_is_none(explain_text: Explain, line: str) -> None:

@@ -86,7 +86,7 @@ def test_node_whose_memory_ray_watched_is_named_though_its_message_takes_two_lin
 
 LEFT = (
     "(raylet) A worker died or was killed while executing a task by an unexpected system error. "
-    "Worker IP address: [10.0.0.4](http://10.0.0.4/) Worker port: 10009 Worker PID: 4711 "
+    "Worker IP address: 10.0.0.4 Worker port: 10009 Worker PID: 4711 "
     "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits unexpectedly by a signal. "
     "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.\n"
 )

@@ -152,10 +152,10 @@ def test_what_a_later_mpiexec_calls_an_exit_code_is_a_signal_where_it_names_one_
 @pytest.mark.parametrize(
     ("said", "cause", "retry"),
     [
-        ("Unable to contact slurm controller (connect failure)", "slurm_controller", "same_node"),
-        ("Socket timed out on send/recv operation", "slurm_controller", "same_node"),
-        ("Zero Bytes were transmitted or received", "slurm_controller", "same_node"),
-        ("I/O error writing script/environment to file", "slurm_state", "same_node"),
+        ("Unable to contact slurm controller (connect failure)", "slurm_controller", None),
+        ("Socket timed out on send/recv operation", "slurm_controller", None),
+        ("Zero Bytes were transmitted or received", "slurm_controller", None),
+        ("I/O error writing script/environment to file", "slurm_state", None),
         ("Invalid account or account/partition combination specified", "slurm_refused", "no"),
     ],
 )

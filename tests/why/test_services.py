@@ -284,17 +284,6 @@ def test_backends_that_jax_only_tries_are_no_cause(explain_text: Explain) -> Non
     assert explain_text(f"RuntimeError: {tried}\n").cause
 
 
-def test_entries_of_torchruns_summary_on_one_line_name_who_ended(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
-        "train.py FAILED\n"
-        "Root Cause (first observed failure):\n"
-        "[0]:   time      : 2025-01-02_03:04:05   host      : node-7   rank      : 11 (local_rank: 3)   "
-        "exitcode  : -11 (pid: 815)   error_file: <N/A>   traceback : Signal 11 (SIGSEGV) received\n"
-    )
-    assert (verdict.cause, verdict.where.rank, verdict.where.host) == ("segfault", 11, "node-7")
-
-
 def test_part_that_was_not_compiled_is_no_circular_import(explain_text: Explain) -> None:
     def of(name: str) -> str:
         return (

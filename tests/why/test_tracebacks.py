@@ -80,14 +80,6 @@ def test_traceback_of_which_a_page_took_the_indentation_off_is_read(explain_text
     assert (verdict.title, verdict.exception.line) == ("RuntimeError: bad", 88)
 
 
-def test_traceback_that_lost_its_line_ends_is_read(explain_text: Explain) -> None:
-    flat = " ".join(uncaught("RuntimeError: bad thing").split())
-    verdict = explain_text(f"step 3\n{flat}\n")
-    assert verdict.exception is not None
-    assert (verdict.title, verdict.exception.line) == ("RuntimeError: bad thing", 88)
-    assert explain_text(f"step 3\nWARNING: skipped a sample. {flat}\nstep 4\n").cause is None
-
-
 def test_frame_of_a_library_is_not_the_users_line(explain_text: Explain) -> None:
     verdict = explain_text(uncaught("ValueError: bad"))
     assert verdict.exception is not None
@@ -97,20 +89,6 @@ def test_frame_of_a_library_is_not_the_users_line(explain_text: Explain) -> None
 def test_message_quoted_in_a_source_line_is_no_evidence(explain_text: Explain) -> None:
     log = uncaught("ValueError: bad").replace("x = self.conv(x)", 'raise X("CUDA out of memory")')
     assert explain_text(log).title == "ValueError: bad"
-
-
-def test_exception_glued_to_its_line_of_code_ends_the_traceback_there(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "Traceback (most recent call last):\n"
-        '  File "fit.py", line 25, in <module>\n'
-        "    table = read(path)NameError: name 'path' is not defined2026-03-02 00:45:21,618 toolkit ERROR    "
-        "failed: Traceback (most recent call last):\n"
-        '  File "/env/lib/python3.11/site-packages/toolkit/run.py", line 81, in check\n'
-        "    raise error(code=code)toolkit.errors.UserScriptError: UserScriptError:Command\n"
-    )
-    assert verdict.exception is not None
-    assert (verdict.exception.type, verdict.exception.message) == ("NameError", "name 'path' is not defined")
-    assert (verdict.exception.file, verdict.exception.line) == ("fit.py", 25)
 
 
 def test_traceback_cut_inside_of_a_launcher_tells_that_a_process_ended(explain_text: Explain) -> None:
@@ -128,12 +106,6 @@ def test_line_of_code_of_a_twin_is_no_part_of_a_message(explain_text: Explain) -
     ending = '    print("on: " + device)\nTypeError: can only concatenate str (not "device") to str\n'
     verdict = explain_text(opening * 3 + ending * 3)
     assert verdict.title == 'TypeError: can only concatenate str (not "device") to str'
-
-
-def test_an_exception_that_two_processes_wrote_at_once_is_read_as_one(explain_text: Explain) -> None:
-    one, *_, last = uncaught("KeyErrorKeyError: : 'lr''lr'", line=31).splitlines(keepends=True)
-    verdict = explain_text(one + uncaught("x", line=31).split("\n", 1)[1].removesuffix("x\n") + last)
-    assert verdict.title == "KeyError: 'lr'"
 
 
 def test_traceback_cut_inside_of_a_handler_does_not_blame_what_was_only_sought(explain_text: Explain) -> None:
@@ -187,12 +159,6 @@ def test_summary_below_its_stacks_is_paddles_message(explain_text: Explain) -> N
     assert (verdict.cause, verdict.where.gpu) == ("cuda_out_of_memory", "3")
     verdict = explain_text(of("InvalidArgumentError: The shape of input should be 4\n"))
     assert verdict.title.endswith("InvalidArgumentError: The shape of input should be 4")
-
-
-def test_exception_glued_to_the_line_that_raises_it_keeps_its_own_message(explain_text: Explain) -> None:
-    raising = uncaught("").rstrip("\n").replace("return forward_call(*args)", "raise ValueError(")
-    verdict = explain_text(f"{raising}ValueError: no entry for lm_head, got 3 of 4 modules\n")
-    assert verdict.title == "ValueError: no entry for lm_head, got 3 of 4 modules"
 
 
 def test_indent_of_another_process_does_not_make_its_code_part_of_a_message(explain_text: Explain) -> None:

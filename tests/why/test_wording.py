@@ -57,12 +57,6 @@ def test_signal_of_a_spawned_process_is_told_with_its_number(explain_text: Expla
     assert (verdict.cause, verdict.where.local_rank) == ("segfault", 3)
 
 
-@pytest.mark.parametrize("emphasised", ["GPU **3** on", "**GPU 3** on", "GPU 3 **on**"])
-def test_emphasis_of_a_page_hides_nothing(explain_text: Explain, emphasised: str) -> None:
-    verdict = explain_text(f"Memory access fault by {emphasised} address 0x7f00. Reason: Unknown.\n")
-    assert (verdict.cause, verdict.where.gpu) == ("hip_fault", "3")
-
-
 @pytest.mark.parametrize(
     "code",
     [

@@ -21,6 +21,8 @@ from platform_launch.why.answer.verdict import Code, Evidence, Verdict
 from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.exception_rules import ExceptionRule, advice, filled, rule_of
 from platform_launch.why.messages.exceptions import Raised
+from platform_launch.why.messages.frames import TAKES_AWAY, operation
+from platform_launch.why.messages.own_advice import own_advice, without_contradiction
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.endings import Ending
@@ -61,6 +63,8 @@ def verdict_of(
     held = held_by_others({**beside, **event.details})
     said, places = (raised.whole_message, raised.places) if raised is not None else (event.shown, "")
     signature = catalogue.narrowed(signature, places, said, held=bool(held))
+    if raised is not None and _is_a_race(event, raised):
+        signature = catalogue["file_race"]
     title, code = signature.title, None
     rule: ExceptionRule | None = None
     words: dict[str, str] = {}
@@ -102,6 +106,8 @@ def verdict_of(
     else:
         fix = (signature.fix_others_hold if held else "") or signature.fix
         meaning, fix = filled(signature.meaning, details), filled(fix, details)
+    if advised := own_advice(said):
+        fix = f"{advised} {without_contradiction(fix, advised)}".strip()
     everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
         kind=kind,
@@ -118,6 +124,14 @@ def verdict_of(
         evidence=(Evidence(event.log, event.number, event.shown),),
         details=details,
     ).with_notes(notes)
+
+
+def _is_a_race(event: Occurrence, raised: Raised) -> bool:
+    """Tell whether several ranks deleted, renamed or created the same thing at once."""
+    several = len({where.rank for where in event.wheres} - {None}) > 1
+    does, known = operation(raised), event.signature.id
+    taken = known == "file_missing" and does in TAKES_AWAY
+    return several and (taken or (known == "file_exists" and does == "create"))
 
 
 def _recorded(nodes: Sequence[NodeEvents], event: Occurrence) -> str:

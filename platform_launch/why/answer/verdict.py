@@ -15,16 +15,13 @@ from platform_launch.console.languages import (
     why_word,
 )
 from platform_launch.why.answer.fingerprint import fingerprint
+from platform_launch.why.answer.retry import retry_of
 from platform_launch.why.lines.line import Location, shown
 from platform_launch.why.messages.exception_rules import advice, filled
 from platform_launch.why.messages.signatures import Catalogue
 from platform_launch.why.note import Note
 
-_REASONS = {
-    "no": "the same would happen again until it is corrected",
-    "same_node": "what was in the way may pass",
-    "another_node": "the fault belongs to the node",
-}
+_COMES_AGAIN = "the same would happen again until it is corrected"
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,16 @@ class Consequence:
 
 
 @dataclass(frozen=True)
+class Ranked:
+    """One of the highest claims: its cause ("" for a line that no signature knows) and its line."""
+
+    cause: str
+    log: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the logs tell.
 
@@ -83,7 +90,9 @@ class Verdict:
     (peer, path, device …). ``advice`` is the rule that ``meaning`` and ``fix`` of an unknown exception
     come from (``exception_rules.yaml``). ``retry`` is whether starting the same again is worth it: "no",
     "same_node", "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint``
-    is equal for equal failures. ``noted`` is each of ``notes`` as an id and values.
+    is equal for equal failures. ``ranked`` are the highest claims and ``hosts`` the hosts that the logs name,
+    for whoever asks a model; they are no part of the JSON form. ``noted`` is each of ``notes`` as an id and
+    values.
     """
 
     kind: str
@@ -105,6 +114,8 @@ class Verdict:
     retry: str | None = None
     retry_reason: str = ""
     fingerprint: str | None = None
+    ranked: tuple[Ranked, ...] = ()
+    hosts: tuple[str, ...] = ()
 
     def with_notes(self, notes: Sequence[Note]) -> Verdict:
         """Return this with more notes."""
@@ -121,17 +132,17 @@ class Verdict:
         if self.kind in ("finished", "nothing"):
             return self
         signature = catalogue[self.cause] if self.cause else None
-        retry = self.retry or (signature.retry if signature is not None else "")
-        reason = (
-            self.retry_reason
-            or (signature.because if signature is not None else "")
-            or _REASONS.get(
-                retry,
-                "the cause is not in these logs"
-                if self.kind != "cause" and self.first_error is None
-                else "it depends on what the line says",
-            )
-        )
+        retry, reason = self.retry, self.retry_reason
+        if retry is None and signature is not None:
+            evidence = retry_of(signature.id)
+            retry = evidence.answer if evidence is not None else signature.retry
+            reason = reason or signature.because or (evidence.because if evidence is not None else "")
+        if not reason and retry == "no":
+            reason = _COMES_AGAIN
+        elif not reason:
+            unknown = self.kind != "cause" and self.first_error is None
+            reason = "the cause is not in these logs" if unknown else "it depends on what the line says"
+        retry = "" if retry == "unknown" else retry
         if signature is None or signature.distinct:
             message = (
                 self.exception.message
@@ -150,6 +161,7 @@ class Verdict:
         """Return the JSON form, also kept in the launch record."""
         document = asdict(self)
         place = document.pop("where")
+        del document["ranked"], document["hosts"]
         return {**document, "node": place["node"], "rank": place["rank"], "where": place}
 
     def lines(self, language: str = "") -> list[str]:

@@ -12,10 +12,6 @@ from platform_launch.why.lines.prefixes import Prefixes, time_of, where_of
 from platform_launch.why.note import Note
 
 _SHOWN_CHARACTERS = 400
-# Of logs that were pasted into a page; arguments (f(**given)) and powers have no second pair at a word's end.
-_EMPHASIS = re.compile(r"(?<![\w*(,=])\*\*(?=[^\s*])([^*]{0,200}[^\s*(,=])\*\*(?![\w*])")
-# And the addresses and names in which a page saw links: [10.0.0.1](http://10.0.0.1/).
-_LINKED = re.compile(r"\[([^\s\[\]()]{1,200})\]\(https?://\1/?\)")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 # Controls, and signs that turn the direction of writing: a log must not rule the terminal it is shown on.
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -87,8 +83,6 @@ class Location:
 
 
 NOWHERE = Location()
-# What is left of a line whose text was moved up to the one that it is the rest of: to those who ask, blank.
-MOVED_UP = "\x1f"
 
 
 @dataclass(frozen=True)
@@ -98,8 +92,6 @@ class Line:
     ``process`` is the place of the writer that the prefixes name, ``where`` also takes what the text says of
     it; ``writer`` tells writers apart, be their place known or not. ``time_s`` counts within a year, since
     half of the formats do not tell the year. ``found`` are the known prefixes by their names.
-    ``continued`` is how the text reads where the lines below are its rest, which something may have wrapped,
-    ``surely`` where other lines show that.
     """
 
     number: int
@@ -110,8 +102,6 @@ class Line:
     time_s: float | None
     writer: str = ""
     found: dict[str, str] = field(default_factory=dict, compare=False)
-    continued: tuple[str, ...] = ()
-    surely_continued: bool = False
 
     @cached_property
     def mild(self) -> bool:
@@ -174,13 +164,9 @@ def text_of(data: bytes, prefixes: Prefixes) -> str:
 
 
 def plain(data: bytes) -> str:
-    """Return a line as text, without the escape sequences that colour it, Markdown's emphasis and links."""
+    """Return a line as text, without the escape sequences that colour it."""
     text = data.decode(errors="replace")
-    text = _ESCAPE.sub("", text) if "\x1b" in text else text
-    text = _LINKED.sub(r"\1", text) if "](http" in text else text
-    if text[-1:] == "`" and text.count("`") == 1:
-        text = text[:-1]  # the end of what a page shows as code
-    return _EMPHASIS.sub(r"\1", text) if "**" in text else text
+    return _ESCAPE.sub("", text) if "\x1b" in text else text
 
 
 def shown(text: str) -> str:

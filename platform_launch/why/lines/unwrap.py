@@ -20,33 +20,13 @@ _LINE_ENDS = re.compile(
     rb"|The above exception was the direct cause of|ERROR:torch\.)"
 )
 _FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
-# A traceback that was pasted without its line ends, if no program tells of it as a thing that it got over.
-_PASTED = re.compile(rb'Traceback \(most recent call last\): +(?=File "[^"]{1,400}", line \d)')
-_TAGGED = re.compile(rb" (?=\[rank\d{1,7}\]: )")
-# Frames that torch's hook tagged, of such a traceback without its head.
-_TAGGED_FRAME = re.compile(rb'\[rank\d{1,7}\]: +File "[^"]{1,400}", line \d{1,7}, in \S{1,200} \[rank')
-# A frame with its code and the exception, as the title of an issue has them.
-_TITLE_OF_FRAME = re.compile(
-    rb'\s*File "[^"]{1,400}", line \d{1,7}, in [\w.<>]{1,200} \S.*(?: File "|(?:Error|Exception): )'
-)
-# The code that raises an exception, before that: the end of a traceback in one line.
-_RAISES_IT = re.compile(
-    rb"\s*(raise (?:\w{1,60}\.){0,8}([A-Z]\w{0,60})\b.{0,300}?) ((?:[A-Za-z_]\w{0,60}\.){0,8}\2:(?: .*|\s*$))"
-)
-_GOT_OVER = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 _RAISED = re.compile(rb" (?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): )")
-
-# An entry of torchrun's summary, whose line ends became blanks.
-_FIELDS_OF_AN_END = re.compile(rb" +(?=(?:time|host|rank|exitcode|error_file|traceback) *: )")
 
 # The form of Singularity's lines with --debug.
 _OF_SINGULARITY = re.compile(rb"(FATAL|ERROR|WARNING) +\[U=\d+,P=\d+\] *\w+\(\) +(.+)")
 
 # What Spark says above the traceback of a task, whose own last line it repeats here.
 _OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s*")
-
-# C++'s stack, whose line ends became blanks, behind the message that it belongs to.
-_STACK = re.compile(rb" +(?=frame #\d{1,3}: |Exception raised from \w{1,100} at )")
 
 # A terminal that a progress bar or another process writes into as well glues lines together by spaces.
 _GLUED = re.compile(
@@ -73,12 +53,6 @@ _RAISES = re.compile(
 _BAR_ENDS = re.compile(rb"(%\|[^|]{0,200}\| *[\d.]+\w?/[\d.]+\w? \[[^]\r]{3,120}\])(?=[^\s\r|])")
 
 
-# What pdsh and ssh brought from hosts, whose line ends were lost: each begins with an address and a shell.
-_OF_HOSTS = re.compile(
-    rb"(?<![\w.:@/-])(?=(?:\d{1,3}\.){3}\d{1,3}: (?:/bin/)?-?(?:ba|k|z|c)?sh: )|(?<=[a-z] )(?=pdsh@)"
-)
-
-
 def unwrap(data: bytes) -> list[bytes]:
     """Return the lines that a line holds: itself, in most cases."""
     if data[:1] == b"{" and data.rstrip()[-1:] == b"}":
@@ -87,20 +61,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
     if _LINE_ENDS.search(data) and (reported := _REPORTED.search(data)):
         return _of_report(data[: reported.start()], data[reported.end() :])
-    if (pasted := _PASTED.search(data)) and not _GOT_OVER.search(data, 0, pasted.start()):
-        return _of_report(data[: pasted.start()], data[pasted.start() :])
-    if b"]: Traceback (most recent call last): [rank" in data or _TAGGED_FRAME.search(data):
-        return _of_hook(data)
-    if b'File "' in data and _TITLE_OF_FRAME.match(data):
-        return _of_report(b"", data.lstrip())
-    if b"raise " in data and (raising := _RAISES_IT.fullmatch(data)):
-        return [b"    " + raising[1], raising[3]]
     if b". Full traceback below:" in data and (found := _OF_A_TASK.fullmatch(data)):
         return [found[1]]
-    if b" exitcode" in data and b" error_file: " in data and b"(local_rank: " in data:
-        return _FIELDS_OF_AN_END.split(data)
-    if b" frame #" in data:
-        return _STACK.split(data)
     if b"[U=" in data and (found := _OF_SINGULARITY.fullmatch(data)):
         return [found[1] + b":   " + found[2]]
     if found := _FIELD.fullmatch(data):
@@ -112,26 +74,11 @@ def unwrap(data: bytes) -> list[bytes]:
         data = _RUN_ON.sub(b"\n", data)
     if (b"Error: " in data or b"Exception: " in data) and _RAISES.match(data):
         data = _BEHIND_A_MESSAGE.sub(b"\n", data)
-    if b"sh: " in data and len(parts := _OF_HOSTS.split(data)) > 1:
-        return [part for part in parts if part.strip()]
     if b"\n" in data:
         return data.split(b"\n")
     if b" " * 10 in data and _GLUED.search(data):
         return _GLUED.split(data.lstrip())
     return [data]
-
-
-def _of_hook(data: bytes) -> list[bytes]:
-    """Return the lines of a traceback that torch's hook tagged, as far in as they stood."""
-    lines = list[bytes]()
-    for line in _TAGGED.split(data):
-        tag, tagged, said = line.partition(b"]: ")
-        if said.startswith(b'File "'):
-            said = b"  " + said
-        elif tagged and lines and b']:   File "' in lines[-1]:
-            said = b"    " + said.lstrip()
-        lines.append(tag + tagged + said)
-    return lines
 
 
 def _of_report(head: bytes, said: bytes) -> list[bytes]:

@@ -1,13 +1,11 @@
-"""What to make of an exception that no signature knows: by its type, its words and who raised it.
+"""What to make of an exception that no signature knows: by what its frames do, its type, and who raised it.
 
 The rules stand in ``exception_rules.yaml``, whose head explains each field.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,13 +13,11 @@ from pathlib import Path
 
 from platform_launch.files import yaml_values
 from platform_launch.why.lines.line import shown
+from platform_launch.why.messages import frames
 from platform_launch.why.messages.exceptions import Raised
 
 _FILE = Path(__file__).with_name("exception_rules.yaml")
 _LONGEST_VALUE = 120
-_LONGEST_CODE = 1000
-# What an assertion says begins with a text behind a comma.
-_BEGINS_WORDS = re.compile(r""",\s*\(?\s*[fr]{0,2}["']""")
 _FIELD = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 
 
@@ -37,19 +33,25 @@ class ExceptionRule:
     example: tuple[str, ...]
     type: str = ""
     message: str = ""
+    does: str = ""
     package: str | None = None
+    called: str | None = None
     code: str = ""
     retry: str = ""
     because: str = ""
 
     def matches(self, raised: Raised) -> dict[str, str] | None:
         """Return what the named groups of its conditions found; None if it does not apply."""
-        inner = raised.innermost
-        package, source = (inner.package, _without_words(inner.source)) if inner else ("", "")
+        if self.does and frames.operation(raised) != self.does:
+            return None
+        if self.called is not None and frames.called(raised) == frames.package(raised):
+            return None
+        source = frames.condition(raised.innermost.source) if raised.innermost is not None else ""
         found: dict[str, str] = {}
         for pattern, text in (
             (f"^(?:{self.type})$" if self.type else "", raised.type.rpartition(".")[2]),
-            (self.package, package),
+            (self.package, frames.package(raised)),
+            (self.called, frames.called(raised)),
             (self.code, source),
             (self.message, raised.whole_message),
         ):
@@ -85,21 +87,6 @@ def advice(rule_id: str, found: Mapping[str, str], language: str = "en") -> tupl
 def filled(template: str, found: Mapping[str, str]) -> str:
     """Return a text with the words that were found: ``{path}``, or ``{path|the file}`` where none may be."""
     return _FIELD.sub(lambda field: _bounded(found.get(field[1], field[2] or "")), template)
-
-
-def _without_words(source: str) -> str:
-    """Return a line of code; of an assertion only the condition, not what is said where it fails."""
-    if not source.startswith("assert ") or len(source) > _LONGEST_CODE:
-        return source
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            statement = ast.parse(source).body[0]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        # It goes on in the next line, which is not printed.
-        return _BEGINS_WORDS.split(source, maxsplit=1)[0]
-    condition = ast.get_source_segment(source, statement.test) if isinstance(statement, ast.Assert) else None
-    return f"assert {condition}" if condition else source
 
 
 def _bounded(value: str) -> str:

@@ -198,16 +198,6 @@ class Catalogue:
                 return one
         return signature
 
-    def match_across(self, text: str, continued: Iterable[str]) -> Match | None:
-        """Return what a line and what may be its rest show together, and neither by itself."""
-        for whole in continued:
-            if (match := self.match(whole)) is None:
-                continue
-            parts = (text, whole[len(text) :])
-            if all(self.match_of(match.signature, part) is None for part in parts):
-                return match
-        return None
-
     def match(self, text: str) -> Match | None:
         """Return the signature that says most about a line, None if there is none."""
         for index in self._patterns.candidates(text):

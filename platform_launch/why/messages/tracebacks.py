@@ -7,28 +7,25 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
 
-from platform_launch.why.lines.line import MOVED_UP, Line, Location, shown
+from platform_launch.why.lines.line import Line, Location, shown
 from platform_launch.why.messages.exceptions import Chain, Raised, TracebackFrame
 
 _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
 # What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
 _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in(?: (.+)|\s*$))?')
-_FLUSH_FRAME = re.compile('File "')
-# The end of an entry, with which an excerpt may begin.
-_TORN_FRAME = re.compile(r'([^"\s]{0,300}\.py)", line (\d{1,6}), in (\S{1,100})\s*$')
-_WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
-# A notebook's: the lines of code around it follow, each with its number, the one that ran behind an arrow.
+# A notebook's, as nbconvert prints them: the lines of code around it follow with their numbers, the one that
+# ran behind an arrow. An older notebook names the line only there.
 _NOTEBOOK_FRAME = re.compile(
     r"(?:File|Cell) (?=\S)((?:In ?\[\d{1,6}\](?=, line ))|[^\s:\"]+)(?::|, line )(\d+)(?:, in ([\w.]+)|\s*$)"
 )
-# An older notebook's names the line only in the code below: there the arrow stands before it.
 _OLD_NOTEBOOK_FRAME = re.compile(
     r"(?=<ipython-input-|[~/.])([^\s:\"]+(?:\.pyx?|-\w{1,40}>))() in (<module>|\w+)(?:\(.*\))?\s*$"
 )
 _CELL = re.compile(r"In ?\[|<ipython-input-")
 _NOTEBOOK_CODE = re.compile(r"-{1,8}> *(\d{1,7}) +(?=\S)|\s+\d{1,7}(?:\s|$)")
-_FRAMES = (_FRAME, _NOTEBOOK_FRAME, _OLD_NOTEBOOK_FRAME, _TORN_FRAME)
+_FRAMES = (_FRAME, _NOTEBOOK_FRAME, _OLD_NOTEBOOK_FRAME)
+_WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) ?in (\S+)")
 _RICH_CODE = re.compile(r"\s*│( +❱?| ❱) *\d* │")
 _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
@@ -39,22 +36,12 @@ _ENDING = re.compile(
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
     r"(?::(?: |$)(.*)|[ \t]*$)"
 )
-# What is an exception's line wherever it stands.
-_RAISES = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?::|\s*$)")
 # Code that raises an exception with its words in the same line, of which an f-string fills in some.
 _SAYS = re.compile(
     r"""(?:raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\(|assert .*, ?)[rf]{0,2}"""
     r"""(?P<quote>["'])(?P<words>.{8,}?)(?P=quote)"""
 )
 _FILLED_IN = re.compile(r"\{[^{}]{0,100}\}")
-# Two processes that wrote the same into one pipe at once, piece by piece.
-_TWINS = re.compile(r"([A-Za-z_][\w.]{3,80})\1: : (.+)\2$")
-# An exception right behind a call, where an export of a log lost the newlines; and what then follows.
-_GLUED = re.compile(
-    r"[ \t].*?(?:[)\]]|\braise [\w.]{1,80}\()"
-    r"(?=(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): )"
-)
-_GLUED_TIME = re.compile(r"(?<=\S)\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
 _INNER_LINK = re.compile(r"[-\u2013\u2014]{1,2} Process (\d{1,5}) terminated with the following error")
 # What torch.distributed's hook puts before each line; where much else has it too, something else did.
@@ -101,26 +88,6 @@ _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
 _OF_AN_EXCERPT = 4
 # What serving engines put before an exception that they log without its traceback.
 _LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
-# An exception that a sentence about the failure names, as the title of an issue does.
-_NAMED = re.compile(
-    r"(?:[`\"(]|\*\*|(?:^|\s)(?:an?|error|gets?|got|is|the|this|with):?\s|: )"
-    r"(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)(?:_\w{1,40})?: \S)",
-    re.IGNORECASE,
-)
-# What Python itself says with an exception, by its type, which titles leave away; and words of what goes on.
-_WORDED = re.compile(
-    r"(?P<AttributeError>(?:'\w+' object|module '[\w.]+') has no attribute '\w+')"
-    r"|(?P<ModuleNotFoundError>No module named '?[\w.]+'?)"
-    r"|(?P<ImportError>cannot import name '\w+'(?: from '[\w.]+')?)"
-    r"|(?P<TypeError>\b\w+\(\) (?:got an unexpected keyword argument '\w+'|missing \d+ required positional"
-    r" arguments?: '\w+'|takes \d+ positional arguments? but \d+ (?:was|were) given)"
-    r"|'\w+' object is not (?:callable|iterable|subscriptable))"
-    r"|(?P<NameError>name '\w+' is not defined)"
-    r"|(?P<IndexError>list index out of range)"
-)
-_DOES_WITHOUT = re.compile(
-    r"\b(?:disabl|fall(?:ing)? ?back|ignor|info\b|not available|optional|skip|warn)", re.IGNORECASE
-)
 # What Triton's compiler ends its message with, below the code that it shows.
 _NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
 # What torch says below many an exception.
@@ -164,8 +131,7 @@ class Traceback:
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
         self._summed: bool | None = None  # None where no summary is awaited, True below its heading
         self._awaits_operation = False
-        self._flush = -1  # the frame above, where a page took the indentation off
-        self._idle_lines = self._moved_up = 0
+        self._idle_lines = 0
         self.last_line = line
         self.end = line.number
         self.twins = 0  # tracebacks that began among its lines
@@ -177,7 +143,6 @@ class Traceback:
     def take(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
         text = line.text.removeprefix(self.prefix)
-        text = _TWINS.sub(r"\1: \2", text) if ": : " in text else text
         if line.number - self.chain.start > _LONGEST_LINES:
             self.done = True
             return False
@@ -190,7 +155,6 @@ class Traceback:
         if frame := next(filter(None, (form.match(text) for form in _FRAMES)), None) or self._box.frame(text):
             frames.append(_frame(frame))
             self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
-            self._flush = line.number if _FLUSH_FRAME.match(text) else -1
             self.last_line = line
             self.chain.begun = frames[0].function
             if not self.chain.links or self.chain.is_wrapper:
@@ -201,15 +165,8 @@ class Traceback:
             self.chain.quoted = quoted["raised"] or ""
             self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
             return False
-        elif line.number == self._flush + 1 and text.strip() and not _RAISES.match(text):
-            frames[-1] = replace(frames[-1], source=shown(text))
         elif ending := _ENDING.match(text, self._name_at(text)):
             self._end(_raised(ending, line, frames, handling=self._handling))
-        elif frames and (glued := _GLUED.match(text)) and (ending := _ENDING.match(text, glued.end())):
-            frames[-1] = replace(frames[-1], source=shown(glued[0]))
-            raised = _raised(ending, line, frames, handling=self._handling)
-            message = _GLUED_TIME.sub("", ending[2] or "")
-            self._end(replace(raised, message=shown(message)))
         elif not frames and text.strip() == _EXAMPLE:
             self.chain.harmless = True
         else:
@@ -234,16 +191,13 @@ class Traceback:
     def _end(self, raised: Raised) -> None:
         self.chain.links.append(raised)
         self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
-        self._moved_up = 0
         self.chain.handler = []
         self._compiled = [] if raised.message == _IN_USER_CODE else None
         self._summed = False if not raised.message and _WORDLESS.match(raised.type) else None
         self._awaits_operation = raised.message == _IN_GRAPH
 
     def _between(self, text: str, line: Line) -> bool:
-        if text == MOVED_UP:
-            self._moved_up += 1
-        elif opening := opens(text):
+        if opening := opens(text):
             if opening["inner"]:
                 self.chain.root = len(self.chain.links)
             elif of_rank := _OF_RANK.match(text):
@@ -327,10 +281,9 @@ class Traceback:
         if line.mild and not self.chain.mild:
             return  # of a logger
         in_turn = bool(line.writer) and last.number == self._seen
-        at_once = line.number == last.number + 1 + self._moved_up
+        at_once = line.number == last.number + 1
         if at_once or in_turn or _NESTED.match(text):
             go_on(raised, text, line, whole=self.chain.hooked and not text.startswith("["))
-            self._moved_up = 0
 
 
 def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool:
@@ -359,8 +312,7 @@ def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool
 
 
 def _frame(found: re.Match[str]) -> TracebackFrame:
-    """Return the entry of a line; a page that takes ``<module>`` for a tag of its own does not show it."""
-    lost = found[3] is None and (found[0].rstrip().endswith(", in") or found.re is _NOTEBOOK_FRAME)
+    lost = found[3] is None and found.re is _NOTEBOOK_FRAME
     return TracebackFrame(found[1], int(found[2] or 0), "<module>" if lost else (found[3] or "").strip())
 
 
@@ -432,8 +384,8 @@ def quotes_task(text: str) -> re.Match[str] | None:
 
 
 def is_frame(text: str) -> bool:
-    """Tell whether a line is an entry of a traceback, or (where an excerpt begins) the end of one."""
-    return _WHOLE_FRAME.match(text) is not None or _TORN_FRAME.match(text) is not None
+    """Tell whether a line is an entry of a traceback."""
+    return _WHOLE_FRAME.match(text) is not None
 
 
 def opens(text: str) -> re.Match[str] | None:
@@ -445,17 +397,6 @@ def _indentation(text: str) -> int:
     """Return by how much a line is indented, as those of an excerpt are; further in is something else."""
     further = len(text) - len(text.lstrip(" "))
     return further if further <= _OF_AN_EXCERPT else 0
-
-
-def named(line: Line) -> Raised | None:
-    """Return the exception that a sentence names behind other words, or by what Python says with it."""
-    before = _NAMED.search(line.text)
-    ending = _ENDING.match(line.text, before.end()) if before else None
-    if before is None or ending is None or not ending[2]:
-        worded = None if _DOES_WITHOUT.search(line.text) else _WORDED.search(line.text)
-        return Raised(worded.lastgroup or "", shown(worded[0]), line) if worded else None
-    said = ending[2].partition("`")[0] if before[0] == "`" else ending[2].rstrip('"*)')
-    return Raised(ending[1], shown(said), line)
 
 
 def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:

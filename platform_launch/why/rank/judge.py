@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from platform_launch.why.answer.answer import unknown, verdict_of, with_oom_kills
-from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.answer.verdict import Ranked, Verdict
 from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
@@ -41,6 +41,8 @@ _OF_KUBECTL_EXEC = "command terminated with exit code "
 _LINES_AT_AN_END = 24
 _LINES_TOGETHER = 4
 _FIRST_OF_SIGNALS = 128
+_MOST_RANKED = 6
+_MOST_HOSTS = 500
 
 
 def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | None = None) -> Verdict:
@@ -66,7 +68,25 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
         verdict = replace(verdict, consequences=others_then(chosen, verdict.where, events))
         notes += success_said(failed)
     verdict = verdict.with_notes(notes)
+    verdict = replace(verdict, ranked=_highest(claims), hosts=_hosts(events))
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
+
+
+def _highest(claims: Sequence[Claim]) -> tuple[Ranked, ...]:
+    told = []
+    for claim in claims[:_MOST_RANKED]:
+        if claim.event is not None:
+            event = claim.event
+            told.append(Ranked(event.signature.id, event.log, event.number, event.shown))
+        elif claim.error is not None:
+            told.append(Ranked("", claim.error.log, claim.error.number, claim.error.shown))
+    return tuple(told)
+
+
+def _hosts(events: Sequence[Occurrence]) -> tuple[str, ...]:
+    places = {where for event in events for where in event.wheres}
+    named = {name for where in places for name in (where.host, where.pod) if name}
+    return tuple(sorted(named))[:_MOST_HOSTS]
 
 
 def ranked(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:

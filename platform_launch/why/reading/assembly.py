@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from platform_launch.why.lines.clock import Clock, Span
 from platform_launch.why.lines.line import NOWHERE, Line, Location
 from platform_launch.why.messages.exceptions import Chain, Raised
+from platform_launch.why.messages.frames import TAKES_AWAY, operation
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.messages.tracebacks import Traceback, is_frame, opens, quotes_task
 
@@ -75,7 +76,6 @@ _BY_PLACE = (
 )
 
 # A file that one of several processes was to remove or rename, and that is gone, was taken by another one.
-_TAKES_AWAY = re.compile(r"\bos\.(?:remove|unlink|rmdir|rename|replace)\(")
 _TAKEN = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 
 # A process of a DataLoader, which a fork started, cannot use the GPU that its parent uses.
@@ -252,7 +252,7 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
             return root, Match(catalogue[told], 0, NOWHERE)
     taken = _TAKEN.search(root.message)
     one_of_many = chain.where.rank is not None
-    if taken and one_of_many and root.innermost and _TAKES_AWAY.search(root.innermost.source):
+    if taken and one_of_many and operation(root) in TAKES_AWAY:
         return root, Match(catalogue["file_race"], 0, NOWHERE, (("path", taken["path"]),))
     if root.entry == "_worker_loop" and _FORKED_CUDA.search(root.message):
         return root, Match(catalogue["cuda_fork"], 0, NOWHERE)
@@ -293,24 +293,9 @@ def _known(raised: Raised, catalogue: Catalogue) -> Iterator[tuple[Raised, Match
     """Yield what the lines of an exception's message show; a line below the first is then its evidence."""
     cut = raised.text.endswith("…")  # what may be shown of a message; the line has all of it
     text = raised.line.text if cut else raised.text
-    if found := _match_whole(raised.line, catalogue.match(text), catalogue):
+    if found := catalogue.match(text):
         yield raised, found
     for line in raised.more:
         found = catalogue.match(line.text)
         if found is not None and found.signature.role is SignatureRole.CAUSE:
             yield replace(raised, line=line), found
-
-
-def _match_whole(line: Line, found: Match | None, catalogue: Catalogue) -> Match | None:
-    """Return what an exception's line shows with what may be its rest; ``found`` is what it shows itself.
-
-    That is more only where both show it together, or more of the same, or other lines were wrapped too.
-    """
-    if across := catalogue.match_across(line.text, line.continued):
-        return across
-    for text in line.continued:
-        whole = catalogue.match(text)
-        same = whole is not None and found is not None and whole.signature is found.signature
-        if whole is not None and (same or line.surely_continued):
-            return whole
-    return found

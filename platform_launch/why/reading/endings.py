@@ -23,10 +23,6 @@ _BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
 _CUT_BLOCK = re.compile(r"\s*(?:(?:host|rank) {6}: |time {6}: \d{4}-\d\d-\d\d_)")
 _BLOCK_FIELD = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
-# An entry whose line ends and alignment were lost, as in text taken out of a picture.
-_RUN_TOGETHER = re.compile(
-    r"\brank ?:? ?(\d{1,7}) ?\(local[_ ]rank: ?(\d{1,5})\) ?exit ?code ?:? ?(-?\d{1,3}) ?\(pid: ?\d+\)"
-)
 _LONGEST_BLOCK_LINES = 2000
 # Events that say how the training of the node ended that says them.
 _OWN = frozenset({"training-failed", "training-killed"})
@@ -102,8 +98,6 @@ class SummaryBlock:
         """Return the ending that a line completes, None if it says none."""
         self._lines_left -= 1
         self.done = self._lines_left < 0 or (self._is_root and line.text.startswith("====="))
-        if (ending := self._run_together(line)) is not None:
-            return ending
         found = _BLOCK_FIELD.match(line.text)
         if found is None:
             return None
@@ -117,14 +111,6 @@ class SummaryBlock:
         return Ending(
             int(code[0]), said.filled(line.where), line, self._is_root, self._fields.get("time", "").strip()
         )
-
-    def _run_together(self, line: Line) -> Ending | None:
-        """Return what an entry says that stands in one line."""
-        found = _RUN_TOGETHER.search(line.text)
-        if found is None:
-            return None
-        said = Location(rank=int(found[1]), local_rank=int(found[2]))
-        return Ending(int(found[3]), said.filled(line.where), line, self._is_root)
 
 
 def ending_of(said: Event, line: Line) -> Ending | None:

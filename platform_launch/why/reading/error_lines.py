@@ -67,13 +67,6 @@ _BELOW_CODE = re.compile(r"  File \"|[\w.]{1,100}(?:Error|Exception|Exit|Interru
 _MARKS = re.compile(r"(?:\s*\[[^][]{0,200}\])+\s*")
 # What could happen has not.
 _SPECULATES = re.compile(r"\b(?:may|might|could)\b(?! not)|\bwill result in\b")
-# Of a person who shows a log to others.
-_OF_A_PERSON = re.compile(
-    r"\b(?:I(?:'m|'ve|'d)?|[Ww]e) (?:am |are |was |keep |just |always |then )?"
-    r"(?:encounter|face|find|found|g[eo]t|had|have|met|ran|run|saw|see|tried|try|use)\w{0,4}\b"
-    r"|^(?:And|Below|But|Here|The|This|When|With) .{0,200}"
-    r"\b(?:errors?|issue|logs?|output|traceback)\b.{0,60}:$"
-)
 # What torch's communication says is of other processes as often as of its own.
 _OF_PARTNERS = re.compile(
     r"\b(?:ProcessGroup\w{0,20}|TCPStore\w{0,10}|FlightRecorder|HeartbeatMonitor|socket)\.(?:cpp|hpp)\b"
@@ -219,7 +212,7 @@ def hints_at_error(line: Line) -> bool:
     """Tell whether a line looks like an error at all."""
     if line.mild or HARMLESS.match(line.text) or _CODE.match(line.text) or _MARKS.fullmatch(line.text):
         return False
-    if _OF_A_PERSON.search(line.text, 0, _LONGEST) or tells_a_state(line.text):
+    if tells_a_state(line.text):
         return False
     if line.grave or not _HINTS.search(line.text):
         return line.grave
@@ -247,7 +240,7 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
         if shows_work(data):
             break
         text = line.text[:_LONGEST]
-        tells = _TELLS.search(text) is not None and not line.mild and not _OF_A_PERSON.search(text)
+        tells = _TELLS.search(text) is not None and not line.mild
         tells = tells and (bool(telling) or not introduces(text))
         if tells and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
             telling.append(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from platform_launch.why.lines.line import Line
 from platform_launch.why.messages.signatures import Signature
@@ -20,6 +19,14 @@ _OUTRIGHT = re.compile(
     r"|(?!.*out of memory).{0,400}?(?:Including non-PyTorch memory, this process has |size_mb to avoid fragm)"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
+# A line of code, whatever stands before it: what it would say has not happened by its being shown.
+_CODE = re.compile(
+    r"(?:.{0,120}?[|\]):>+-] +|\s*)(?:\d{1,6}[:|]? +)?"
+    r"(?:raise \w[\w.]*\(|assert\b(?=.*[('\"]).*['\")\]]\s*$|throw (?:new )?\w"
+    r"|(?:self\.)?(?:_?log(?:ger|ging)?|warnings?|LOG|print|printf|fprintf)\w*(?:\.\w{1,20}){0,2}\([frb]{0,2}[\"']"
+    r"|(?:TORCH_CHECK|NCCLCHECK|CUDACHECK)\w*\()"
+    r"|\s+(?:elif|except|if|return|while|with|yield)\b(?=.*[('\":]).*['\")\]:]\s*$"
+)
 # Phrase, code, and tests, at the beginning of a line.
 _SPEAKS_OF_IT = re.compile(
     r"\s*[-+]?\s*(?:raise \w|except \w|assert \w|if \w.{0,200}:\s*$|--?[a-z][\w-]{1,60}[ =])"
@@ -28,9 +35,6 @@ _SPEAKS_OF_IT = re.compile(
     r"|\s*(?:[-*+\u2022] )?(?:Fix(?:e[sd]|ing)?|Handle[sd]?|Catch(?:es)?|Work around)\b:? \S*[`\"']?\w"
     r"|test\w* \([\w.]{1,200}\) \.\.\. "
 )
-# What git says above the text of a change.
-_OF_A_CHANGE = re.compile(r"\s*(?:commit [0-9a-f]{7,40}\b|Author: )")
-LINES_OF_A_CHANGE = 12
 # The kernel's kill of what no training runs, and what the loader says of the system's own programs.
 _OF_OTHER_PROGRAMS = re.compile(
     r"[Oo]ut of memory: Killed process \d+ \((?!python|pt_|ray|torch|train|accelerate|deepspeed)"
@@ -41,14 +45,14 @@ _OF_OTHER_PROGRAMS = re.compile(
 _OF_A_TRY = re.compile(r"thrown while requesting (?:HEAD|GET) https?://")
 
 
+def is_code(text: str) -> bool:
+    """Tell whether a line is one of a program's text, as tracebacks and reports quote them."""
+    return _CODE.match(text) is not None
+
+
 def speaks_of_it(text: str) -> bool:
     """Tell whether a line only advises of a failure whose words it has, or is code that tells of it."""
     return _SPEAKS_OF_IT.match(text) is not None
-
-
-def is_of_a_change(above: Iterable[str]) -> bool:
-    """Tell whether an indented line is of the text of a change, as the lines above it show."""
-    return any(map(_OF_A_CHANGE.match, above))
 
 
 def is_mild(line: Line, signature: Signature) -> bool:

@@ -8,13 +8,11 @@ from dataclasses import replace
 from platform_launch.why.lines.clock import Clock
 from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain, text_of
 from platform_launch.why.lines.prefixes import Prefixes
-from platform_launch.why.lines.rejoin import RejoinedLog, rejoined, unwrapped
-from platform_launch.why.lines.rewrap import Width, rest_of
 from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
-from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, named, opens
+from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, opens
 from platform_launch.why.note import Note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.reading.attempts import Attempts, is_command, loads_modules
@@ -23,7 +21,7 @@ from platform_launch.why.reading.endings import SummaryBlock, continues_block, e
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
 from platform_launch.why.reading.log_events import LogEvents
-from platform_launch.why.reading.mentions import is_mild, speaks_of_it
+from platform_launch.why.reading.mentions import is_code, is_mild, speaks_of_it
 from platform_launch.why.reading.own_lines import OwnLines
 from platform_launch.why.reading.pods import LINES_OF_A_DESCRIPTION, pod_in_row, pod_of, speaks_of_a_pod
 from platform_launch.why.reading.quoted import is_quoted
@@ -38,9 +36,6 @@ _LINES_OF_A_TRACEBACK = 80
 _LINES_TO_SURVEY = 15
 _LONGEST_SURVEYED = 300
 _LINES_OF_A_REPORT = 12
-# Of a message that was wrapped, and what may not have fitted into a line.
-_LINES_OF_A_WRAPPED = 4
-_LONGEST_WORD = 40
 # Of a box that rich draws around a traceback, and the line that ends it.
 _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
@@ -84,8 +79,7 @@ class LogReader:
     def __init__(self, source: LogSource, catalogue: Catalogue) -> None:
         self._name = source.name
         self._catalogue = catalogue
-        self._stream = rejoined(source.stream)
-        self._scanner = Scanner(self._stream)
+        self._scanner = Scanner(source.stream)
         self._prefixes = Prefixes()
         self._clock = Clock(self._scanner)
         self._events = LogEvents(source, catalogue, self._scanner, self._prefixes, self._clock)
@@ -95,8 +89,6 @@ class LogReader:
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
         self._attempts = Attempts()
         self._around = Surroundings(self._scanner, self._prefixes)
-        self._rest_ends = 0  # of a line that may have been wrapped
-        self._read_until = 0
         self._recovered = 0
         self._at_end = False
         self._survey_at = 0
@@ -112,7 +104,7 @@ class LogReader:
             if self._scanner.begins_again:
                 self._begin_again(raw)
             for data in unwrap(raw.data):
-                line = self._continued(self._parse(raw.number, data))
+                line = self._parse(raw.number, data)
                 self._clock.read(line)
                 taken |= self._take(line)
             if not taken:
@@ -159,37 +151,21 @@ class LogReader:
     def _parse(self, number: int, data: bytes) -> Line:
         """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
         line = parse(number, data, self._prefixes)
-        if line.text.endswith(" "):
-            head = line.whole[: len(line.whole) - len(line.text)]
-            below = (plain(data).removeprefix(head) for data in self._scanner.following(_LINES_OF_A_REPORT))
-            line = replace(line, text=unwrapped(line.text, below))
         begins = opens(line.text) or "  File " in line.text or _BEHIND_A_WORD.match(line.text)
         if not begins or is_frame(line.text):
             return line
         following = (plain(below) for below in self._scanner.following(_LINES_TO_LEARN_FROM))
         return parse(number, data, self._prefixes) if self._prefixes.learn(line.text, following) else line
 
-    def _continued(self, line: Line) -> Line:
-        """Return a line with how it reads where those below are its rest."""
-        at = self._stream.width if isinstance(self._stream, RejoinedLog) else Width()
-        if not at.width or at.width - len(line.whole) >= _LONGEST_WORD:
-            return line
-        rest = rest_of(line.whole, map(plain, self._scanner.following(_LINES_OF_A_WRAPPED)), at.width)
-        self._rest_ends = line.number + rest.lines
-        continued = tuple(line.text + one for one in rest.texts)
-        return replace(line, continued=continued, surely_continued=at.shown)
-
     def _take(self, line: Line) -> bool:
         """Give a line to the first who knows what it means; return False if it meant nothing."""
-        if line.number <= self._read_until:
-            return False
         if (event := self._own.read(line.text)) is not None:
             return self._own.take(line, event, self._scanner.following(1))
         if self._scanner.skipped and self._take_recovered(line):
             return True
         if self._tracebacks.take(line):
             return True
-        if self._catalogue.is_noise(line.text):
+        if self._catalogue.is_noise(line.text) or is_code(line.text):
             return False
         if self._attempts.begins_anew(line.text):
             self._close_tracebacks()
@@ -250,8 +226,6 @@ class LogReader:
     def _match(self, line: Line) -> Match | None:
         """Return what a line shows; of what Ray hands on, the end of its traceback tells more."""
         match = self._catalogue.match(line.text)
-        if line.continued and (across := self._catalogue.match_across(line.text, line.continued)):
-            match, self._read_until = across, self._rest_ends
         handed_on = line.text.startswith(_HANDED_ON)
         quotes = handed_on and any(is_frame(plain(data)) for data in self._scanner.following(1))
         summed_up = self._catalogue["ray_task_error"]
@@ -301,7 +275,6 @@ class LogReader:
     def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
         quoted = speaks_of_it(line.text) or is_quoted(line.text, match.position)
-        quoted = quoted or self._around.tell_of_a_change(line)
         if quoted and role is SignatureRole.CONSEQUENCE:
             return False
         mention = quoted or is_mild(line, signature)
@@ -370,8 +343,6 @@ class LogReader:
     def _take_unknown(self, line: Line) -> bool:
         """Read a line that no signature knows, and that may look like an error."""
         if not hints_at_error(line):
-            if line.number == 1:
-                self._take_named(line)
             return False
         if any(above.rstrip().endswith(b"Warning:") for above in self._scanner.preceding(1)):
             return False  # the warning's own text
@@ -384,24 +355,12 @@ class LogReader:
             role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
             self._events.add(match, role, line, line.where, raised)
             return False
-        if line.number == 1 and self._take_named(line):
-            return False
         if line.fatal and not _ENDS_BY_ORDER.search(line.text):
             match = Match(self._catalogue["native_assert"], 0, NOWHERE)
             self._events.add(match, SignatureRole.SUSPECT, line, line.where)
             return True
         self._errors.take(line)
         return False
-
-    def _take_named(self, line: Line) -> bool:
-        """Read the exception that a title names."""
-        raised = named(line)
-        if raised is not None:
-            known = self._catalogue.match(raised.text)
-            signature = known.signature if known else self._catalogue["python_exception"]
-            match = Match(signature, 0, NOWHERE, known.details if known else ())
-            self._events.add(match, SignatureRole.SUSPECT, line, line.where, raised).mention = True
-        return raised is not None
 
     def _conclude(self, reading: OpenTraceback) -> None:
         """Turn a finished traceback into an event."""

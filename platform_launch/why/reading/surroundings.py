@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from platform_launch.why.lines.line import Line, plain, text_of
+from platform_launch.why.lines.line import plain, text_of
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.signatures import Signature
 from platform_launch.why.messages.tracebacks import Traceback
 from platform_launch.why.reading.code import are_of_a_program
-from platform_launch.why.reading.mentions import LINES_OF_A_CHANGE, is_of_a_change
 from platform_launch.why.reading.pods import of_same_pod, was_placed
 from platform_launch.why.reading.prompts import LINES_OF_OUTPUT, host_of_prompt, host_of_shell
 from platform_launch.why.reading.quoted import LINES_AROUND, is_doubtful, is_repeated
@@ -37,11 +36,6 @@ class Surroundings:
         self._looks_at_code = 0
         self._looks_below = 0
         self._looks_above = 0
-
-    def tell_of_a_change(self, line: Line) -> bool:
-        """Tell whether the current line is of the text of a change, as git shows it."""
-        indented = line.text.startswith("    ")
-        return indented and is_of_a_change(map(plain, self._scanner.preceding(LINES_OF_A_CHANGE)))
 
     def go_on_without(self) -> bool:
         """Tell whether the line below says that what failed is tried again, or done without."""

@@ -1,0 +1,72 @@
+"""What a message itself says to do, or gives as its reason: that comes before anything said here.
+
+Who wrote the message knew the case. So its own sentences are shown in full, and what this project would say
+to the contrary (raise what the message says to lower) is left out.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MOST_CHARACTERS = 600
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`'\"(])|\n+")
+# What stands before the words of a message that no exception's name precedes.
+_HEAD = re.compile(r".{0,200}\b(?:WARN(?:ING)?|ERROR|FATAL|INFO)\b[\]:]?\s+")
+_DO = (
+    "add|decrease|disable|downgrade|enable|ensure|export|increase|install|log in|login|lower|make sure|pass"
+    "|provide|raise|reduce|remove|rerun|run|set|specify|switch|try|unset|update|upgrade|use"
+)
+_DOING = (
+    "adding|decreasing|disabling|downgrading|enabling|increasing|installing|lowering|passing|raising|reducing"
+    "|removing|running|setting|specifying|switching|updating|upgrading|using"
+)
+_ADVISES = re.compile(
+    r"(?i)"
+    rf"^\W*(?:[\w ]{{1,40}}, )?(?:(?:{_DO}) |(?:please|consider|instead,?) \S)"
+    r"|\b(?:please|consider|you (?:can|could|have to|may|must|need to|should)|need to) \S"
+    rf"|\b(?:try|consider|by|or) (?:{_DOING}) |\b(?:or|and|then|it to) (?:{_DO}) [\w`'\"-]"
+    r"|^\W*to (?:avoid|disable|enable|fix|resolve|solve|work around)\b"
+    r"|\b(?:may|might) have (?:exceeded|run out|been killed)\b"
+)
+# How to look for a fault, which is no remedy.
+_HOW_TO_LOOK = re.compile(
+    r"(?i)CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|kernel errors might|for debugging|to enable traceback"
+    r"|TORCHDYNAMO_VERBOSE|suppress_errors|(?:for|more|further) (?:details|information)\b"
+    r"|(?:stack|full) ?traces?|report (?:a|this|the) (?:bug|issue)|file an issue"
+    r"|NCCL_DEBUG|TORCH_LOGS|HYDRA_FULL_ERROR|RUST_BACKTRACE"
+    r"|\b(?:check|see) .{0,40}\blogs?\b|check the reason"
+)
+_UP = re.compile(r"rais|increas|enlarg|enabl|larger|higher|more")
+_DOWN = re.compile(r"lower|decreas|reduc|shrink|disabl|smaller|fewer|less|unset")
+_NAME = re.compile(r"[A-Za-z]\w*[_-][\w-]*\w|\b[A-Z][A-Z\d_]{3,}\b")
+_LINE_OF_SIGHT = 40
+
+
+def own_advice(message: str) -> str:
+    """Return the sentences of a message that say what to do, or what it takes for the reason."""
+    sentences = [one.strip() for one in _SENTENCE.split(_HEAD.sub("", message, count=1)) if one.strip()]
+    told = [one for one in sentences if _ADVISES.search(one) and not _HOW_TO_LOOK.search(one)]
+    said = " ".join(one if one.endswith((".", "!", "?", ";", ":")) else f"{one}." for one in told)
+    return said if len(said) <= _MOST_CHARACTERS else said[: _MOST_CHARACTERS - 1] + "…"
+
+
+def without_contradiction(fix: str, advice: str) -> str:
+    """Return a text without the sentences that would turn the other way what a message says to turn."""
+    turned = _directions(advice)
+    sentences = re.split(r"(?<=[.;])\s+", fix)
+    return " ".join(one for one in sentences if not _contradicts(_directions(one), turned))
+
+
+def _contradicts(one: dict[str, int], other: dict[str, int]) -> bool:
+    return any(direction * other.get(name, direction) < 0 for name, direction in one.items())
+
+
+def _directions(text: str) -> dict[str, int]:
+    """Return which named settings a text says to turn up (1) or down (-1)."""
+    directions: dict[str, int] = {}
+    for found in _NAME.finditer(text):
+        before = text[max(0, found.start() - _LINE_OF_SIGHT) : found.start()].lower()
+        up, down = (max((m.start() for m in way.finditer(before)), default=-1) for way in (_UP, _DOWN))
+        if up != down:
+            directions[found[0].lower().replace("-", "_")] = 1 if up > down else -1
+    return directions

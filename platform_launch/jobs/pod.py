@@ -121,13 +121,13 @@ def pod_template(
 
 def container_spec(job: Job, name: str, variables: list[Document]) -> Document:
     """Return the container that runs the launcher, without what it mounts."""
-    if job.image is None:
+    if job.image is None and job.runtime is None:
         raise InputError(
             "the job names no image: Kubernetes targets run containers", "add --image, or image:"
         )
     container: Document = {
         "name": name,
-        "image": job.image,
+        **({"image": job.image} if job.image else {}),
         "command": [literal(word) for word in job.command],
         "args": [literal(argument) for argument in job.command_arguments],
     }

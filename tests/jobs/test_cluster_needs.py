@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from platform_launch.jobs import render, unused
 from platform_launch.jobs.job import Rdma, RunAs, Runtime, Volume
 from tests.jobs.api_server import pod_security_violation
 from tests.jobs.controllers import CONTROLLERS
-from tests.jobs.manifests import KUBERNETES_TARGETS, a_job, documents, pod_templates
+from tests.jobs.manifests import IMAGE, KUBERNETES_TARGETS, a_job, documents, pod_templates
 from tests.lab.needs import Need
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,5 +163,8 @@ def test_a_runtime_of_the_cluster_gets_what_a_trainjob_can_give() -> None:
     assert trainer["env"] == [{"name": "A", "value": "b"}]
     assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": 8}
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 8)
+    assert trainer["image"] == IMAGE
+    (document,) = documents(render(replace(job, image=None), "trainjob"))
+    assert "image" not in document["spec"]["trainer"]  # the runtime's
     assert unused(job, "trainjob") == ("volumes", "exclude")
     assert unused(job, "jobset") == ("runtime",)

@@ -11,6 +11,7 @@ from platform_launch.jobs import render
 from platform_launch.jobs.job import Rdma, RunAs, SecretVariable, Toleration, Volume
 from platform_launch.jobs.names import LONGEST_NAME
 from platform_launch.supervise import DEFAULT_GRACE_S
+from tests.jobs import server_rules
 from tests.jobs.manifests import KUBERNETES_TARGETS, a_job, documents, job_specs, pod_templates
 from tests.jobs.operators import KUBERNETES, RELEASES, Release, faults
 
@@ -50,6 +51,24 @@ EVERYTHING: dict[str, Any] = {
 }
 
 ON_CPU: dict[str, Any] = {"nodes": 1, "gpus_per_node": 0, "cpus": 64, "retries": 0}
+
+
+RESTRICTED: dict[str, Any] = {
+    "security": "restricted",
+    "volumes": (Volume("data", "/data"),),
+    "resources": (("hugepages-2Mi", "2Gi"),),
+}
+
+
+def rule(**changes: Any) -> dict[str, Any]:
+    codes = {"containerName": "training", "operator": "In", "values": [1], **changes}
+    return {"action": "Ignore", "onExitCodes": codes}
+
+
+def nodes_but(*names: str) -> dict[str, Any]:
+    field = {"key": "metadata.name", "operator": "NotIn", "values": list(names)}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 def core_objects(target: str, text: str) -> list[dict[str, Any]]:
@@ -94,6 +113,43 @@ def test_jobs_with_spares_need_a_success_policy_that_kubernetes_1_31_has(target:
             assert item["spec"]["successPolicy"] == {"rules": [{"succeededCount": 2}]}
             with pytest.raises(kubernetes_validate.ValidationError):
                 kubernetes_validate.validate(item, "1.29", strict=True)
+
+
+@pytest.mark.parametrize("target", KUBERNETES_TARGETS)
+@pytest.mark.parametrize(
+    "values", [{}, EVERYTHING, ON_CPU, RESTRICTED], ids=["least", "all", "CPU", "restricted"]
+)
+def test_rules_beyond_the_schemas_hold_too(target: str, values: dict[str, Any]) -> None:
+    for item in core_objects(target, render(a_job(**values), target)):
+        if item["kind"] in ("Job", "Pod"):
+            rules = server_rules.of_job if item["kind"] == "Job" else server_rules.of_pod
+            assert list(rules(item["spec"])) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"completionMode": "NonIndexed"}, "needs completionMode Indexed"),
+        ({"backoffLimitPerIndex": None}, "maxFailedIndexes needs"),
+        ({"maxFailedIndexes": 9}, "maxFailedIndexes exceeds"),
+        ({"successPolicy": {"rules": [{"succeededCount": 4}]}}, "succeededCount exceeds"),
+        ({"podFailurePolicy": {"rules": [rule(containerName="pytorch")]}}, "which is no container"),
+        ({"podFailurePolicy": {"rules": [rule(values=[3, 1])]}}, "not ordered"),
+        ({"podFailurePolicy": {"rules": [{"action": "Ignore"}]}}, "one of onExitCodes and"),
+        ({"template.restartPolicy": "OnFailure"}, "needs restartPolicy Never"),
+        ({"template.hostNetwork": True}, "would not resolve"),
+        ({"template.volumes": []}, "a volume that does not exist"),
+        ({"template.affinity": nodes_but("gn1", "gn2")}, "with one value"),
+        ({"template.tolerations": [{"key": "a", "tolerationSeconds": 1}]}, "needs effect NoExecute"),
+    ],
+)
+def test_the_rules_refuse_what_the_server_refuses(change: dict[str, Any], words: str) -> None:
+    (spec,) = job_specs(documents(render(a_job(), "kubernetes")))
+    for path, value in change.items():
+        part = spec["template"]["spec"] if path.startswith("template.") else spec
+        key = path.removeprefix("template.")
+        part.pop(key, None) if value is None else part.update({key: value})
+    assert any(words in found for found in server_rules.of_job(spec))
 
 
 def test_the_schemas_would_notice_a_misspelled_field() -> None:

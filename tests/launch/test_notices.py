@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -101,9 +100,18 @@ def test_azure_tells_of_events_of_this_vm(kind: str, resource: str, expected: Re
         assert azure(service)() == expected
 
 
-@pytest.mark.parametrize(("left_s", "near"), [(3600, False), (60, True), (-5, True)])
-def test_slurms_end_time_is_a_notice_when_it_is_near(left_s: float, near: bool) -> None:
-    assert (slurm(time.time() + left_s)() is not None) == near
+@pytest.mark.parametrize(
+    ("total_s", "passed_s", "near"),
+    [(3600, 0, False), (3600, 3479, False), (3600, 3481, True), (100, 0, False), (100, 51, True)],
+)
+def test_slurms_end_time_is_a_notice_when_it_is_near(
+    monkeypatch: pytest.MonkeyPatch, total_s: float, passed_s: float, near: bool
+) -> None:
+    clock = [1e9]
+    monkeypatch.setattr(notices.time, "time", lambda: clock[0])
+    ask = slurm(1e9 + total_s)
+    clock[0] += passed_s
+    assert (ask() is not None) == near
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,11 @@ CATALOGUE: dict[str, Kind] = {
         "INFO", "no step for {still_s:.0f} s, and no hang: {headline}", ("kind", "ranks")
     ),
     "slow-but-working-detail": Kind("INFO", "{text}"),
+    # A job that goes on, more slowly than it could.
+    "slow-rank": Kind("INFO", "slow: {headline}", ("ranks",)),
+    "slow-rank-over": Kind("INFO", "no longer slow: {headline}", ("ranks",)),
+    "slower-than-before": Kind("INFO", "slower than before: {headline}"),
+    "as-fast-as-before": Kind("INFO", "as fast as before: {headline}"),
     "progress-again": Kind("INFO", "the training goes on, after {still_s:.0f} s without progress"),
     "hang-recorded": Kind("INFO", "what all ranks were doing: {path}"),
     "hang-ends-training": Kind(

@@ -95,7 +95,7 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
         since = Phrase("last progress {still:.0f} s ago", still=still)
     width = sys.maxsize if stacks else 200
     names = ("stack_lines" if stacks else "lines", "memory_lines", "cost_line", "health_lines")
-    findings = _said(answer, "finding_lines")
+    findings = _said(answer, "finding_lines") + _said(answer, "slow_lines")
     findings += [text[:width] for name in names for text in _said(answer, name)]
     headline = Phrase(
         "{ranks} on {nodes}; {since}", ranks=ranks, nodes=counted(len(nodes), "node"), since=since

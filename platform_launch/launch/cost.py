@@ -19,13 +19,15 @@ _MEASURABLE_S = 2.0
 class StartCost:
     """One start of a training: how long the nodes were waited for, how long it ran, and what it named.
 
-    ``hang_s`` is for how long it hung, until it went on or ended.
+    ``hang_s`` is for how long it hung, until it went on or ended, ``slow_s`` for how long all others waited
+    for slow ranks.
     """
 
     waited_s: float
     trained_s: float
     steps: StepsNamed = field(default_factory=StepsNamed)
     hang_s: float = 0.0
+    slow_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class RunCost:
     ``steps`` were done, of which ``lost_steps`` were done again after restarts. ``starting_s`` is from a
     start to its first step, ``restart_s`` the wait for nodes before each start but the first.
     ``productive_share`` is the part of all time in which steps were done that lasted. ``speed_change`` is the
-    speed of the last quarter relative to the first one's, less 1. ``step`` is the one that was named last,
+    speed of the last quarter relative to the first one's, less 1. ``slow_s`` is part of the training time:
+    all others waited for slow ranks, as node 0 knows. ``step`` is the one that was named last,
     ``target_step`` the last one that the output announces, ``eta_s`` the time until then.
     """
 
@@ -53,6 +56,7 @@ class RunCost:
     steps_per_s: float | None
     speed_change: float | None
     eta_s: float | None
+    slow_s: float = 0.0
 
     def as_dict(self) -> dict[str, object]:
         """Return it as it stands in the launch record."""
@@ -86,6 +90,8 @@ class RunCost:
             speed, change = self.steps_per_s, self.speed_change
             since = "" if change is None else Phrase(" ({change:+.0%} since the beginning)", change=change)
             parts.append(Phrase("{speed:.3g} steps/s{change}", speed=speed, change=since))
+        if self.slow_s >= 0.5:
+            parts.append(Phrase("{time} waiting for slow ranks", time=seconds(self.slow_s)))
         if self.eta_s:
             parts.append(Phrase("{time} to go", time=seconds(self.eta_s)))
         return joined(parts, "; ")
@@ -121,6 +127,7 @@ def run_cost(starts: Sequence[StartCost]) -> RunCost:
         steps_per_s=speed,
         speed_change=_change(last.readings),
         eta_s=left / speed if speed and left > 0 else None,
+        slow_s=sum(start.slow_s for start in starts),
     )
 
 

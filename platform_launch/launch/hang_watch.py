@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from platform_launch import files
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
+from platform_launch.launch.pace_watch import PaceWatch
+from platform_launch.launch.run_clock import RunClock
 from platform_launch.launch.torchrun_output import closing_signals, failed_local_ranks
 from platform_launch.launch.training_command import REPORT, HangOptions
 from platform_launch.observe.collectives import ranks_in_words
@@ -37,7 +39,7 @@ from platform_launch.observe.workers import remove_torchruns_folders
 from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
-    from platform_launch.launch.peers import LinkPeers
+    from platform_launch.launch.peers import LinkPeers, ObserveMessage
     from platform_launch.rendezvous.run.texts import TextCommand, TextNews
 
 
@@ -45,7 +47,7 @@ class HangWatch:
     """For one start. ``tell(event)`` says something, ``act(report)`` ends the training where that is asked.
 
     ``send`` reaches the other nodes, None if there are none; ``also`` returns what else ``inspect`` shows.
-    ``hanging`` gets for how long nothing has moved when a hang is found, and None when the job goes on.
+    ``clock`` learns for how long the job hangs, and waits for slow ranks.
     """
 
     def __init__(
@@ -55,9 +57,9 @@ class HangWatch:
         act: Callable[[HangReport], None],
         send: Callable[[TextCommand], None] | None,
         also: Callable[[], Mapping[str, object]],
-        hanging: Callable[[float | None], None],
+        clock: RunClock,
     ) -> None:
-        self._hanging = hanging
+        self._clock = clock
         self._also = also
         self._options = options
         self._tell = tell
@@ -67,10 +69,11 @@ class HangWatch:
         self._monitor: HangMonitor | None = None
         self._control: ControlSocket | None = None
         self._peers: LinkPeers | None = None
+        self._pace: PaceWatch | None = None
         if send is not None:
             from platform_launch.launch.peers import LinkPeers  # here: a node alone has none
 
-            self._peers = LinkPeers(send, self._reply, self._on_notice)
+            self._peers = LinkPeers(send, self._reply, self._on_notice, self._on_message)
 
     def start(self) -> None:
         """Begin; the folder is there (``HangOptions.open_folder``)."""
@@ -103,13 +106,17 @@ class HangWatch:
         except (OSError, InputError) as error:
             self._tell(event("not-observed", problem=str(error)))
             return
+        self._pace = PaceWatch(probe, options, self._peers, self._tell, self._clock.slowed)
         self._control.start()
         self._monitor.start()
+        self._pace.start()
 
     def hush(self) -> None:
         """Look for hangs no more: the training was asked to end, or has ended."""
         if self._monitor is not None:
             self._monitor.stop()
+        if self._pace is not None:
+            self._pace.stop()
 
     def stop(self) -> None:
         """End; a question that waits for other nodes is not waited for."""
@@ -150,6 +157,9 @@ class HangWatch:
     def _reply(self, still_s: float) -> NodeReply:
         return self._monitor.reply(still_s) if self._monitor is not None else NodeReply(0.0)
 
+    def _on_message(self, message: ObserveMessage) -> ObserveMessage | None:
+        return self._pace.receive(message) if self._pace is not None else None
+
     def _on_report(self, report: HangReport) -> None:
         """The monitor of this node found something: all nodes shall say it."""
         if self._peers is not None:
@@ -169,12 +179,12 @@ class HangWatch:
         self._say(report)
 
     def _on_resumed(self, still_s: float) -> None:
-        self._hanging(None)
+        self._clock.hanging(None)
         self._tell(event("progress-again", still_s=still_s))
 
     def _say(self, report: HangReport) -> None:
         finding = report.finding
-        self._hanging(None if finding.kind is FindingKind.BUSY else report.still_s)
+        self._clock.hanging(None if finding.kind is FindingKind.BUSY else report.still_s)
         name = "slow-but-working" if finding.kind is FindingKind.BUSY else "no-progress"
         headline, *lines = finding.lines()
         self._tell(
@@ -222,6 +232,7 @@ class HangWatch:
         still_s = min(one.still_s for one in given.values())
         finding = judge(nodes, self._options.world_size, silent)
         found, places = finding_lines(finding, still_s), overview(nodes, silent)
+        slow = self._pace.lines() if self._pace is not None else []
         also = dict(self._also())
         also["memory_lines"] = memory_lines(
             (Phrase("node {rank} ({place})", rank=node.node_rank, place=node.host), node.memory)
@@ -234,6 +245,8 @@ class HangWatch:
             "finding_line_sentences": [line.document() for line in found],
             "lines": [english(line) for line in places],
             "line_sentences": [line.document() for line in places],
+            "slow_lines": [english(line) for line in slow],
+            "slow_line_sentences": [line.document() for line in slow],
             "stack_lines": stack_lines(nodes),
             "finding": finding.as_dict(),
             "silent_nodes": {str(rank): name for rank, name in silent.items()},

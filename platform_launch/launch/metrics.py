@@ -117,6 +117,7 @@ def families(report: RunReport) -> Iterator[Metric]:
         "steps": ("Steps done, those that restarts lost included.", cost.steps or 0),
         "steps_lost": ("Steps that were done again after restarts.", cost.lost_steps),
         "restarts": ("Starts of the training after the first.", report.restarts),
+        "slow_rank_seconds": ("Time that all others waited for slow ranks.", cost.slow_s),
     }
     for name, (text, count) in counted.items():
         yield CounterMetricFamily(f"platform_launch_{name}", text, count)

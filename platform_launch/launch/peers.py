@@ -9,7 +9,7 @@ import base64
 import binascii
 import signal
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Condition, Thread
@@ -18,6 +18,7 @@ from typing import ClassVar
 from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.monitor import HangReport, NodeReply, Replies
 from platform_launch.observe.shortening import shortened
+from platform_launch.observe.slow_ranks import NodeArrivals, PaceChange, RankSamples, SlowFinding
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.texts import (
@@ -72,15 +73,63 @@ class SaveNotice(ObserveMessage):
     signal: str
 
 
+@dataclass(frozen=True)
+class ArrivalsQuestion(ObserveMessage):
+    """When did your ranks come to their collectives since then?"""
+
+    since_s: float
+
+
+@dataclass(frozen=True)
+class ArrivalsAnswer(ObserveMessage):
+    """See NodeArrivals."""
+
+    arrivals: NodeArrivals
+
+
+@dataclass(frozen=True)
+class SamplesQuestion(ObserveMessage):
+    """What do these ranks do, if they are yours, and some others?"""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SamplesAnswer(ObserveMessage):
+    """See RankSamples."""
+
+    samples: tuple[RankSamples, ...]
+
+
+@dataclass(frozen=True)
+class SlowNotice(ObserveMessage):
+    """A slow rank was found, or is slow no longer, for all nodes to report. Nothing is answered."""
+
+    finding: SlowFinding
+    begins: bool
+
+
+@dataclass(frozen=True)
+class PaceNotice(ObserveMessage):
+    """The job's own pace changed, for all nodes to report. Nothing is answered."""
+
+    change: PaceChange
+
+
 class LinkPeers:
-    """Asks the other nodes over a link; ``answer`` replies to theirs, ``noticed`` hears what they found."""
+    """Asks the other nodes over a link; ``answer`` replies to theirs, ``noticed`` hears what they found.
+
+    ``also`` gets every other message, and returns what is to be answered.
+    """
 
     def __init__(
         self,
         send: Callable[[TextCommand], None],
         answer: Callable[[float], NodeReply],
         noticed: Callable[[HangReport], None],
+        also: Callable[[ObserveMessage], ObserveMessage | None] = lambda _message: None,
     ) -> None:
+        self._also = also
         self._send = send
         self._answer = answer
         self._noticed = noticed
@@ -90,26 +139,40 @@ class LinkPeers:
 
     def ask(self, still_s: float, limit_s: float) -> Replies:
         """Ask all nodes for a reply, and wait for those that come in time."""
+        answers, silent = self.exchange(StillQuestion(still_s), limit_s)
+        given = {
+            rank: NodeReply(answer.still_s, answer.snapshot)
+            for rank, answer in answers.items()
+            if isinstance(answer, StillAnswer)
+        }
+        return Replies(given, silent)
+
+    def exchange(
+        self, question: ObserveMessage, limit_s: float
+    ) -> tuple[dict[int, ObserveMessage], Mapping[int, str]]:
+        """Ask all nodes something; return what came in time, and the names of those that are silent."""
         number = self._next_number()
         with self._changed:
             self._answered[number] = None
-        self._send(SendRequest(number, limit_s, pack(StillQuestion(still_s))))
+        self._send(SendRequest(number, limit_s, pack(question)))
         with self._changed:
             self._changed.wait_for(lambda: self._answered[number] is not None, limit_s + _WAY_S)
             answered = self._answered.pop(number)
         if answered is None:
-            return Replies()
+            return {}, {}
         given = {}
         for rank, text in answered.answers.items():
             with suppress(InvalidMessageError):
-                answer = unpack(text)
-                if isinstance(answer, StillAnswer):
-                    given[rank] = NodeReply(answer.still_s, answer.snapshot)
-        return Replies(given, answered.silent)
+                given[rank] = unpack(text)
+        return given, answered.silent
 
     def tell(self, report: HangReport) -> None:
         """Let all nodes know what was found."""
-        self._send(SendRequest(self._next_number(), _WAY_S, pack(HangNotice(report.still_s, report.finding))))
+        self.notify(HangNotice(report.still_s, report.finding))
+
+    def notify(self, notice: ObserveMessage) -> None:
+        """Let all nodes know something that is not answered."""
+        self._send(SendRequest(self._next_number(), _WAY_S, pack(notice)))
 
     def receive(self, message: TextNews) -> None:
         """Take a message of the link; what takes long is done in a thread of its own."""
@@ -136,6 +199,8 @@ class LinkPeers:
             elif isinstance(question, HangNotice):
                 with suppress(KeyError):  # a sentence of another version: whoever found it has said it
                     self._noticed(HangReport(question.still_s, question.finding))
+            elif (also := self._also(question)) is not None:
+                self._send(SendAnswer(request.key, pack(also)))
 
 
 def save_notice(number: signal.Signals) -> SendRequest:

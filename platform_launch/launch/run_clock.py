@@ -19,14 +19,14 @@ class RunClock:
         self._starts: list[StartCost] = []
         self._since = clock()
         self._began = 0.0
-        self._hung_s = 0.0
+        self._hung_s = self._slow_s = 0.0
         self._hangs_since: float | None = None
         self._watch: StepWatch | None = None
 
     def begin(self, log: Path) -> None:
         """A training begins, which writes into ``log``."""
         self._began = self._clock()
-        self._hung_s, self._hangs_since = 0.0, None
+        self._hung_s, self._hangs_since, self._slow_s = 0.0, None, 0.0
         watch = StepWatch(log)
         watch.start()
         self._watch = watch
@@ -45,6 +45,10 @@ class RunClock:
         elif self._hangs_since is None:
             self._hangs_since = max(self._clock() - still_s, self._began)
 
+    def slowed(self, total_s: float) -> None:
+        """All others have waited for slow ranks for so long in this start."""
+        self._slow_s = total_s
+
     def hung(self, still_s: float) -> None:
         """The start that ended last hung, as another node reports: nothing had moved for ``still_s``."""
         if self._starts and not self._starts[-1].hang_s:
@@ -57,7 +61,9 @@ class RunClock:
 
     def _start(self, steps: StepsNamed) -> StartCost:
         now = self._clock()
-        return StartCost(self._began - self._since, now - self._began, steps, self._hung_so_far())
+        return StartCost(
+            self._began - self._since, now - self._began, steps, self._hung_so_far(), self._slow_s
+        )
 
     def _hung_so_far(self) -> float:
         hangs_for_s = self._clock() - self._hangs_since if self._hangs_since is not None else 0.0

@@ -136,7 +136,7 @@ class WatchedTraining:
                 self._on_hang,
                 self._send,
                 self._context.reporter.overview,
-                self._context.reporter.clock.hanging,
+                self._context.reporter.clock,
             )
 
     def receive(self, message: TextNews) -> None:

@@ -200,6 +200,30 @@ def parse_dump(data: bytes, rank: int) -> RankTrace:
         raise InputError("its values lie too deep in each other: expected a dump of one rank") from None
 
 
+def operations_since(data: bytes, since_s: float) -> dict[str, list[tuple[int, str, float, float]]]:
+    """Return the collectives of a dump by group: number, kind, when enqueued, and duration on the device.
+
+    Times are in seconds (time.time()); a duration of 0 is not known. Raises InputError.
+    """
+    document = _load(data)
+    entries = document.get("entries", []) if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise InputError("it holds no 'entries': expected a dump of torch's flight recorder")
+    found: dict[str, list[tuple[int, str, float, float]]] = {}
+    for entry in entries:
+        if not isinstance(entry, dict) or entry.get("is_p2p"):
+            continue
+        at_s = (_whole(entry.get("time_created_ns")) or 0) / 1e9
+        if at_s < since_s:
+            continue
+        duration_ms = entry.get("duration_ms")
+        duration_s = duration_ms / 1e3 if isinstance(duration_ms, (int, float)) else 0.0
+        kind = f"{entry.get('profiling_name', '?')} {entry.get('input_sizes', '')}"[:80]
+        sequence = _whole(entry.get("collective_seq_id")) or 0
+        found.setdefault(_group_of(entry), []).append((sequence, kind, at_s, max(duration_s, 0.0)))
+    return found
+
+
 def _trace(document: dict[str, object], entries: list[dict[str, object]], rank: int) -> RankTrace:
     groups = _groups(document, entries)
     pending = []

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 from platform_launch.observe import processes
@@ -81,19 +82,21 @@ class NodeProbe:
         self._without_gil: set[int] = set()
         self._work_window_s = work_window_s
         self._meters: dict[int, WorkMeter] = {}
+        self._one_asks = Lock()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Count what the ranks work up to here, and on from the end: what they use in between answers us."""
-        for pid, (at, usage) in self._usages().items():
-            self._meters.setdefault(pid, WorkMeter(self._work_window_s)).end(at, usage)
-        try:
-            yield
-        finally:
-            usages = self._usages()
-            self._meters = {pid: self._meters.get(pid, WorkMeter(self._work_window_s)) for pid in usages}
-            for pid, (at, usage) in usages.items():
-                self._meters[pid].begin(at, usage)
+        with self._one_asks:
+            for pid, (at, usage) in self._usages().items():
+                self._meters.setdefault(pid, WorkMeter(self._work_window_s)).end(at, usage)
+            try:
+                yield
+            finally:
+                usages = self._usages()
+                self._meters = {pid: self._meters.get(pid, WorkMeter(self._work_window_s)) for pid in usages}
+                for pid, (at, usage) in usages.items():
+                    self._meters[pid].begin(at, usage)
 
     def _usages(self) -> dict[int, tuple[float, Usage]]:
         found = {one.pid: (time.monotonic(), processes.read_usage(one.pid)) for one in self.ranks()}
@@ -153,6 +156,10 @@ class NodeProbe:
             for one, answer in zip(ranks, self._at_once(ask, ranks), strict=True)
             if answer
         }
+
+    def stacks_of(self, hooked: HookedProcess) -> tuple[ThreadStack, ...]:
+        """Return the stacks of a rank's threads; none if it does not give them."""
+        return parse_stacks(_tried(lambda: self._stacks(hooked), []) or "", hooked.main_thread)
 
     def sample(self, *, stacks: bool) -> dict[int, Sample]:
         """Look at all ranks without holding them up; at their stacks only when asked to."""

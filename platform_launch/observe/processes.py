@@ -107,6 +107,27 @@ def read_usage(pid: int) -> Usage:
     return Usage(main.cpu_s, whole.cpu_s - main.cpu_s, used, reaped_cpu_s, moved, frozenset(inodes))
 
 
+def throttled_s(pid: int) -> float:
+    """Return for how long the kernel has kept a process's control group from running, for its quota.
+
+    The quota of a group above counts as well (Linux: Documentation/scheduler/sched-bwc.rst).
+    """
+    longest = 0.0
+    for line in _read(Path(f"/proc/{pid}/cgroup")).splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        mount = {"": "/sys/fs/cgroup"}.get(controllers, "/sys/fs/cgroup/cpu")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+        for depth in range(len(parts) + 1):
+            for counted in _read(Path(mount, *parts[:depth], "cpu.stat")).splitlines():
+                name, _, value = counted.partition(" ")
+                unit = {"throttled_usec": 1e6, "throttled_time": 1e9}.get(name)
+                if unit and value.isdecimal():
+                    longest = max(longest, int(value) / unit)
+    return longest
+
+
 def catches(pid: int, number: int) -> bool:
     """Tell whether a process has a handler for a signal; the default action of many is death."""
     caught = _status(Path("/proc", str(pid))).get("SigCgt", "0")

@@ -32,6 +32,21 @@ WORDS: Mapping[str, str] = {
     "stuck-before": "{who} there, but stuck in an earlier one",
     "elsewhere": "{who} in {operations} under the same number",
     "waiting-for": "{told}; {others}",
+    # Who is slow.
+    "of-node": "{who} (node {node}, {host})",
+    "whole-node": "node {node} ({host}), all its ranks,",
+    "makes-longer": "{who} makes each step {percent} longer ({step} s instead of {usual} s)",
+    "mostly-at": "{what}, mostly at {frame} ({count} of {samples} samples; other ranks {others})",
+    "slow-data": "{what}: it waits for data",
+    "slow-computing": "{what}: it computes",
+    "slow-throttled": "{what}: its control group may not run for {percent} of the time (CPU quota)",
+    "slow-queued": "{what}: other processes have its processor for {percent} of the time",
+    "slow-now": "slow: {what}",
+    "pace-unknown": "slow ranks: not known, {why}",
+    "no-device-times": "since NCCL's recorder has no times of the device (TORCH_NCCL_ENABLE_TIMING=1 records "
+    "them)",
+    "longer-steps": "each step takes {step} s, {usual} s at first",
+    "usual-steps": "each step takes {step} s again",
     # What a process is.
     "state-stopped": "stopped",
     "state-traced": "stopped by a debugger",

@@ -12,7 +12,7 @@ from pathlib import Path
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.observe import processes
-from platform_launch.observe.dumps import RankTrace, parse_dump
+from platform_launch.observe.dumps import RankTrace, operations_since, parse_dump
 
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -135,6 +135,31 @@ def ask_collectives(hooked: HookedProcess, limit_s: float) -> RankTrace:
     earliest_s = min((trace.earliest_s for trace in answers if trace.earliest_s), default=0.0)
     latest_s = max(trace.latest_s for trace in answers)
     return RankTrace(hooked.rank or 0, groups, pending, earliest_s, latest_s)
+
+
+def ask_operations(
+    hooked: HookedProcess, limit_s: float, since_s: float
+) -> dict[str, list[tuple[int, str, float, float]]]:
+    """Return the collectives that a rank enqueued since, by group, see ``operations_since``.
+
+    Raises NoAnswerError.
+    """
+    found: dict[str, list[tuple[int, str, float, float]]] = {}
+    problem: NoAnswerError | None = NoAnswerError("it has no flight recorder")
+    for question in ("fr_trace_json", "dump_nccl_trace_json?onlyactive=false"):
+        try:
+            operations = operations_since(ask_torch(hooked, question, limit_s), since_s)
+        except NoAnswerError as error:
+            problem = problem and error
+        except InputError as error:
+            problem = problem and NoAnswerError(f"torch's answer to {question} cannot be read: {error}")
+        else:
+            problem = None
+            # A job may use NCCL for its GPUs and gloo beside it: each recorder counts by itself.
+            found |= {f"{group}/{question[:4]}": some for group, some in operations.items()}
+    if problem is not None:
+        raise problem
+    return found
 
 
 def ask_faulthandler(hooked: HookedProcess, pid: int, limit_s: float) -> str:

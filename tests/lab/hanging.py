@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import fcntl
+import http.client
 import os
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -26,6 +30,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset
 
 STEP_S = 0.05
+SLOW_READ_S = 0.1
 
 
 def main() -> int:
@@ -38,6 +43,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=3600.0, help="how long a fault lasts that ends")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds, of collectives")
+    parser.add_argument("--slow", action="store_true", help="the data of --rank takes long in each step")
     options = parser.parse_args()
     if unknown := {*options.faults} - {"none", *FAULTS, *IN_THE_DATA}:
         parser.error(f"no such fault: {unknown}")
@@ -98,8 +104,15 @@ class Numbers(IterableDataset[torch.Tensor]):
         while True:
             if self._faulty:
                 IN_THE_DATA.get(fault_at(step, options), go_on)(options)
+            if self._options.slow and self._faulty:
+                slow_read()
             yield torch.ones(8)
             step += 1
+
+
+def slow_read() -> None:
+    """Wait for storage that is slower than the others'."""
+    time.sleep(SLOW_READ_S)
 
 
 def sleep(options: argparse.Namespace) -> None:
@@ -196,6 +209,56 @@ def compile_model(options: argparse.Namespace) -> None:
         count += 1
 
 
+def retry(options: argparse.Namespace) -> None:
+    """Try again for ever, and print a counter."""
+    end, attempt = time.monotonic() + options.seconds, 0
+    while time.monotonic() < end:
+        attempt += 1
+        print(f"attempt {attempt} failed (connection refused), retrying", flush=True)
+        time.sleep(0.5)
+
+
+def wait_for_lock(options: argparse.Namespace) -> None:
+    """Wait for a file lock that a process of another job holds."""
+    path = options.folder / "cache.lock"
+    code = f"import fcntl, time; f = open({str(path)!r}, 'w'); fcntl.flock(f, 2)"
+    code += "; print(1, flush=True); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, start_new_session=True
+    ) as holder:
+        try:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            with path.open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+        finally:
+            holder.kill()
+
+
+def wait_for_answer(_options: argparse.Namespace) -> None:
+    """Ask a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = http.client.HTTPConnection(*server.getsockname())
+        connection.request("GET", "/")
+        connection.getresponse()
+
+
+def build(options: argparse.Namespace) -> None:
+    """Let another program work, as a build does."""
+    code = f"import time\nend = time.time() + {options.seconds}\n"
+    code += "while time.time() < end:\n    sum(range(99999)); time.sleep(0.02)"
+    subprocess.run([sys.executable, "-S", "-c", code], check=True)
+
+
+def move_data(options: argparse.Namespace) -> None:
+    """Write to slow storage: 0.5 MB/s, with next to no CPU time."""
+    end = time.monotonic() + options.seconds
+    with Path(os.devnull).open("wb", buffering=0) as storage:
+        while time.monotonic() < end:
+            storage.write(bytes(250_000))
+            time.sleep(0.5)
+
+
 def end_by(number: signal.Signals) -> Callable[[argparse.Namespace], None]:
     """Return a fault that is a signal."""
     return lambda _options: os.kill(os.getpid(), number)
@@ -233,6 +296,11 @@ FAULTS: dict[str, Callable[[argparse.Namespace], bool | None]] = {
     "blocked-write": blocked_write,
     "validate": validate,
     "compile": compile_model,
+    "retry": retry,
+    "lock": wait_for_lock,
+    "no-answer": wait_for_answer,
+    "build": build,
+    "move-data": move_data,
     "segfault": end_by(signal.SIGSEGV),
     "sigkill": end_by(signal.SIGKILL),
     "sigterm": end_by(signal.SIGTERM),

@@ -142,3 +142,18 @@ def test_a_hang_counts_while_it_lasts_and_no_longer(tmp_path: Path) -> None:
     assert (clock.so_far().hang_s, clock.so_far().training_s) == (400.0, 200.0)
     clock.end()
     assert clock.so_far().hang_s == 400.0
+
+
+def test_what_slow_ranks_cost_is_part_of_the_training(tmp_path: Path) -> None:
+    now = 0.0
+    clock = RunClock(lambda: now)
+    clock.begin(tmp_path / "none.log")
+    now = 400.0
+    clock.slowed(30.0)
+    clock.slowed(42.0)
+    clock.end()
+    clock.begin(tmp_path / "none.log")
+    clock.slowed(8.0)
+    cost = clock.so_far()
+    assert (cost.slow_s, cost.training_s) == (50.0, 400.0)
+    assert "50 s waiting for slow ranks" in cost.in_words()

@@ -8,7 +8,7 @@ import pytest
 
 from platform_launch.observe.connections import UnheardConnection, parse_connection
 from platform_launch.observe.dumps import parse_dump
-from platform_launch.observe.hang import FindingKind, HangFinding, judge
+from platform_launch.observe.hang import FindingKind, HangFinding, _operation, judge
 from platform_launch.observe.overview import overview, stack_lines
 from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
@@ -272,7 +272,7 @@ def test_rank_that_ended_is_no_suspect_if_nobody_waits_for_it() -> None:
 
 def in_operation(rank: int, name: str, sequence: int = 6, **more: Any) -> RankSnapshot:
     """Return a rank that waits in an operation, as DDP does: no frame of torch.distributed shows it."""
-    pending = entry(sequence, name, backend="gloo", **more)
+    pending = {**entry(sequence, name, backend="gloo"), **more}
     earlier = entry(sequence - 1, state="completed", backend="gloo")
     dump = document([earlier, pending], status={0: (sequence, sequence - 1)})
     engine = PythonFrame(f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward")
@@ -291,6 +291,39 @@ def test_ranks_in_different_operations_are_a_mismatch_whatever_their_shapes() ->
         "call the same operations"
     )
     assert told(finding.waiting) == ["ranks 1-3 wait in all_reduce #6 (/job/train.py:56 in step) for rank 0"]
+
+
+def test_circular_wait_names_both_operations_and_both_groups() -> None:
+    """A rank that reduces in its tensor group first, and one that reduces over all first."""
+
+    def found(rank: int, group: str) -> RankSnapshot:
+        earlier = [
+            entry(5, state="completed", backend="gloo"),
+            {**entry(5, group="1", pg_id=1, state="completed", backend="gloo"), "process_group": ("1", "tp")},
+        ]
+        pending = entry(6, group=group, pg_id=int(group), backend="gloo")
+        if group == "1":
+            pending["process_group"] = ("1", "tp")
+        dump = document([*earlier, pending], status={0: (6, 5), 1: (5, 5)})
+        return replace(in_operation(rank, "all_reduce"), trace=parse_dump(gloo(dump), rank))
+
+    finding = judged(found(0, "1"), found(1, "0"), world=2)
+    assert (finding.kind, finding.suspect_ranks) == (FindingKind.HANG, (0, 1))
+    assert [culprit.doing for culprit in finding.culprits] == ["circular", "circular"]
+    assert "is in all_reduce #6 of group 1 (tp) at /job/train.py:56 in step" in finding.headline()
+    assert "is in all_reduce #6 of group 0 (default_pg) at /job/train.py:56 in step" in finding.headline()
+    assert "the ranks use these groups in different orders" in finding.headline()
+
+
+def test_operation_of_another_thread_is_not_what_the_main_thread_is_in() -> None:
+    issued_elsewhere = in_operation(3, "barrier", thread_id=77)
+    locked = replace(
+        issued_elsewhere,
+        threads=(ThreadStack(True, (VALIDATE,), ident=11),),
+        state=ProcessState(103, "p", "S", call="futex"),
+    )
+    assert _operation(locked) is None
+    assert _operation(replace(locked, threads=(ThreadStack(True, (VALIDATE,), ident=77),))) is not None
 
 
 def test_broadcast_that_some_have_left_points_to_its_root() -> None:

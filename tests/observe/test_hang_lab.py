@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -131,6 +132,11 @@ FAULTS = (
     Fault("dead-lock", "asleep", "in dead_lock"),
     Fault("data-stop", "data-worker", "is stopped", ended_by="SIGCONT"),
     Fault("data-fifo", "data-worker", "in read_fifo", ended_by="shard"),
+    Fault("retry", "asleep", "in retry"),
+    Fault("lock", "asleep", "cache.lock (held by process "),
+    Fault("no-answer", "request", "with 127.0.0.1:"),
+    Fault("build", "child", "computes (", kind="busy"),
+    Fault("move-data", "busy", "it moves ", kind="busy"),
     Fault("validate", "busy", "in validate", kind="busy"),
     Fault("compile", "busy", "lowering.py", kind="busy"),
 )
@@ -251,6 +257,39 @@ def test_training_that_moves_is_never_called_a_hang(tmp_path: Path) -> None:
     with lab(tmp_path, "none", flags, ["--steps", "300"]) as launch:
         assert launch.process.wait(LIMIT_S) == 0, launch.so_far()
         assert launch.events("no-progress", "not-observed") == {}
+
+
+@pytest.mark.nightly
+def test_rank_whose_data_comes_late_in_each_step_is_named_and_nobody_in_its_healthy_twin(
+    tmp_path: Path,
+) -> None:
+    named = threading.Event()
+    at_once(
+        partial(_names_the_slow, tmp_path / "slow", named), partial(_is_silent, tmp_path / "healthy", named)
+    )
+
+
+SLOW_FLAGS = ("--nodes", "2", "--hang-after", "20", *WITHOUT_TORCHRUN)
+
+
+def _names_the_slow(folder: Path, named: threading.Event) -> None:
+    try:
+        with lab(folder, "none", SLOW_FLAGS, ["--slow"]) as launch:
+            said = until(lambda: launch.events("slow-rank").get(1, []), launch.so_far)
+            assert said[0].fields["ranks"] == "1"
+            finding = finding_of(said[0])
+            assert "in slow_read" in str(finding["place"])
+            assert finding["node_rank"] == 1
+    finally:
+        named.set()
+
+
+def _is_silent(folder: Path, named: threading.Event) -> None:
+    """Run for as long as it takes to name the slow one."""
+    with lab(folder, "none", SLOW_FLAGS) as launch:
+        assert named.wait(LIMIT_S)
+        assert launch.process.poll() is None, launch.so_far()
+        assert launch.events("slow-rank", "slower-than-before", "no-progress", "not-observed") == {}
 
 
 @pytest.mark.nightly

@@ -368,3 +368,52 @@ def test_work_of_children_and_bytes_through_sockets_are_evidence(
         return len(seen) > 1 and seen[-2:] == [shown, shown]
 
     until(settled, lambda: str(seen))
+
+
+WAITS_FOR_A_LOCK = """
+import fcntl, os, subprocess, sys
+path = os.environ["LOCK"]
+hold = f"import fcntl, time; f = open({path!r}, 'w'); fcntl.flock(f, 2)"
+hold += "; print(1, flush=True); time.sleep(600)"
+holder = subprocess.Popen([sys.executable, "-S", "-c", hold], stdout=subprocess.PIPE, text=True)
+holder.stdout.readline()
+print(holder.pid, flush=True)
+fcntl.flock(open(path, "w"), fcntl.LOCK_EX)
+"""
+WAITS_FOR_AN_ANSWER = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+print(server.getsockname()[1], flush=True)
+client.recv(1)
+"""
+FILLS_A_PIPE = "import os\nends = os.pipe()\nprint('ready', flush=True)\nos.write(ends[1], bytes(300_000))"
+
+
+def waits(pid: int) -> processes.ProcessState:
+    """Return the state of a process once it waits in a call that has a file."""
+    until(lambda: bool(processes.read_process(pid).waits_for), "its call")
+    return processes.read_process(pid)
+
+
+def test_file_of_a_lock_and_its_holder_are_known(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCK", str(tmp_path / "cache.lock"))
+    process = start(WAITS_FOR_A_LOCK, 0)
+    until(lambda: processes.read_process(process.pid).call == "lock", "the lock")
+    state = processes.read_process(process.pid)
+    (holder,) = processes.children(process.pid)
+    assert (state.waits_for, state.lock_owner) == (str(tmp_path / "cache.lock"), holder)
+    os.kill(holder, signal.SIGKILL)
+
+
+def test_peer_of_a_socket_is_known(start: Start) -> None:
+    state = waits(start(WAITS_FOR_AN_ANSWER, 0).pid)
+    assert state.call == "read"
+    assert state.waits_for.startswith("127.0.0.1:")
+
+
+def test_writer_to_a_full_pipe_is_known(start: Start) -> None:
+    state = waits(start(FILLS_A_PIPE, 0).pid)
+    assert (state.call, state.waits_for[:5]) == ("write", "pipe:")

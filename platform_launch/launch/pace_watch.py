@@ -1,0 +1,165 @@
+"""The pace of one start of a job: slow ranks are reported on all nodes, and shown by ``inspect``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from platform_launch.events import Event, event
+from platform_launch.observe.clocks import ClockExchange
+from platform_launch.observe.node_probe import NodeProbe
+from platform_launch.observe.pace_probe import arrivals_here, samples_here
+from platform_launch.observe.slow_ranks import (
+    PERIOD_S,
+    NodeArrivals,
+    PaceChange,
+    RankSamples,
+    SlowFinding,
+    SlowRanks,
+)
+from platform_launch.observe.words import english
+from platform_launch.sentences import Sentence, sentence
+
+if TYPE_CHECKING:
+    from platform_launch.launch.peers import LinkPeers, ObserveMessage
+    from platform_launch.launch.training_command import HangOptions
+
+# How long the other nodes may take: to ask their recorders, and to look at ranks in some moments.
+_ARRIVALS_LIMIT_S, _SAMPLES_LIMIT_S = 8.0, 20.0
+_SHORTEST_PERIOD_S = 30.0
+
+
+class PaceWatch:
+    """For one start. ``tell(event)`` reports something; without ``peers`` this node is alone.
+
+    ``slowed(s)`` gets for how long the others have waited for slow ranks so far.
+    """
+
+    def __init__(
+        self,
+        probe: NodeProbe,
+        options: HangOptions,
+        peers: LinkPeers | None,
+        tell: Callable[[Event], None],
+        slowed: Callable[[float], None],
+    ) -> None:
+        self._probe, self._options, self._peers, self._tell = probe, options, peers, tell
+        # Nothing is reported in the time that makes a hang: compilations and caches make first steps uneven.
+        after_s = options.after_s or PERIOD_S * 5
+        self._ranks = SlowRanks(
+            options.node_rank,
+            self._arrivals,
+            self._ask_others,
+            self._sample,
+            self._on_finding,
+            self._on_change,
+            slowed,
+            quiet_s=after_s,
+            period_s=min(PERIOD_S, max(_SHORTEST_PERIOD_S, after_s / 5)),
+        )
+
+    def start(self) -> None:
+        """Begin to watch, on node 0 alone; the other nodes answer it."""
+        if self._options.node_rank == 0 and self._options.world_size > 1:
+            self._ranks.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._ranks.stop()
+
+    def lines(self) -> list[Sentence]:
+        """Return what ``inspect`` shows: who is slow now."""
+        if self._options.world_size < 2:
+            return []
+        found, unknown = self._ranks.look()
+        if unknown == "no-device-times":
+            return [sentence("pace-unknown", why=sentence(unknown))]
+        return [sentence("slow-now", what=finding.sentence()) for finding in found]
+
+    def receive(self, message: ObserveMessage) -> ObserveMessage | None:
+        """Take a message of another node; return what is to be answered."""
+        from platform_launch.launch import peers
+
+        if isinstance(message, peers.ArrivalsQuestion):
+            return peers.ArrivalsAnswer(self._arrivals(message.since_s))
+        if isinstance(message, peers.SamplesQuestion):
+            return peers.SamplesAnswer(tuple(samples_here(self._probe, message.ranks)))
+        if isinstance(message, peers.SlowNotice):
+            self._report(message.finding, begins=message.begins)
+        elif isinstance(message, peers.PaceNotice):
+            self._report_change(message.change)
+        return None
+
+    def _arrivals(self, since_s: float) -> NodeArrivals:
+        with self._probe.asking():
+            return arrivals_here(self._probe, self._options.host, since_s)
+
+    def _ask_others(self, since_s: float) -> Mapping[int, tuple[NodeArrivals, ClockExchange]]:
+        if self._peers is None:
+            return {}
+        from platform_launch.launch.peers import ArrivalsAnswer, ArrivalsQuestion
+
+        sent_s = time.time()
+        answers, _ = self._peers.exchange(ArrivalsQuestion(since_s), _ARRIVALS_LIMIT_S)
+        returned_s = time.time()
+        return {
+            node: (
+                answer.arrivals,
+                ClockExchange(sent_s, answer.arrivals.received_s, answer.arrivals.answered_s, returned_s),
+            )
+            for node, answer in answers.items()
+            if isinstance(answer, ArrivalsAnswer)
+        }
+
+    def _sample(self, ranks: Sequence[int]) -> Sequence[RankSamples]:
+        with ThreadPoolExecutor(1) as pool:
+            here = pool.submit(samples_here, self._probe, ranks)
+            there: list[RankSamples] = []
+            if self._peers is not None:
+                from platform_launch.launch.peers import SamplesAnswer, SamplesQuestion
+
+                answers, _ = self._peers.exchange(SamplesQuestion(tuple(ranks)), _SAMPLES_LIMIT_S)
+                found = [one for one in answers.values() if isinstance(one, SamplesAnswer)]
+                there = [sample for answer in found for sample in answer.samples]
+            return [*here.result(), *there]
+
+    def _on_finding(self, finding: SlowFinding, begins: bool) -> None:
+        if self._peers is not None:
+            from platform_launch.launch.peers import SlowNotice
+
+            self._peers.notify(SlowNotice(finding, begins))
+        self._report(finding, begins=begins)
+
+    def _on_change(self, change: PaceChange) -> None:
+        if self._peers is not None:
+            from platform_launch.launch.peers import PaceNotice
+
+            self._peers.notify(PaceNotice(change))
+        self._report_change(change)
+
+    def _report(self, finding: SlowFinding, *, begins: bool) -> None:
+        said = finding.sentence()
+        self._tell(
+            event(
+                "slow-rank" if begins else "slow-rank-over",
+                headline=english(said),
+                headlines=[said.document()],
+                ranks="+".join(map(str, finding.ranks)),
+                finding=finding.as_dict(),
+            )
+        )
+
+    def _report_change(self, change: PaceChange) -> None:
+        step, usual = f"{change.step_s:.3g}", f"{change.usual_s:.3g}"
+        said = sentence("longer-steps" if change.slower else "usual-steps", step=step, usual=usual)
+        self._tell(
+            event(
+                "slower-than-before" if change.slower else "as-fast-as-before",
+                headline=english(said),
+                headlines=[said.document()],
+                step_s=change.step_s,
+                usual_s=change.usual_s,
+            )
+        )

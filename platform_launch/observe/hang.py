@@ -225,6 +225,8 @@ def _operation(found: RankSnapshot) -> Collective | None:
     activity = activity_of(main.frames)
     if activity is not None:
         return oldest if activity.id in (*_WAITS_FOR_RANKS, "device") else None
+    if not oldest.on_gloo:
+        return oldest  # a thread that waits for its device may spin, at any line of the user's
     in_torch = "/torch/" in main.frames[0].file
     return oldest if in_torch or found.state.call == "futex" else None
 

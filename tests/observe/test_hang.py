@@ -293,6 +293,16 @@ def test_ranks_in_different_operations_are_a_mismatch_whatever_their_shapes() ->
     assert told(finding.waiting) == ["ranks 1-3 wait in all_reduce #6 (/job/train.py:56 in step) for rank 0"]
 
 
+def test_rank_that_spins_while_its_device_is_stuck_does_not_work() -> None:
+    """``loss.item()`` is a line of the user's, and waits for the device with a whole core."""
+    item = PythonFrame("/job/train.py", 60, "step")
+    spins = {"threads": stack(item), "state": ProcessState(102, "python", "R"), "work": COMPUTES}
+    ranks = [replace(waiting(rank, 6 if rank == 2 else 7, backend="nccl"), **spins) for rank in range(4)]
+    finding = judged(*ranks)
+    assert (finding.kind, finding.suspect_ranks) == (FindingKind.HANG, (2,))
+    assert finding.culprits[0].doing == "transport"
+
+
 def test_circular_wait_names_both_operations_and_both_groups() -> None:
     """A rank that reduces in its tensor group first, and one that reduces over all first."""
 

@@ -16,7 +16,7 @@ from platform_launch.text import Phrase
 
 
 class Dialogue:
-    """Asks for what nobody said. ``open`` is False where nobody can be asked: then answers must be flags.
+    """Asks for what no flag gave. ``open`` is False without a terminal: then answers must be flags.
 
     ``asked`` tells whether a question was answered.
     """
@@ -72,12 +72,12 @@ class Dialogue:
                 return answer
 
     def confirm(self, question: str) -> None:
-        """Go on after a yes, or at once where nothing was asked. Raises click.Abort after a no."""
+        """Go on after a yes, or at once if nothing was asked. Raises click.Abort after a no."""
         if self.open and self.asked:
             click.confirm(phrase_words(question), default=True, abort=True, err=True)
 
     def agrees(self, question: str) -> bool:
-        """Return the answer to yes or no; no where nobody can be asked."""
+        """Return the answer to yes or no; no without a terminal."""
         return self.open and click.confirm(phrase_words(question), default=False, err=True)
 
     def _prompt(self, question: str, default: str | None, choices: list[str] | None = None) -> str:
@@ -96,7 +96,7 @@ class Dialogue:
         return answer or ""
 
     def settle(self) -> None:
-        """Raise UsageError when questions remained that nobody could be asked."""
+        """Raise UsageError if questions remain and there is no terminal."""
         if self._missing:
             raise UsageError(
                 Phrase(

@@ -114,7 +114,7 @@ def command(
 
 
 def _target(kind: str, target: str | None, dialogue: Dialogue) -> str | None:
-    """Return what renders this kind of job; None if no scheduler takes a file."""
+    """Return the target that renders this kind of job; None without a scheduler."""
     if kind == "kubernetes":
         return target or dialogue.choose("--target", Phrase("What runs it there?"), TARGETS, "kubernetes")
     return "slurm" if kind == "slurm" else None

@@ -1,4 +1,4 @@
-"""``platform-launch job``: one description of a job → the file that a scheduler takes."""
+"""``platform-launch job``: one description of a job → the file that a scheduler accepts."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def defaults(job: Job, target: str) -> list[str]:
 
 
 def warnings(job: Job, target: str) -> list[str]:
-    """Return what the scheduler accepts without a word, and somebody regrets hours later."""
+    """Return what the scheduler accepts silently although it is likely to fail or idle later."""
     return [*_unused(job, target), *_placement(job, target), *_restarts(job, target), *_secrets(job, target)]
 
 

@@ -87,7 +87,7 @@ def table() -> str:
 
 
 def notes(job: Job) -> str:
-    """Return what a manifest's heading says about exit codes."""
+    """Return the notes on exit codes for a manifest's heading."""
     spares = bool(job.spares)
     return (
         f"- Exit codes {_listed(fatal(spares=spares))} end the job at once: the command, the files or the\n"

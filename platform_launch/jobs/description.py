@@ -1,7 +1,7 @@
 """A job as its author writes it, in a yaml file or as flags, and how that becomes a :class:`Job`.
 
-Both ways lead through one form: texts, lists of texts and mappings of texts. The yaml is read without types,
-so ``yes``, ``012`` and ``1:30`` mean what stands there, and a number is checked where a number is needed.
+Both become one form: texts, lists of texts and mappings of texts. The yaml is read without types, so ``yes``,
+``012`` and ``1:30`` are these texts, and a value is checked as a number only if a number is needed.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def to_job(description: Description, grace_s: int, patch: Document | None = None
 
 
 def check(key: str, value: Value) -> None:
-    """Raise InputError when one value cannot stand in a job, whatever the others are."""
+    """Raise InputError if no job could have this value, whatever its other values are."""
     field, convert = _FIELDS[key]
     Job(**{"name": "any", field: convert(key, value)})
 

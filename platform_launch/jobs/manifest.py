@@ -1,4 +1,4 @@
-"""Values → YAML that means the same to every reader, under a heading that says why it looks as it does."""
+"""Values → YAML that means the same to every reader, under a heading that gives the reasons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def dump(document: Any) -> str:
 def manifest(notes: str, *documents: Document) -> str:
     """Return the documents as one file that opens with the notes as comments.
 
-    Notes are our own words: no value of a job may stand in them.
+    Notes are our own words and contain no value of a job.
     """
     return comment(notes) + "---\n".join(dump(document) for document in documents)
 

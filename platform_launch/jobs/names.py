@@ -1,6 +1,6 @@
-"""Which texts may stand where: names that Kubernetes and Slurm accept, and texts that any file can carry.
+"""Names that Kubernetes and Slurm accept, and texts that any file can carry.
 
-What cannot be quoted is refused, with the rule and, where there is one, a name that would do. The rules are
+What cannot be quoted is refused with the rule and, if there is one, a name that would do. The rules are
 the servers' own, so that nothing passes here and fails there, or only shows as an event of an object that
 exists already:
 
@@ -123,7 +123,7 @@ def check_variable(name: str) -> str:
             Phrase(
                 "{name} is set by the scheduler or by this manifest: expected another variable", name=name
             ),
-            "leave it out; nodes and GPUs are said by nodes and gpus_per_node",
+            "leave it out; nodes and gpus_per_node set the topology",
         )
     return name
 

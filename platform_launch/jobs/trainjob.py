@@ -48,9 +48,9 @@ _RUNTIME_NOTES = """\
   TrainJob is refused because the runtime is not known yet, submit the file again.
 """
 
-_OWN_RUNTIME_NOTES = """\
+_CLUSTER_RUNTIME_NOTES = """\
 - The cluster's runtime decides about volumes, /dev/shm, the grace period, placement and restarts. Give it
-  terminationGracePeriodSeconds of 60 or more, and a memory volume at /dev/shm.
+  terminationGracePeriodSeconds of {grace_s} or more, and a memory volume at /dev/shm.
 """
 
 
@@ -60,7 +60,10 @@ def render(job: Job, notes: str = "") -> str:
     if job.runtime is not None:
         trainer |= _trainer(job)
         reference = {"kind": job.runtime.kind, "name": job.runtime.name}
-        return manifest(_NOTES + _OWN_RUNTIME_NOTES + notes, _train_job(job, trainer, reference))
+        return manifest(
+            _NOTES + _CLUSTER_RUNTIME_NOTES.format(grace_s=job.grace_s) + notes,
+            _train_job(job, trainer, reference),
+        )
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     template = pod_template(job, container=_ROLE, annotations=NO_ISTIO)
     own = metadata(job)

@@ -4,8 +4,9 @@
 
 1. ``run --print-env`` as a whole process ÷ ``accelerate launch --help``.
 2. From the shell entrypoint to the script's first line ÷ bare ``accelerate launch`` with the same flags.
+3. Two nodes on this machine: until both scripts have begun ÷ bare ``torchrun`` with the same two nodes.
 
-Both are run in turn; the ratio is the median of the pairs' ratios.
+Both sides are run in turn; the ratio is the median of the pairs' ratios.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from platform_launch.hardware import ports
 
 ROOT = Path(__file__).resolve().parent.parent
 ENTRYPOINT = str(ROOT / "start_multinode_platform.sh")
@@ -44,6 +47,57 @@ def until_first_line(command: list[str], mark: Path) -> float:
     return float(mark.read_text()) - began
 
 
+def until_two_first_lines(commands: Sequence[list[str]], marks: Sequence[Path], port: int) -> float:
+    """Return the seconds from the start of two nodes until the scripts of both have begun."""
+    began = time.time()
+    nodes = [
+        subprocess.Popen(
+            command,
+            env={
+                **ENV,
+                "NNODES": "2",
+                "NODE_RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for rank, command in enumerate(commands)
+    ]
+    codes = [node.wait() for node in nodes]
+    if any(codes):
+        raise SystemExit("one of the two nodes failed")
+    return max(float(mark.read_text()) for mark in marks) - began
+
+
+def two_nodes(folder: Path, script: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+    """Return how this launcher and torchrun start the same two nodes."""
+    marks = [folder / f"mark{rank}" for rank in range(2)]
+
+    def ours() -> float:
+        options = ["--launcher", "torchrun", "--nproc-per-node", "1", "--script", str(script)]
+        commands = [
+            [ENTRYPOINT, *options, "--log-dir", str(folder / str(rank)), "--", str(mark)]
+            for rank, mark in enumerate(marks)
+        ]
+        return until_two_first_lines(commands, marks, ports.free())
+
+    def peer() -> float:
+        port = ports.free()
+        commands = [
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank)),
+                *("--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)),
+                *(str(script), str(mark)),
+            ]
+            for rank, mark in enumerate(marks)
+        ]
+        return until_two_first_lines(commands, marks, port)
+
+    return ours, peer
+
+
 def compare(what: str, ours: Callable[[], float], peer: Callable[[], float], runs: int, goal: float) -> bool:
     """Run both in turn, print medians and the median ratio, and tell whether it meets the goal."""
     ours(), peer()  # warm up: bytecode and page cache
@@ -55,7 +109,7 @@ def compare(what: str, ours: Callable[[], float], peer: Callable[[], float], run
 
 
 def main() -> int:
-    """Run both comparisons."""
+    """Run the comparisons."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="?", type=int, default=5, help="default: %(default)s")
     runs = parser.parse_args().runs
@@ -73,7 +127,7 @@ def main() -> int:
         bare = json.loads(printed)["argv"]
         fast = compare(
             "run --print-env ÷ accelerate launch --help",
-            lambda: whole([ENTRYPOINT, "--print-env"]),
+            lambda: whole([*launch, "--print-env"]),
             lambda: whole([*LAUNCH, "--help"]),
             runs,
             0.10,
@@ -85,7 +139,10 @@ def main() -> int:
             runs,
             1.10,
         )
-    return 0 if fast and close else 1
+        together = compare(
+            "two nodes to both first lines ÷ torchrun", *two_nodes(Path(folder), script), runs, 1.15
+        )
+    return 0 if fast and close and together else 1
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from platform_launch.errors import (
 )
 from platform_launch.events import Event, event
 from platform_launch.health.finding import NodeHealth
+from platform_launch.launch.attempt_phases import RUNS, Happening, Phase, after
 from platform_launch.launch.node_ending import of_hang, of_node, of_training
 from platform_launch.launch.outcome import SpareNotNeededError, was_failure
 from platform_launch.launch.saves import Saves
@@ -90,11 +91,10 @@ class Attempt:
         self._came_as = task.node.node_rank
         self._came_to = task.master_addr
         self._heard: SimpleQueue[RunNews | None] = SimpleQueue()
-        self._lost: NodeEnding | None = None
-        self._left: NodeEnding | None = None
-        self._alone = False
-        self._started = self._running = False
+        self._phase = Phase.MEETING
         self._lock = threading.Lock()
+        self._lost: NodeEnding | None = None  # why, if node 0 is
+        self._left: NodeEnding | None = None  # which ranks of this node ended before others failed
         self.place = NodePlace(task.node.node_rank, task.master_addr)
         self.restarts = task.node.restarts_used
         self.output = TrainingOutput(training.log_path, lambda: self._supervisor.tail)
@@ -120,6 +120,11 @@ class Attempt:
     def hung(self) -> bool:
         """Whether this node found that the training hangs, and ended it."""
         return self._watched.hang is not None
+
+    @property
+    def rendezvous_port(self) -> int:
+        """Where the nodes met."""
+        return self._task.ports[0]
 
     @property
     def saves(self) -> Saves:
@@ -179,20 +184,18 @@ class Attempt:
         try:
             return self._watched.run()
         finally:
-            with self._lock:
-                self._running = False
+            self._move(Happening.ENDED)
 
     def not_begun(self, number: signal.Signals) -> Outcome | None:
         """Return what became of a training that a signal forestalled; None where the nodes had not met yet.
 
         From the roll call's last word on, the others train already: they are told as later in the run.
         """
-        with self._lock:
-            if not self._started:
-                ending = of_node(self._task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
-                self._rendezvous.send(StopAll(ending))
-                return None
-            self._running = False
+        if self._move(Happening.WITHDREW):
+            ending = of_node(self._task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
+            self._rendezvous.send(StopAll(ending))
+            return None
+        self._move(Happening.ENDED)
         self._on_ending(number.name)
         return Outcome(128 + number, None, 0.0, self._training.log_path, number.name, ())
 
@@ -213,7 +216,7 @@ class Attempt:
         ended = left or of_training(self._task.node, outcome, self.output, self.health)
         self._rendezvous.send(TrainingEnded(ended, not_again))
         alone = RunOutcome(0)
-        while not self._alone and self._lost is None:
+        while self._phase is not Phase.OVER:
             try:
                 message = self._next_news()
             except Interrupted:
@@ -225,8 +228,9 @@ class Attempt:
                 # A training may fail of the others' end before its launcher hears what that is for.
                 if ending is not None and ending.kind is EndKind.HUNG:
                     self._context.reporter.clock.hung(ending.silent_s)
+                self._move(Happening.SETTLED)
                 return message.outcome
-            if message is None:  # the rendezvous failed when it was no longer needed for the run
+            elif message is None:  # the rendezvous failed when it was no longer needed for the run
                 return alone
         if self._lost is None:
             return alone
@@ -267,21 +271,22 @@ class Attempt:
         if isinstance(message, (SharedTexts, RequestReceived, AnswersReceived)):
             self._watched.receive(message)
             return
-        if isinstance(message, ConsoleLine) and self._running:
+        if isinstance(message, ConsoleLine) and self._phase in RUNS:
             self._supervisor.tell(Event(message.event, message.level, fields={"what": message.text}))
             return
         if isinstance(message, AllHere):
             self._take_place(message)
-            with self._lock:
-                self._started = self._running = True
+            self._move(Happening.MET)
         elif isinstance(message, StopAll):
             if message.ending.kind is EndKind.FAILED:
                 self._left = self._who_left(message.ending.exit_code)
             self._stop_for(message.ending)
         elif isinstance(message, Settled) and message.outcome.closed:
-            self._alone = True
-        elif isinstance(message, RendezvousLost):
-            self._on_lost(message.ending)
+            self._move(Happening.CLOSED)
+        elif isinstance(message, RendezvousLost) and self._phase is not Phase.MEETING:
+            self._lost = message.ending
+            self._move(Happening.LOST)
+            self._stop_for(message.ending)
         self._heard.put(message)
         self._inbox.wake()
 
@@ -316,11 +321,11 @@ class Attempt:
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
         self._supervisor.stop(event_line(ending_event(ending)), grace_s, ending.stopped_by)
 
-    def _on_lost(self, ending: NodeEnding) -> None:
+    def _move(self, happening: Happening) -> bool:
+        """Note what has happened, from any thread; tell whether it changed anything."""
         with self._lock:
-            if self._started:
-                self._lost = ending
-                self._stop_for(ending)
+            before, self._phase = self._phase, after(self._phase, happening)
+            return self._phase is not before
 
     def _on_ending(self, reason: str) -> None:
         """A signal reached this node alone: the others end with it, in good order."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from http.client import HTTPConnection, HTTPException
 from threading import Event, Thread
 
 from platform_launch.environment import Environment
@@ -47,13 +46,18 @@ class MetadataService:
         self._host = host
 
     def get(self, path: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
-        """Return the text at a path, None if there is none. Raises OSError or HTTPException."""
+        """Return the text at a path, None if there is none. Raises OSError."""
+        # Here: no other launch needs it, and it costs a start some 20 ms.
+        from http.client import HTTPConnection, HTTPException
+
         connection = HTTPConnection(self._host, timeout=_ANSWER_S)
         try:
             connection.request(method, path, headers=dict(headers))
             response = connection.getresponse()
             text = response.read(_MOST_BYTES).decode(errors="replace")
             return text if response.status == 200 else None
+        except HTTPException as error:
+            raise OSError(str(error)) from error
         finally:
             connection.close()
 
@@ -153,7 +157,7 @@ class NoticeWatch:
         while not self._ended.is_set():
             for source in self._sources:
                 # A service that does not answer, or not as it should, gives no notice.
-                with suppress(OSError, HTTPException, ValueError, KeyError, TypeError):
+                with suppress(OSError, ValueError, KeyError, TypeError):
                     notice = source()
                     if notice is not None:
                         self._given(notice)

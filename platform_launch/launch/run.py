@@ -145,8 +145,10 @@ class _JobSoFar:
         if len(self.settings.ports) > 1 and not self._port_given_up and attempt.was_in_the_way(outcome):
             self._port_given_up, not_again = True, None
             self._failed.clear()
-            self._console.tell(event("port-given-up", port=self.settings.ports[0]))
-            self.settings = replace(self.settings, ports=self.settings.ports[1:])
+            used = attempt.rendezvous_port
+            self._console.tell(event("port-given-up", port=used))
+            others = tuple(port for port in self.settings.ports if port != used)
+            self.settings = replace(self.settings, ports=others)
         if attempt.hung and self.training.hangs and self.training.hangs.on_hang == STOP:
             return NotAgain(NotAgainKind.HANG)
         return not_again

@@ -7,8 +7,8 @@ product's own use beside a MASTER_PORT: odd, so that they are never another job'
 
 from __future__ import annotations
 
-import hashlib
 import re
+import zlib
 
 from platform_launch.environment import Sourced
 from platform_launch.platforms.reading import Reading
@@ -37,8 +37,7 @@ def own_ports(master_port: int, count: int) -> tuple[int, ...]:
     found: list[int] = []
     number = 0
     while len(found) < count:
-        digest = hashlib.sha256(f"platform_launch {master_port} {number}".encode()).digest()
-        port = _OWN_PORTS[int.from_bytes(digest[:4], "big") % len(_OWN_PORTS)]
+        port = _OWN_PORTS[zlib.crc32(f"platform_launch {master_port} {number}".encode()) % len(_OWN_PORTS)]
         number += 1
         if port not in (*found, *_AVOIDED) and abs(port - master_port) > 2:
             found.append(port)

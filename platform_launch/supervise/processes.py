@@ -143,7 +143,9 @@ def stays_blocked() -> bool:
     """
 
     def blocked() -> set[str]:
-        tasks = {task.name: read_stat(task) for task in Path("/proc/self/task").iterdir()}
+        tasks: dict[str, ProcessStat | None] = {}
+        with suppress(OSError):  # no /proc here
+            tasks = {task.name: read_stat(task) for task in Path("/proc/self/task").iterdir()}
         return {name for name, stat in tasks.items() if stat is not None and stat.state == "D"}
 
     before = blocked()

@@ -55,11 +55,11 @@ class MetadataService:
             connection.request(method, path, headers=dict(headers))
             response = connection.getresponse()
             text = response.read(_MOST_BYTES).decode(errors="replace")
-            return text if response.status == 200 else None
         except HTTPException as error:
             raise OSError(str(error)) from error
         finally:
             connection.close()
+        return text if response.status == 200 else None
 
 
 def aws(service: MetadataService) -> Source:

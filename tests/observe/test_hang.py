@@ -296,8 +296,15 @@ def test_ranks_in_different_operations_are_a_mismatch_whatever_their_shapes() ->
 def test_rank_that_spins_while_its_device_is_stuck_does_not_work() -> None:
     """``loss.item()`` is a line of the user's, and waits for the device with a whole core."""
     item = PythonFrame("/job/train.py", 60, "step")
-    spins = {"threads": stack(item), "state": ProcessState(102, "python", "R"), "work": COMPUTES}
-    ranks = [replace(waiting(rank, 6 if rank == 2 else 7, backend="nccl"), **spins) for rank in range(4)]
+    ranks = [
+        replace(
+            waiting(rank, 6 if rank == 2 else 7, backend="nccl"),
+            threads=stack(item),
+            state=ProcessState(102, "python", "R"),
+            work=COMPUTES,
+        )
+        for rank in range(4)
+    ]
     finding = judged(*ranks)
     assert (finding.kind, finding.suspect_ranks) == (FindingKind.HANG, (2,))
     assert finding.culprits[0].doing == "transport"

@@ -1,4 +1,4 @@
-"""The small default, for any machine: over 20 dB on unseen frames in about a minute on 2 CPU cores."""
+"""The small default, for any machine: 19 dB on unseen frames (mean colour: 14 dB), a minute on 2 cores."""
 
 from taehv_trainer.config import TrainConfig
 

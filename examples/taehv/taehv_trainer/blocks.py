@@ -4,10 +4,10 @@ Frames are folded with time outermost: a batch of N videos of T frames is a tens
 frames before all others are then ``x[:-N]``, and all but the first k frames of every video are ``x[k * N:]``:
 views, not copies. Parameter names and shapes are those of the published weights (madebyollin/taehv, MIT).
 
-The blocks compute what the architecture says by other means, for memory: a training step on 8 clips of
-480×720×12 in bfloat16 peaks at 30.2 GiB instead of 45.2 as usually written, with 0.80 × the FLOPs and
-0.85 × the bytes moved (`benchmarks/taehv_roofline.py`). Gradients are written by hand where autograd would
-fill and copy whole tensors; frames keep the order in memory in which they come, channels last or not.
+The blocks compute the same as the architecture in a different way, to save memory: a training step on 8 clips
+of 480×720×12 in bfloat16 peaks at 30.2 GiB instead of 45.2, with 0.80 × the FLOPs and 0.85 × the bytes moved
+(`benchmarks/taehv_roofline.py`). Gradients are written by hand if autograd would fill and copy whole tensors.
+The layout of frames in memory, channels last or not, is kept.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _empty_like(x: Tensor, *shape: int) -> Tensor:
 
 
 def layout(x: Tensor) -> torch.memory_format:
-    """Return the order in which a tensor's values lie in memory."""
+    """Return the memory layout of a tensor."""
     channels_last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return torch.channels_last if channels_last else torch.contiguous_format
 
@@ -173,11 +173,11 @@ class TGrow(nn.Module):
 def downsample(x: Tensor, pool: TPool, halve: nn.Conv2d, n_videos: int) -> Tensor:
     """Apply ``pool`` and the strided convolution after it as one convolution.
 
-    Nothing lies between the two, so their product is again a 3×3 convolution with stride 2; the 1×1
-    convolution's result at full resolution is never made.
+    There is no nonlinearity between the two, so their product is a 3×3 convolution with stride 2, too. The
+    result of the 1×1 convolution at full resolution is never computed.
     """
     kernel = torch.einsum("omhw,mi->oihw", halve.weight, pool.conv.weight.flatten(1))
-    # einsum's strides say nothing about the frames: left as they are, they could turn every frame around.
+    # einsum's strides are unrelated to the layout of the frames, and could make conv2d convert those.
     kernel = kernel.contiguous(memory_format=layout(x))
     return F.conv2d(_join_frames(x, pool.stride, n_videos), kernel, stride=2, padding=1)
 

@@ -78,7 +78,7 @@ class Checkpoints:
         return sorted(order, key=lambda name: (order[name], name), reverse=True)
 
     def _write_progress(self, unfinished: Path, progress: Progress) -> None:
-        # Steps say nothing about age: a run that went back to an earlier step writes lower numbers later.
+        # Step numbers are not ages: a run that went back to an earlier step writes lower ones later.
         serials = [_read_progress_file(self.folder / name).get("serial", 0) for name in self.names()]
         record = asdict(progress) | {
             "serial": max(serials, default=0) + 1,

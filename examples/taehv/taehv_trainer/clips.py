@@ -29,8 +29,8 @@ _INDICES = 4096  # of videos that a process remembers
 class Clip(NamedTuple):
     """One clip, or a batch of them with one more dimension in front.
 
-    ``frames`` uint8 (T, 3, H, W); ``latents`` of a teacher, one a ``time_factor`` frames; ``lacks_past`` says
-    that they were encoded from more than the clip's frames; ``skipped``: files passed over, and why.
+    ``frames`` uint8 (T, 3, H, W); ``latents`` of a teacher, one per ``time_factor`` frames; ``lacks_past``:
+    they were encoded from more than the clip's frames; ``skipped``: unreadable files, and why.
     """
 
     frames: Tensor

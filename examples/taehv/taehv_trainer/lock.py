@@ -1,7 +1,7 @@
 """One run per output folder: a POSIX record lock, which the kernel releases when the process ends.
 
 Such a lock holds between the clients of NFS, Lustre (mounted with flock) and GPFS too, and forked loader
-workers do not inherit it. What the file says is for people.
+workers do not inherit it. The text in the file is for people.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class TAEHV(nn.Module):
     ) -> None:
         super().__init__()
         self.architecture = architecture
-        # Of the frames; weights may lie as they like, cuDNN asks either of the two.
+        # Memory layout of the frames; cuDNN looks at either frames or weights.
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self.activation_checkpointing = activation_checkpointing
         # Stem, three stages, head; in a flat sequence for the names of the published weights.
@@ -41,8 +41,8 @@ class TAEHV(nn.Module):
     def forward(self, videos: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``(latents, reconstruction)`` of ``(N, T, 3, H, W)`` videos.
 
-        Where T is a multiple of ``time_factor``, the reconstruction has ``T - trimmed_frames`` frames and
-        stands for the first ones of the video.
+        If T is a multiple of ``time_factor``, the reconstruction has ``T - trimmed_frames`` frames and
+        corresponds to the first ones of the video.
         """
         latents = self.encode(videos)
         return latents, self.decode(latents)

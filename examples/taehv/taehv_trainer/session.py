@@ -1,4 +1,4 @@
-"""The processes of one job: how they are joined, and what they must agree on before the first step."""
+"""The processes of one job: how they join, and what they agree on before the first step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start_session(config: TrainConfig) -> Accelerator:
     """Join the process group that accelerate's launcher prepared and return its ``Accelerator``.
 
     On a CPU the backend is gloo, which accelerate does not choose by itself under DeepSpeed. The group's
-    timeout is DEEPSPEED_TIMEOUT, in minutes, where it is set. Raises TrainingError when the yaml given to
+    timeout is DEEPSPEED_TIMEOUT, in minutes, if it is set. Raises TrainingError if the yaml given to
     ``accelerate launch`` contradicts the config.
     """
     with_gpu = torch.cuda.is_available()
@@ -57,13 +57,13 @@ def start_session(config: TrainConfig) -> Accelerator:
     )
     if deepspeed:
         _complete_deepspeed_config(accelerator, config)
-    # Sizes never change: the fastest kernels are looked for once.
+    # Sizes never change, so the search for the fastest kernels runs once.
     torch.backends.cudnn.benchmark = with_gpu
     return accelerator
 
 
 def tracker_of(config: TrainConfig) -> str | None:
-    """Return the tracker that accelerate starts. Raises TrainingError where its package is missing."""
+    """Return the tracker that accelerate starts. Raises TrainingError if its package is missing."""
     if config.tracker == "none":
         return None
     package = {"tensorboard": "tensorboardX"}.get(config.tracker, config.tracker)
@@ -96,7 +96,7 @@ def _quiet_deepspeed(with_gpu: bool) -> None:
     from deepspeed import ops  # type: ignore[attr-defined]
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    # DeepSpeed calls collectives by names that torch 2.13 deprecates: nobody who reads this log can help it.
+    # DeepSpeed uses names that torch 2.13 deprecates: readers of this log can do nothing about it.
     warnings.filterwarnings("ignore", message=".*torch.distributed", category=FutureWarning)
     if not with_gpu:
         # A collective over shared memory that only inference calls: without this, the first use on every
@@ -105,7 +105,7 @@ def _quiet_deepspeed(with_gpu: bool) -> None:
 
 
 def _complete_deepspeed_config(accelerator: Accelerator, config: TrainConfig) -> None:
-    """Fill in what the yaml leaves open; the config decides, and a yaml that says otherwise is refused."""
+    """Fill in what the yaml leaves open; a yaml that contradicts the config is refused."""
     settings = accelerator.state.deepspeed_plugin.deepspeed_config
     for key, value in {
         "train_micro_batch_size_per_gpu": config.batch_size,
@@ -122,7 +122,7 @@ def _complete_deepspeed_config(accelerator: Accelerator, config: TrainConfig) ->
 
 
 def every_node_sees(folder: Path, accelerator: Accelerator) -> bool:
-    """Say whether ``folder`` is the same folder for all processes. Creates it."""
+    """Return whether ``folder`` is the same folder for all processes. Creates it."""
     (name,) = broadcast_object_list([f".shared-{uuid.uuid4().hex}"])
     token = folder / name
     folder.mkdir(parents=True, exist_ok=True)

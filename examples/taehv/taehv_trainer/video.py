@@ -19,14 +19,14 @@ _T = TypeVar("_T")
 
 # Transfer characteristics (ITU-T H.273) whose values are not those of ordinary video.
 _HDR = {16: "PQ (SMPTE ST 2084)", 18: "HLG (ARIB STD-B67)"}
-# What a network storage answers while it fails over; the second try usually succeeds.
+# Errors of network storage during a failover; the second try usually succeeds.
 _TRANSIENT = {
     errno.EIO, errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EREMOTEIO
 }  # fmt: skip
 # Program and elementary streams: after a seek the times of their frames are guesses.
 _COUNTED_ONLY = {"mpeg", "mpegvideo", "h264", "hevc", "m4v"}
 _PAUSES_S = (0.2, 1.0)
-_BACK_FRAMES = 64  # how much earlier a second seek starts, where the first one arrived too late
+_BACK_FRAMES = 64  # how much earlier a second seek starts if the first one arrived too late
 
 
 class UnreadableVideoError(Exception):
@@ -43,14 +43,14 @@ class VideoIndex:
     """When each frame of a video is shown, in ticks of the file, and how large it is when upright.
 
     Frames are counted in the order in which they are shown: with a variable frame rate, or in a file that
-    does not begin at time 0, no other number says which frame a time belongs to.
+    does not begin at time 0, no other number identifies a frame by its time.
     """
 
     times: NDArray[np.int64]
     height: int
     width: int
     quarter_turns: int = 0  # counterclockwise, from how it is stored to how it is shown
-    seekable: bool = True  # a frame can be told by its time, also after a seek
+    seekable: bool = True  # a frame is identified by its time, also after a seek
 
     def __len__(self) -> int:
         """Return the number of frames."""
@@ -68,7 +68,7 @@ class VideoIndex:
 
 
 def read_index(path: Path) -> VideoIndex:
-    """Find all frames of a video. Raises UnreadableVideoError when it is broken or HDR."""
+    """Find all frames of a video. Raises UnreadableVideoError if it is broken or HDR."""
     return _patiently(lambda: _read_index(path))
 
 
@@ -78,7 +78,7 @@ def read_frames(
     """Decode ``count`` frames from frame ``start`` on, or all that follow, scaled to ``size``.
 
     A start is found by seeking to the key frame before it, so that long files cost no more than short ones.
-    Raises UnreadableVideoError when the file is broken or ends too early.
+    Raises UnreadableVideoError if the file is broken or ends too early.
     """
     stop = len(index) if count is None else start + count
     return _patiently(lambda: _read_frames(path, index, size, start, stop))
@@ -120,7 +120,7 @@ def _pixel_aspect(frame: Any, stream: Any) -> float:
 def _evenly_spaced_times(container: Any, stream: Any, first: int | None) -> NDArray[np.int64] | None:
     """Take the times from the sample table of an MP4, which costs no reading, if the frame rate is constant.
 
-    The table holds decoding times; only evenly spaced ones tell when frames are shown.
+    The table holds decoding times; they only determine when frames are shown if they are evenly spaced.
     """
     if "mp4" not in container.format.name or first is None or len(stream.index_entries) != stream.frames:
         return None
@@ -134,7 +134,7 @@ def _evenly_spaced_times(container: Any, stream: Any, first: int | None) -> NDAr
 
 
 def _times_of_packets(container: Any, stream: Any) -> NDArray[np.int64] | None:
-    """Read the whole file without decoding it; None where packets do not say when they are shown."""
+    """Read the whole file without decoding it; None if packets have no presentation times."""
     packets = [packet for packet in container.demux(stream) if packet.size and not packet.is_discard]
     if any(packet.pts is None for packet in packets):
         return None
@@ -166,7 +166,7 @@ def _read_frames(path: Path, index: VideoIndex, size: tuple[int, int], start: in
 def _matching(
     container: Any, stream: Any, index: VideoIndex, size: tuple[int, int], start: int, stop: int
 ) -> list[Frames]:
-    """Decode after a seek, until a frame is not the one whose turn it is."""
+    """Decode after a seek, until a frame is not the expected one."""
     wanted = index.times[start:stop]
     tolerance = (int(np.diff(index.times).min()) - 1) // 2
     frames: list[Frames] = []

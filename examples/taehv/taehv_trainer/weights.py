@@ -56,7 +56,7 @@ def gathered(parameters: Iterable[nn.Parameter], *, modified: bool = False) -> A
 def load_weights(model: TAEHV, file: Path) -> None:
     """Load a state dict, such as a published one (.pth) or one of this trainer's (.safetensors).
 
-    Raises TrainingError when the file is missing or does not fit the model.
+    Raises TrainingError if the file is missing or does not fit the model.
     """
     state = read_state(file)
     found, own = architecture_of(state, file), model.architecture
@@ -75,7 +75,7 @@ def load_weights(model: TAEHV, file: Path) -> None:
 
 
 def load_model(file: Path) -> TAEHV:
-    """Build the model that a state dict belongs to. Raises TrainingError when its shape is none of ours."""
+    """Build the model that a state dict belongs to. Raises TrainingError if its shape is none of ours."""
     state = read_state(file)
     model = TAEHV(architecture_of(state, file))
     model.load_state_dict(_without_unused_frames(state, model))
@@ -83,7 +83,7 @@ def load_model(file: Path) -> TAEHV:
 
 
 def read_state(file: Path) -> dict[str, Tensor]:
-    """Read a state dict; nothing but tensors is ever unpickled. Raises TrainingError when it is none."""
+    """Read a state dict; nothing but tensors is ever unpickled. Raises TrainingError if it is not one."""
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -104,7 +104,7 @@ def architecture_of(state: dict[str, Tensor], file: Path) -> Architecture:
     """Read off a state dict's names and shapes which architecture it belongs to.
 
     The decoder multiplies time as often as the encoder divides it: published files may hold more growth than
-    is used. Raises TrainingError where the layers are not those of the base architecture.
+    is used. Raises TrainingError if the layers are not those of the base architecture.
     """
     if "taeh3" in file.stem.lower():
         raise TrainingError(

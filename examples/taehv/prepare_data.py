@@ -112,7 +112,10 @@ def _require_same_settings(wanted: Wanted) -> None:
     del settings["output"]
     file = wanted.output / "settings.json"
     if file.exists():
-        found = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise TrainingError(f"{file} cannot be read: {error}", "pass another --output") from error
         # Latents may be added later, but not mixed.
         different = [name for name in settings if found.get(name) not in (settings[name], "None")]
         if different:

@@ -13,11 +13,17 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taehv_trainer.ending import write_exit_file
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.flags import parse_arguments
+
+_CANNOT_WRITE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM),
+    *(errno.EROFS, errno.ENOTDIR, errno.EEXIST),
+)
 
 if TYPE_CHECKING:
     from taehv_trainer.config import TrainConfig
@@ -59,12 +65,13 @@ def _train(training: type[Training], config: TrainConfig) -> int:
     try:
         return training(config).run()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in _CANNOT_WRITE:
             raise
-        free = shutil.disk_usage(config.output_dir).free
+        folder = Path(config.output_dir).absolute()
+        free = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.is_dir())).free
         raise TrainingError(
-            f"{error.filename or config.output_dir} cannot be written: {error.strerror} ({free} bytes free)",
-            "free some space, then start again: the run goes on from its last checkpoint",
+            f"{error.filename or folder} cannot be written: {error.strerror} ({free} bytes free)",
+            "free some space or check --output-dir; the next start goes on from the last checkpoint",
         ) from error
 
 

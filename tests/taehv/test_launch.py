@@ -329,6 +329,14 @@ def test_a_signal_to_all_processes_leaves_a_checkpoint_although_four_workers_get
     assert "Traceback" not in run.said()
 
 
+def test_an_output_folder_that_cannot_be_written_is_reported_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with alone(tmp_path, "--output-dir", str(tmp_path / "file" / "run")) as run:
+        assert run.wait() == 66, run.said()
+    assert f"error: {tmp_path / 'file' / 'run'} cannot be written: Not a directory" in run.said()
+    assert "Traceback" not in run.said()
+
+
 @requires_mount
 def test_a_disk_that_fills_up_during_training_is_reported_without_a_traceback(tmp_path: Path) -> None:
     with small_disk(tmp_path / "run", 1) as disk:

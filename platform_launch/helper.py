@@ -24,6 +24,7 @@ PACKAGE = Path(__file__).resolve().parent
 # Name → the module whose ``main(arguments)`` it is; each imports only what it needs.
 HELPERS = {
     "dist-launch-broker": "platform_launch.dist_launch.broker",
+    "dist-launch-end": "platform_launch.dist_launch.job_end",
     "dist-launch-rendezvous": "platform_launch.dist_launch.waiting_node",
     "dist-launch-node": "platform_launch.dist_launch.agent",
     "doctor-part": "platform_launch.doctor.cluster.part",

@@ -34,6 +34,7 @@ from platform_launch.text import Phrase
 
 _MOST_BYTES = 16 * 1024 * 1024
 _ASK_S = 20.0
+_LAST_ANSWERS_S = 5.0
 # Beside the grace time that a kill leaves to a job.
 _KILL_S = 30.0
 
@@ -65,9 +66,10 @@ class Broker:
             accepting.cancel()
         self._folder.socket.unlink(missing_ok=True)
         for run in list(self._runs.values()):
-            run.stop(128 + signal.SIGTERM)
+            run.stop_with_wait(128 + signal.SIGTERM)
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5.0)
+            longest_s = max((run.longest_end_s for run in self._runs.values()), default=_LAST_ANSWERS_S)
+            await asyncio.wait(self._tasks, timeout=longest_s)
         for links in self._links.values():
             await links.close()
 

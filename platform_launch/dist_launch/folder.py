@@ -23,6 +23,7 @@ class WaitFolder:
         self.path = path
         self.cluster_file = path.with_name(path.name.removesuffix(".d"))
         self.wait_pid = path / "wait.pid"  # of the ``wait`` that owns the folder
+        self.ending = path / "ending"  # is there once ``wait`` was asked to stop
         self.environment = path / "environment.json"  # the platform's, as ``wait`` saw it, and NCCL's
         self.key = path / "id_ed25519"  # the cluster's own private key, where the user gave none
         self.authorized_keys = path / "authorized_keys"  # who may log in to the private sshd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from platform_launch.errors import HardwareError
 from platform_launch.hardware import nvml, running
 from platform_launch.hardware.gpus import Gpus, usage_warnings
 from platform_launch.hardware.running import Process
+from platform_launch.supervise.signals import ENDING
 
 _LOOK_S = 0.1
 # What does not obey SIGTERM once its leader is gone; SIGKILL acts at once, save inside a driver.
@@ -25,11 +26,42 @@ _KILL_S = 10.0
 _GPU_S = 5.0
 
 
+def main(arguments: Sequence[str]) -> int:
+    """End all jobs of a ``wait`` that is asked to stop, in good order; a second signal hurries nothing."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    folder = WaitFolder(Path(arguments[0]))
+    _end(folder, None, _longest_grace_s(folder) + _OBEY_S, force=False)
+    return 0
+
+
+def limit_s(folder: WaitFolder) -> float:
+    """Return how long it takes at most to end the jobs that run here, in seconds; 0 if none runs."""
+    grace_s = _longest_grace_s(folder)
+    return grace_s + 3 * _OBEY_S + _KILL_S if grace_s else 0.0
+
+
+def _longest_grace_s(folder: WaitFolder) -> float:
+    return max((max(record.grace_s, _OBEY_S) for record in job_records.records(folder)), default=0.0)
+
+
 def sweep(folder: WaitFolder, name: str | None, grace_s: float, *, force: bool) -> dict[str, Any]:
     """End every process of a job (None: of all) here, and return what was ended and what still lives.
 
     ``force`` kills at once; else the job has ``grace_s`` to end in good order.
     """
+    found, left = _end(folder, name, grace_s, force=force)
+    return {
+        "ended": [_as_dict(process) for pid, process in sorted(found.items()) if pid not in left],
+        "left": [_as_dict(process) for process in left.values()],
+        "gpus": _gpus_in_use(bool(found)),
+    }
+
+
+def _end(
+    folder: WaitFolder, name: str | None, grace_s: float, *, force: bool
+) -> tuple[dict[int, Process], dict[int, Process]]:
+    """End a job's processes here; return all that were found, and those that still live."""
     known = [record for record in job_records.records(folder) if name in (None, record.name)]
     found = {process.pid: process for process in job_records.processes(folder, name, known)}
     if not force:
@@ -43,11 +75,7 @@ def sweep(folder: WaitFolder, name: str | None, grace_s: float, *, force: bool) 
             job_records.forget(folder, record.name)
             with suppress(OSError):
                 Path(record.group or "/nonexistent").rmdir()
-    return {
-        "ended": [_as_dict(process) for pid, process in sorted(found.items()) if pid not in left],
-        "left": [_as_dict(process) for process in left.values()],
-        "gpus": _gpus_in_use(bool(found)),
-    }
+    return found, left
 
 
 def _ask_leaders(known: Iterable[JobRecord]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.hardware import cgroup, running
 from platform_launch.hardware.running import Process
+from platform_launch.supervise import DEFAULT_GRACE_S
 
 MARKER = "DIST_LAUNCH_JOB"
 
@@ -24,7 +25,8 @@ MARKER = "DIST_LAUNCH_JOB"
 class JobRecord:
     """A job that was started on this node. ``session`` is its command's process id, ``session_started`` that
     process's start in ticks since boot; ``leader`` likewise is the agent that looks after it. ``group`` is
-    its control group's folder, empty where none could be made.
+    its control group's folder, empty where none could be made. ``grace_s`` is what it may take to end in good
+    order.
     """
 
     name: str
@@ -36,6 +38,7 @@ class JobRecord:
     session: int
     session_started: int
     group: str = ""
+    grace_s: float = DEFAULT_GRACE_S
 
     @property
     def leader_lives(self) -> bool:

@@ -118,6 +118,22 @@ class JobRun:
         )
         self.stop(code)
 
+    @property
+    def longest_end_s(self) -> float:
+        """How long the job may take to end everywhere once it is asked to, in seconds."""
+        return self.job.grace_s + _END_S
+
+    def stop_with_wait(self, code: int) -> None:
+        """Stop the job on all nodes because rank 0's ``wait`` is asked to stop."""
+        self._output.say(
+            "WARN",
+            Phrase(
+                "dist-launch wait was asked to stop: stopping the job on all nodes, {grace:g} s at most",
+                grace=self.job.grace_s,
+            ),
+        )
+        self.stop(code)
+
     def stop(self, code: int) -> None:
         """Ask the job to end everywhere; ``code`` is the run's exit code unless it has one."""
         if not self._stopping.is_set():
@@ -208,7 +224,7 @@ class JobRun:
             stopping.cancel()
             pending = {task for task in pending if not task.done()}
             if self._stopping.is_set() and given_up_at is None:
-                given_up_at = loop.time() + self.job.grace_s + _END_S
+                given_up_at = loop.time() + self.longest_end_s
             elif given_up_at is not None and not done:
                 self._give_up()
                 break

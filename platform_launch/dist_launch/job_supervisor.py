@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import shutil
+import signal
 import tarfile
 import time
 from contextlib import suppress
@@ -51,7 +52,15 @@ class JobSupervisor:
         self._archive_bytes: int = order["archive_bytes"]
         self._interpreter: list[str] = order["interpreter"]
         self._code = 0
-        self._watch = Watch(grace_s=self._grace_s, what="the job", tell=Console().tell, ended=self._on_end)
+        self._owner = folder.owner()
+        self._wait_ends = False
+        self._watch = Watch(
+            grace_s=self._grace_s,
+            what="the job",
+            tell=Console().tell,
+            ended=self._on_end,
+            ending=self._on_ending,
+        )
 
     def check(self) -> None:
         """See that the job can start here. Raises InputError where it cannot."""
@@ -112,7 +121,8 @@ class JobSupervisor:
             if group is not None:
                 with suppress(OSError):
                     group.rmdir()
-        return self._code
+        # A job that saves and ends with 0 because its node is taken away has not finished.
+        return self._code or (shell_code(-signal.SIGTERM) if self._wait_ends else 0)
 
     def _unpack(self) -> None:
         """Put what was copied in the place of what was copied before."""
@@ -146,6 +156,7 @@ class JobSupervisor:
             session=pid,
             session_started=command.started if command else 0,
             group=str(group or ""),
+            grace_s=self._grace_s,
         )
         try:
             job_records.write(self._folder, record)
@@ -158,11 +169,20 @@ class JobSupervisor:
             )
 
     def _listen(self) -> None:
+        """Follow rank 0, which says something every few seconds, and see that this node's ``wait`` lives."""
         while (line := self._orders.line(_SILENT_S)) is not None:
             word, _, seconds = line.partition(" ")
             if word == "stop":
                 self._watch.stop("told by rank 0", float(seconds))
+            elif self._folder.owner() != self._owner:  # it was killed, and could signal nobody
+                self._wait_ends = True
+                self._watch.stop("this node's dist-launch wait is gone")
         self._watch.stop("the connection to rank 0 was lost", min(self._grace_s, _LOST_GRACE_S))
+
+    def _on_ending(self, reason: str) -> None:
+        if reason == signal.SIGTERM.name and self._folder.ending.exists():
+            self._wait_ends = True
+            say("WARN", "this node's dist-launch wait was asked to stop: stopping its job")
 
     def _on_end(self, _pid: int, code: int) -> None:
         self._code = shell_code(code)

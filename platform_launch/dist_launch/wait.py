@@ -13,7 +13,7 @@ from pathlib import Path
 
 from platform_launch import helper
 from platform_launch.console import Console, say
-from platform_launch.dist_launch import cluster_keys, sshd
+from platform_launch.dist_launch import cluster_keys, job_end, sshd
 from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.dist_launch.node_access import uninstall
@@ -100,7 +100,11 @@ class _WaitProcesses:
         self._commands: dict[str, Command] = {}
         self._inputs: dict[str, str] = {}
         self._watch = Watch(
-            grace_s=_GRACE_S, what="what this node runs", tell=Console().tell, ended=self._on_end
+            grace_s=lambda: max(_GRACE_S, job_end.limit_s(folder)),
+            what="what this node runs",
+            tell=Console().tell,
+            ended=self._on_end,
+            ending=self._end_jobs,
         )
 
     def run(self) -> int:
@@ -207,6 +211,13 @@ class _WaitProcesses:
             os.close(reading)
             os.close(writing)
         self._name_of[pid], self._born[pid] = name, time.monotonic()
+
+    def _end_jobs(self, _reason: str) -> None:
+        """Let the jobs of this node end in good order, before the SSH server's sessions are ended."""
+        if job_end.limit_s(self._folder):
+            with suppress(OSError):
+                self._folder.ending.touch(0o600)
+            self._start("end", helper.command("dist-launch-end", str(self._folder.path)), "")
 
     def _on_end(self, pid: int, code: int) -> None:
         name, lived_s = self._name_of.pop(pid), time.monotonic() - self._born.pop(pid)

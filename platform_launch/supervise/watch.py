@@ -50,9 +50,10 @@ class Watch:
 
     While it is entered, the process adopts orphans and every ended child is reaped: the caller has no
     children of its own to wait for. Children that were there before are never signalled. Main thread only,
-    except :meth:`stop`. ``tell(event)`` takes what the user should know; ``ended(pid, code)`` hears each
-    command's exit code (negative for a signal), ``resized()`` that the terminal has a new size, ``ending()``
-    that a signal or :meth:`stop` asked for the end. ``what`` names the commands in those lines.
+    except :meth:`stop`. ``grace_s`` may depend on what runs when the end is asked for. ``tell(event)`` takes
+    what the user should know; ``ended(pid, code)`` hears each command's exit code (negative for a signal),
+    ``resized()`` that the terminal has a new size, ``ending()`` that a signal or :meth:`stop` asked for the
+    end. ``what`` names the commands in those lines.
     ``stop_signal`` is the name of the signal that asked for the end, here or elsewhere, if one did;
     ``stop_sentence`` is what :meth:`stop` was given by whoever asked first;
     ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything. ``inbox`` is
@@ -65,7 +66,7 @@ class Watch:
     def __init__(
         self,
         *,
-        grace_s: float,
+        grace_s: float | Callable[[], float],
         what: str = "the training",
         tell: Callable[[Event], None],
         ended: Callable[[int, int], None],
@@ -81,7 +82,7 @@ class Watch:
         self.stop_sentence: Sentence | None = None
         self.warned_by: signal.Signals | None = None
         self.killed: dict[int, str] = {}
-        self._grace_s = grace_s
+        self._asked_grace_s = grace_s
         self._what = Phrase(what)
         self._tell = tell
         self._ended = ended
@@ -102,6 +103,10 @@ class Watch:
         self._agenda: list[tuple[float, Callable[[], None]]] = []
         self._kill_at = self._interrupted_at = float("inf")
         self._leaving = self._killing = self._gone = self._terminated = False
+
+    @property
+    def _grace_s(self) -> float:
+        return self._asked_grace_s() if callable(self._asked_grace_s) else self._asked_grace_s
 
     def __enter__(self) -> Watch:
         with ExitStack() as stack:

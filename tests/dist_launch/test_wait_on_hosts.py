@@ -6,12 +6,23 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from platform_launch.errors import InstallationError, NodesDisagreeError
-from tests.dist_launch.lab import Node, eventually, make, requires_ssh, script, sshd, waiting
+from tests.dist_launch.lab import (
+    LIMIT_S,
+    Node,
+    eventually,
+    jobs_on,
+    make,
+    requires_ssh,
+    script,
+    sshd,
+    waiting,
+)
 from tests.lab.netns import hosts, requires_netns
 from tests.rendezvous.other_build import other_build
 
@@ -266,3 +277,85 @@ def test_zombies_of_others_are_reaped(calm: list[Node], tmp_path: Path) -> None:
         return [stat for stat in stats if stat.rpartition(")")[2].split()[0] == "Z"]
 
     eventually("no zombie is left", lambda: not zombies())
+
+
+# Says so when it is asked to stop, and takes its time to save: until the test lets it.
+SAVES = """
+saves() {{
+    touch {folder}/$RANK.saving
+    until [ -e {folder}/go ]; do sleep 0.05; done
+    echo saved $RANK
+    exit
+}}
+trap saves TERM
+touch {folder}/$RANK.started
+sleep 1000 & wait
+"""
+
+
+@contextmanager
+def running_job(pair: list[Node], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run on both nodes, which has started."""
+    process = pair[0].start("run", script(folder / "job.sh", SAVES.format(folder=folder)))
+    try:
+        eventually("the job starts", lambda: len(list(folder.glob("*.started"))) == 2)
+        yield process
+    finally:
+        process.kill()
+        process.wait(LIMIT_S)
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private sshd", "sshd of the image"])
+def test_sigterm_to_a_wait_lets_its_job_save_and_reaches_rank_0_s_run(
+    pair: list[Node], tmp_path: Path, private: bool
+) -> None:
+    with ExitStack() as stack:
+        if not private:
+            for node in pair:
+                stack.enter_context(sshd(node, tmp_path / f"sshd{node.rank}"))
+        start_both(pair, *(("--sshd",) if private else ()))
+        run = stack.enter_context(running_job(pair, tmp_path))
+        leaving = pair[1].process
+        assert leaving is not None
+        leaving.send_signal(signal.SIGTERM)
+        eventually("the job is asked to stop", (tmp_path / "1.saving").exists)
+        assert leaving.poll() is None, "the container would end before the job"
+        (tmp_path / "go").touch()
+        assert pair[1].code() == 0
+        output, _ = run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 143, output
+    assert "saved 1" in output
+    assert "saved 0" in output
+    assert "this node's dist-launch wait was asked to stop: stopping its job" in output
+    assert "rank-1 (node1, 10.213.0.2): ended with exit code 143; stopping the other node" in output
+
+
+def test_sigterm_to_rank_0_s_wait_lets_the_job_save_on_all_nodes(pair: list[Node], tmp_path: Path) -> None:
+    start_both(pair, "--sshd")
+    with running_job(pair, tmp_path) as run:
+        leaving = pair[0].process
+        assert leaving is not None
+        leaving.send_signal(signal.SIGTERM)
+        for rank in range(2):
+            eventually("the job is asked to stop", (tmp_path / f"{rank}.saving").exists)
+        assert leaving.poll() is None
+        (tmp_path / "go").touch()
+        output, _ = run.communicate(timeout=LIMIT_S)
+        assert pair[0].code() == 0
+    assert run.returncode == 143, output
+    assert sorted(line[-1] for line in output.splitlines() if "saved" in line) == ["0", "1"]
+    assert "dist-launch wait was asked to stop: stopping the job on all nodes" in output
+
+
+def test_a_wait_that_is_killed_takes_its_job_along_and_reaches_rank_0_s_run(
+    pair: list[Node], tmp_path: Path
+) -> None:
+    start_both(pair, "--sshd")
+    (tmp_path / "go").touch()
+    with running_job(pair, tmp_path) as run:
+        pair[1].kill()
+        output, _ = run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 143, output
+    assert "saved 1" in output
+    assert "this node's dist-launch wait is gone" in output
+    assert not jobs_on(pair[1])

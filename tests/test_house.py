@@ -99,7 +99,7 @@ def test_no_code_takes_apart_what_is_said_to_people() -> None:
                     read = False
             if read:
                 places.add(name)
-    assert places == {"cli/run.py"}, "where the sentence is click's"
+    assert places == set()
 
 
 def is_said(node: ast.AST) -> bool:

@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def register_shells() -> None:
-    """Let click ask the shells as :mod:`platform_launch.cli.shells` does."""
-    from click.shell_completion import add_completion_class
-
-    from platform_launch.cli.shells import SHELLS
-
-    for shell in SHELLS:
-        add_completion_class(shell)
-
-
 def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer files, and the folders on the way to them."""
     return _of_shell("file", incomplete)

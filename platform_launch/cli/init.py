@@ -11,7 +11,6 @@ import click
 
 from platform_launch import hardware, jobs
 from platform_launch.cli.dialogue import Dialogue, first_found
-from platform_launch.cli.flags import OneOf
 from platform_launch.cli.job import from_flags, job_of, report
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.options import lang_option
@@ -33,10 +32,10 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 @click.command("init", cls=ArgumentsAfterDashes)
 @click.option(
     "--kind",
-    type=OneOf(list(KINDS)),
+    type=click.Choice(list(KINDS)),
     help="Where the job runs; check and trouble: no job, but what to look at.",
 )
-@click.option("--target", type=OneOf(list(TARGETS)), help="With --kind kubernetes: what runs it.")
+@click.option("--target", type=click.Choice(list(TARGETS)), help="With --kind kubernetes: what runs it.")
 @job_options
 @click.option(
     "--hosts",

@@ -11,7 +11,6 @@ import click
 
 from platform_launch import jobs
 from platform_launch.cli import run
-from platform_launch.cli.flags import OneOf
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.job_server_check import ask
 from platform_launch.cli.options import lang_option
@@ -29,7 +28,7 @@ _NO_FILE = Phrase("platform-launch init writes one; or give its keys as flags (p
 
 
 @click.command("job", cls=ArgumentsAfterDashes)
-@click.argument("target", metavar="TARGET", type=OneOf(list(jobs.TARGETS)))
+@click.argument("target", metavar="TARGET", type=click.Choice(list(jobs.TARGETS)))
 @click.option("--file", type=click.Path(path_type=Path), help="Job file; flags override it.")
 @job_options
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of printing.")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from platform_launch.cli import completion, options
-from platform_launch.cli.flags import Number, OneOf, flags
+from platform_launch.cli.flags import Number, flags
 from platform_launch.hardware.storage import own_temporary_folder
 from platform_launch.plan.binding import MODES
 from platform_launch.plan.request import EXAMPLES, LAUNCHERS, Request
@@ -22,7 +22,7 @@ launch_options = flags(
     options.topology_options,
     click.option(
         "--launcher",
-        type=OneOf(LAUNCHERS),
+        type=click.Choice(LAUNCHERS),
         help="What starts this node's processes (default: accelerate); python starts a single one.",
     ),
     click.option(
@@ -30,7 +30,7 @@ launch_options = flags(
     ),
     click.option(
         "--bind",
-        type=OneOf(MODES),
+        type=click.Choice(MODES),
         default=MODES[0],
         show_default=True,
         help="CPUs of each rank: all of its GPU's NUMA node, or an exclusive part of them.",
@@ -44,7 +44,9 @@ launch_options = flags(
         "--module", "-m", metavar="NAME", help="Python module to run, as python -m does, e.g. pkg.train."
     ),
     click.option(
-        "--example", type=OneOf(EXAMPLES), help="Run a training that comes with platform-launch, to try it."
+        "--example",
+        type=click.Choice(list(EXAMPLES)),
+        help="Run a training that comes with this project.",
     ),
     click.option("--config", type=click.Path(path_type=Path), help="Training config, passed on as --config."),
     click.option(

@@ -11,7 +11,7 @@ import click
 
 from platform_launch import streams
 from platform_launch.cli import completion
-from platform_launch.cli.flags import OneOf, WholeNumber, log_dir_option
+from platform_launch.cli.flags import log_dir_option
 from platform_launch.cli.options import lang_option
 from platform_launch.console import STDOUT, Console
 from platform_launch.console.screen import Screen
@@ -42,7 +42,7 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 @click.option("--node", "nodes", metavar="N", help="Only these nodes: 3, 0,2 or 0-3,7.")
 @click.option(
     "--level",
-    type=OneOf(["INFO", "WARN", "ERROR"], case_sensitive=False),
+    type=click.Choice(["INFO", "WARN", "ERROR"], case_sensitive=False),
     default="INFO",
     show_default=True,
     help="Only lines of this level or worse, of the launcher and of the training.",
@@ -50,7 +50,7 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 @click.option(
     "--grep", "pattern", metavar="REGEX", help="Only lines in which this is found; (?i) ignores case."
 )
-@click.option("-n", "--tail", type=WholeNumber(0), metavar="LINES", help="Only the last lines.")
+@click.option("-n", "--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines.")
 @log_dir_option
 @lang_option
 def command(

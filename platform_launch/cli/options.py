@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from platform_launch.cli import completion
-from platform_launch.cli.flags import OneOf, WholeNumber, flags, seconds
+from platform_launch.cli.flags import flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
 from platform_launch.launch.options import NOTICE_SIGNALS, TogetherFlags
@@ -28,11 +28,11 @@ def _platforms() -> list[str]:
 
 
 topology_options = flags(
-    click.option("--nnodes", type=WholeNumber(1), help="Number of nodes in the job."),
-    click.option("--node-rank", type=WholeNumber(0), help="Rank of this node, from 0."),
+    click.option("--nnodes", type=click.IntRange(1), help="Number of nodes in the job."),
+    click.option("--node-rank", type=click.IntRange(0), help="Rank of this node, from 0."),
     click.option("--master-addr", metavar="HOST", help="Name or address of node 0."),
-    click.option("--master-port", type=WholeNumber(1, 65535), help="Rendezvous port on node 0."),
-    click.option("--nproc-per-node", type=WholeNumber(1), help="Processes per node (default: one a GPU)."),
+    click.option("--master-port", type=click.IntRange(1, 65535), help="Rendezvous port on node 0."),
+    click.option("--nproc-per-node", type=click.IntRange(1), help="Processes per node (default: one a GPU)."),
     click.option(
         "--platform",
         metavar="NAME",
@@ -47,7 +47,7 @@ assume_gpus = click.option(
 
 lang_option = click.option(
     "--lang",
-    type=OneOf(languages.LANGUAGES),
+    type=click.Choice(languages.LANGUAGES),
     expose_value=False,
     is_eager=True,
     callback=lambda _ctx, _option, value: languages.choose(value) if value else None,
@@ -95,14 +95,14 @@ together_options = flags(
     ),
     click.option(
         "--max-restarts",
-        type=WholeNumber(0),
+        type=click.IntRange(0),
         default=0,
         show_default=True,
         help="How often to start again after a failure.",
     ),
     click.option(
         "--spares",
-        type=WholeNumber(0),
+        type=click.IntRange(0),
         default=0,
         show_default=True,
         metavar="N",
@@ -110,7 +110,7 @@ together_options = flags(
     ),
     click.option(
         "--on-hang",
-        type=OneOf(["report", "stop", "restart"]),
+        type=click.Choice(["report", "stop", "restart"]),
         default="report",
         show_default=True,
         help="When nothing moves any more: say who is stuck, end the job, or use a restart.",
@@ -149,7 +149,7 @@ together_options = flags(
     ),
     click.option(
         "--notice-signal",
-        type=OneOf(NOTICE_SIGNALS),
+        type=click.Choice(NOTICE_SIGNALS),
         default=NOTICE_SIGNALS[0],
         show_default=True,
         help="Sent to ranks that handle it when a spot notice or Slurm's end time is near; none asks nobody.",

@@ -10,18 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from platform_launch import streams
-from platform_launch.cli import completion
 from platform_launch.console import Console
-from platform_launch.environment import Environment
-from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file, shown, shown_list
+from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file
 from platform_launch.helper import PACKAGE
-from platform_launch.text import Phrase, either
+from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-# What click says of arguments that a command has no place for.
-_STRAY = "Got unexpected extra argument"
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -47,24 +42,6 @@ class Commands(click.Group):
         command = import_module(self._modules[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; where there is none of this name, name the likely one."""
-        name = args[0]
-        if name not in self._modules and not name.startswith("-") and not ctx.resilient_parsing:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self._modules, 1)
-            also = Phrase(" Did you mean {near}?", near=near[0]) if near else ""
-            raise UsageError(
-                Phrase("No such command '{name}'.{also}", name=name, also=also),
-                Phrase(
-                    "{where} --help lists the {listed}", where=ctx.command_path, listed=Phrase("commands")
-                ),
-            )
-        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Name the commands that begin so, without importing any, or the options."""
@@ -97,11 +74,8 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
                 "install the package with pip, or unpack the archive",
             )
         )
-    asking = f"_{name}_COMPLETE".replace("-", "_").upper()  # set by a shell's Tab
-    if Environment.of_this_process(asking):
-        completion.register_shells()
     try:
-        code = group.main(args=arguments, prog_name=name, complete_var=asking, standalone_mode=False)
+        code = group.main(args=arguments, prog_name=name, standalone_mode=False)
     except LaunchError as error:
         return show(error)
     except click.UsageError as error:
@@ -109,38 +83,8 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
         if message.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error
             click.echo(message, err=True)
             return UsageError.exit_code
-        if isinstance(error, click.BadOptionUsage):
-            message = Phrase("{option} is used with too few or too many values", option=error.option_name)
-        if error.ctx is None:  # click's parser knows no command
-            return show(
-                UsageError(message, Phrase("{name} COMMAND --help lists the options of a command", name=name))
-            )
-        where, of = error.ctx.command_path, error.ctx.command
-        listed = Phrase("commands" if isinstance(of, click.Group) else "options")
-        if isinstance(error, click.MissingParameter) and error.param is not None:
-            kind, option = error.param.type, isinstance(error.param, click.Option)
-            missing = max(error.param.opts, key=len) if option else error.param.human_readable_name
-            message = Phrase("{missing} is missing", missing=missing)
-            if isinstance(kind, click.Choice):
-                message = Phrase(
-                    "{missing} is missing: expected {known}",
-                    missing=missing,
-                    known=shown_list(kind.choices),
-                )
-        elif isinstance(error, click.NoSuchOption):
-            message = no_such_option(error)
-        if message.startswith(_STRAY):
-            stray = message.partition("(")[2].rpartition(")")[0]
-            taken = " ".join((where, *of.collect_usage_pieces(error.ctx)))
-            message = Phrase(
-                "{stray} is more than {where} takes: expected {taken}",
-                stray=shown(stray),
-                where=where,
-                taken=taken,
-            )
-        return show(
-            UsageError(message, Phrase("{where} --help lists the {listed}", where=where, listed=listed))
-        )
+        where = error.ctx.command_path if error.ctx is not None else name
+        return show(UsageError(message, Phrase("see {where} --help", where=where)))
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -157,13 +101,6 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
             sys.stdout = None
         return show(known)
     return code if isinstance(code, int) else 0
-
-
-def no_such_option(error: click.NoSuchOption) -> Phrase:
-    """Return what click says of an option that a command does not know, and the one that was meant."""
-    near = error.possibilities or ()
-    also = Phrase(" Did you mean {near}?", near=either(near)) if near else ""
-    return Phrase("No such option: {option}.{also}", option=error.option_name, also=also)
 
 
 def show(error: LaunchError) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from platform_launch.cli import completion
-from platform_launch.cli.flags import Number, OneOf
+from platform_launch.cli.flags import Number
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
@@ -56,7 +56,7 @@ def command() -> None:
 @click.option(
     "--format",
     "form",
-    type=OneOf(["table", "names", "json"]),
+    type=click.Choice(["table", "names", "json"]),
     default="table",
     show_default=True,
     help="names: separated by commas, for sbatch --exclude.",

@@ -10,12 +10,10 @@ import click
 
 from platform_launch import hardware
 from platform_launch.cli import completion, launch_options, options
-from platform_launch.cli.flags import OneOf
-from platform_launch.cli.program import no_such_option
 from platform_launch.console import Console
 from platform_launch.console.screen import columns
 from platform_launch.environment import Environment
-from platform_launch.errors import UsageError, shown
+from platform_launch.errors import UsageError
 from platform_launch.events import Event
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.platforms import detect
@@ -48,22 +46,11 @@ class ArgumentsAfterDashes(click.Command):
         try:
             return super().parse_args(ctx, args[:cut])
         except click.UsageError as error:
-            if "unexpected extra argument" in error.message:
-                stray = error.message.partition("(")[2].rpartition(")")[0]
-                raise UsageError(
-                    Phrase("{stray} is more than this command takes", stray=shown(stray)),
-                    "name what to run with --script FILE, --module NAME, or a command after --",
-                ) from error
-            if isinstance(error, click.NoSuchOption) and cut == len(args):
-                raise UsageError(
-                    no_such_option(error),
-                    Phrase(
-                        "--help lists the options; those of your program follow after --, e.g. --script "
-                        "train.py -- {option} …",
-                        option=error.option_name,
-                    ),
-                ) from error
-            raise
+            raise UsageError(
+                error.format_message(),
+                "name what to run with --script FILE, --module NAME, or -- COMMAND; arguments of the program "
+                "follow --",
+            ) from error
 
 
 @click.command("run", cls=ArgumentsAfterDashes)
@@ -78,7 +65,7 @@ class ArgumentsAfterDashes(click.Command):
 )
 @click.option("--print-env", is_flag=True, help="Print what would run and why, and run nothing.")
 @options.assume_gpus
-@click.option("--format", "form", type=OneOf(["table", "shell", "json"]), help="With --print-env.")
+@click.option("--format", "form", type=click.Choice(["table", "shell", "json"]), help="With --print-env.")
 def command(
     form: str | None,
     print_env: bool,

@@ -10,7 +10,6 @@ import click
 
 from platform_launch import hardware
 from platform_launch.cli import completion, launch_options, run
-from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.options import together
 from platform_launch.console import STDOUT, Console, languages
 from platform_launch.console.screen import Screen
@@ -52,7 +51,7 @@ def _value_for_run(ctx: click.Context, param: click.Parameter, incomplete: str) 
     cls=_WithOptionsOfRun,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
 )
-@click.option("--nodes", type=WholeNumber(1, 64), default=2, show_default=True, help="Nodes to start.")
+@click.option("--nodes", type=click.IntRange(1, 64), default=2, show_default=True, help="Nodes to start.")
 @click.argument(
     "run_options", nargs=-1, type=click.UNPROCESSED, metavar="[run options]", shell_complete=_value_for_run
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from platform_launch.cli.flags import Number, WholeNumber, json_or_table
+from platform_launch.cli.flags import Number, json_or_table
 from platform_launch.cli.options import lang_option
 from platform_launch.console import Console
 from platform_launch.console.languages import phrase_words
@@ -45,7 +45,7 @@ def command() -> None:
     metavar="LIST",
     help="E.g. '8.0;9.0+PTX' or H100; auto asks NVML.",
 )
-@click.option("--jobs", type=WholeNumber(1), help="Compilers at once (default: what CPUs and memory allow).")
+@click.option("--jobs", type=click.IntRange(1), help="Compilers at once (default: by CPUs and memory).")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),

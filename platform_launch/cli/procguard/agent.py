@@ -12,7 +12,7 @@ import click
 
 from platform_launch import __version__, hardware
 from platform_launch.cli import completion
-from platform_launch.cli.flags import WholeNumber, seconds
+from platform_launch.cli.flags import seconds
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.quarantine import quarantine_file_option
 from platform_launch.console import Console
@@ -37,7 +37,7 @@ _MOST_ADDRESSES = 32
 @click.option("--server", "url", required=True, metavar="URL", help="Where the server listens.")
 @click.option("--node", metavar="NAME", help="This node's name (default: its short host name).")
 @click.option(
-    "--workers", type=WholeNumber(1, 64), default=1, show_default=True, help="How many workers it has."
+    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers it has."
 )
 @click.option("--command", "command_line", default="", metavar="COMMAND", help="For groups that name none.")
 @click.option(

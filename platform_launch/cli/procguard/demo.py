@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 
 from platform_launch.cli import completion
-from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
 from platform_launch.environment import Environment
@@ -26,7 +25,7 @@ _PREFIX = "procguard-demo-"
 
 
 @click.command("demo")
-@click.option("--port", type=WholeNumber(1, 65535), help="Of the page (default: a free one).")
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the page (default: a free one).")
 @click.option(
     "--command",
     "command_line",

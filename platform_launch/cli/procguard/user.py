@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from platform_launch.cli import completion
-from platform_launch.cli.flags import OneOf, flags
+from platform_launch.cli.flags import flags
 from platform_launch.cli.output import read_text
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.procguard.server import settings_from
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from platform_launch.procguard.database.users import Users
     from platform_launch.procguard.server.settings import ServerSettings
 
-_ROLES = OneOf(["viewer", "operator", "admin"])
+_ROLES = click.Choice(["viewer", "operator", "admin"])
 
 _in_place = flags(
     click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's."),

@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.flags import Number, OneOf, WholeNumber, flags
+from platform_launch.cli.flags import Number, flags
 from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import GROUPS, NODES, WORKERS, ApiClient, connected, segment
 from platform_launch.errors import UsageError
 
 _settings = flags(
     click.option("--master-addr", metavar="NODE", shell_complete=NODES, help="The node that rank 0 runs on."),
-    click.option("--master-port", type=WholeNumber(1, 65535)),
+    click.option("--master-port", type=click.IntRange(1, 65535)),
     click.option("--world-size", metavar="N|all", help="Processes; `all`: as many as there are workers."),
-    click.option("--backend", type=OneOf(["nccl", "gloo"])),
-    click.option("--kind", type=OneOf(["process", "node"]), help="What a worker is."),
+    click.option("--backend", type=click.Choice(["nccl", "gloo"])),
+    click.option("--kind", type=click.Choice(["process", "node"]), help="What a worker is."),
     click.option("--command", metavar="COMMAND", help="As typed in a shell; empty: each agent's own."),
     click.option("--directory", metavar="FOLDER", help="Where it starts, from each agent's own directory."),
     click.option(
@@ -26,7 +26,7 @@ _settings = flags(
         metavar="NAME=VALUE",
         help="A variable of the command; all of them are replaced.",
     ),
-    click.option("--max-restarts", type=WholeNumber(0, 1000)),
+    click.option("--max-restarts", type=click.IntRange(0, 1000)),
     click.option("--backoff", "backoff_s", type=Number(), metavar="SECONDS"),
     click.option("--silent-after", "silent_after_s", type=Number(), metavar="SECONDS"),
     click.option("--fail-after", "fail_after_s", type=Number(), metavar="SECONDS"),

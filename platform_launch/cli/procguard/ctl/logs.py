@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import WORKERS, ApiClient, connected, segment
 from platform_launch.errors import UsageError
@@ -21,9 +20,9 @@ _AGAIN_S = 1.0
 @click.argument("worker", shell_complete=WORKERS)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
 @click.option(
-    "-n", "--tail", type=WholeNumber(1, 10_000), default=200, show_default=True, help="The last lines."
+    "-n", "--tail", type=click.IntRange(1, 10_000), default=200, show_default=True, help="The last lines."
 )
-@click.option("--run", "number", type=WholeNumber(1), metavar="RUN", help="Which run (the newest).")
+@click.option("--run", "number", type=click.IntRange(1), metavar="RUN", help="Which run (the newest).")
 @click.option("--search", metavar="TEXT", help="Only the lines that hold this, with their numbers.")
 @connected
 def logs(

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import GROUPS, ApiClient, connected, hint_here, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_table
@@ -100,8 +99,8 @@ def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
 
 @click.command()
 @click.argument("name", shell_complete=GROUPS)
-@click.argument("number", type=WholeNumber(1), required=False)
-@click.option("-n", "--limit", type=WholeNumber(1, 500), default=20, show_default=True)
+@click.argument("number", type=click.IntRange(1), required=False)
+@click.option("-n", "--limit", type=click.IntRange(1, 500), default=20, show_default=True)
 @connected
 def runs(client: ApiClient, name: str, number: int | None, limit: int, as_json: bool) -> None:
     """List a group's runs, the newest first. With NUMBER: that run, with its settings and ranks."""
@@ -189,7 +188,7 @@ def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("-n", "--number", type=WholeNumber(1, 500), default=50, show_default=True)
+@click.option("-n", "--number", type=click.IntRange(1, 500), default=50, show_default=True)
 @connected
 def events(client: ApiClient, number: int, as_json: bool) -> None:
     """List what was changed, when and by whom, newest first."""

@@ -19,7 +19,6 @@ from platform_launch.project import logs_folder
 from platform_launch.text import Phrase
 from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
 from platform_launch.why.hang_records import HangRecord
-from platform_launch.why.opinion import MODEL, URL, ModelEndpoint, Opinion, OpinionError, material, opinion
 from platform_launch.why.sources import logs_in
 
 
@@ -34,7 +33,7 @@ from platform_launch.why.sources import logs_in
 @click.option(
     "--explain",
     is_flag=True,
-    help=f"Also ask a language model ({URL}, {MODEL}): sends masked lines of the logs there.",
+    help="Also ask the language model at PLATFORM_LAUNCH_EXPLAIN_URL; sends it masked lines of the logs.",
 )
 @log_dir_option
 @json_or_table
@@ -48,8 +47,7 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
 
     kubectl logs -l job-name=NAME --prefix --tail=-1 | platform-launch why -
     """
-    endpoint = ModelEndpoint.of(Environment.of_this_process()) if explain else None
-    if endpoint is not None and "-" in logs:
+    if explain and "-" in logs:
         raise UsageError("--explain reads files: expected no standard input beside it", "name the logs")
     if logs and log_dir is not None:
         raise UsageError(
@@ -69,9 +67,8 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
     if hang is None and verdict is not None and "-" not in logs:
         hang = hang_records.beside_logs(_folders(logs), job)
     hung = hang is not None and hang.kind != "busy" and (verdict is None or verdict.kind == "nothing")
-    told = _opinion(endpoint, verdict, logs, job)
+    beside, said = _opinion(verdict, logs, job) if explain and verdict is not None else ({}, [])
     if form == "json":
-        beside = {"opinion": told.as_dict() if isinstance(told, Opinion) else {"error": told}} if told else {}
         print_json(_document(verdict, dumped, hang) | ({"kind": "hang"} if hung else {}) | beside)
     else:
         for report in (dumped, hang):
@@ -80,25 +77,24 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
         lines = verdict.lines() if verdict else []
         if hung:
             del lines[:1]  # the hang is the answer; only notes follow the headline
-        for line in lines:
-            click.echo(line)
-        for line in (
-            told.lines() if isinstance(told, Opinion) else [f"opinion:   none: {told}"] if told else []
-        ):
+        for line in (*lines, *said):
             click.echo(line)
     return 0
 
 
-def _opinion(
-    endpoint: ModelEndpoint | None, verdict: Verdict | None, logs: tuple[str, ...], job: str | None
-) -> Opinion | str:
-    """Return what a model says of a failure, or why it says nothing; "" if nobody asked."""
-    if endpoint is None or verdict is None or verdict.kind == "finished":
-        return ""
+def _opinion(verdict: Verdict, logs: tuple[str, ...], job: str | None) -> tuple[dict[str, object], list[str]]:
+    """Return what a model says of a failure, or why it says nothing: in the JSON form, and for a terminal."""
+    from platform_launch.why import opinion  # HTTP and TLS take a while to import
+
+    endpoint = opinion.ModelEndpoint.of(Environment.of_this_process())
+    if verdict.kind == "finished":
+        return {}, []
     try:
-        return opinion(endpoint, material(verdict, logs_in(_folders(logs), job)))
-    except OpinionError as error:
-        return phrase_words(error.message)
+        told = opinion.opinion(endpoint, opinion.material(verdict, logs_in(_folders(logs), job)))
+    except opinion.OpinionError as error:
+        problem = phrase_words(error.message)
+        return {"opinion": {"error": problem}}, [f"opinion:   none: {problem}"]
+    return {"opinion": told.as_dict()}, told.lines()
 
 
 def _document(

@@ -51,10 +51,17 @@ def own_advice(message: str) -> str:
 
 
 def without_contradiction(fix: str, advice: str) -> str:
-    """Return a text without the sentences that would turn the other way what a message says to turn."""
-    turned = _directions(advice)
-    sentences = re.split(r"(?<=[.;])\s+", fix)
-    return " ".join(one for one in sentences if not _contradicts(_directions(one), turned))
+    """Return a text without the sentences that a message contradicts, or says itself.
+
+    The former would turn a setting the other way; the latter name no setting besides its own.
+    """
+    turned, named = _directions(advice), set(_NAME.findall(advice))
+    kept = []
+    for one in re.split(r"(?<=[.;])\s+", fix):
+        names = set(_NAME.findall(one))
+        if not _contradicts(_directions(one), turned) and not (names and names <= named):
+            kept.append(one)
+    return " ".join(kept)
 
 
 def _contradicts(one: dict[str, int], other: dict[str, int]) -> bool:

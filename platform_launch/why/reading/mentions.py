@@ -47,7 +47,8 @@ _OF_A_TRY = re.compile(r"thrown while requesting (?:HEAD|GET) https?://")
 
 def is_code(text: str) -> bool:
     """Tell whether a line is one of a program's text, as tracebacks and reports quote them."""
-    return _CODE.match(text) is not None
+    perhaps = "(" in text or text[:1] == " " or "assert" in text or "throw " in text
+    return perhaps and _CODE.match(text) is not None
 
 
 def speaks_of_it(text: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from platform_launch.why.answer.retry import retry_table
@@ -45,6 +47,13 @@ def test_opposite_faults_share_no_signature_and_each_gives_its_own_advice(explai
     assert not_free.fix.startswith("Decrease GPU memory utilization or reduce GPU memory used by other")
     assert "lower gpu_memory_utilization" not in too_small.fix
     assert "raise gpu_memory_utilization" not in not_free.fix
+
+
+def test_the_messages_own_advice_comes_first_in_chinese_too(explain_text: Explain) -> None:
+    for text in (RAISE_IT, LOWER_IT):
+        verdict = explain_text(uncaught(text))
+        assert verdict.to_do("zh").startswith(verdict.own_advice)
+        assert re.search("[一-鿿]", verdict.to_do("zh"))
 
 
 def test_an_unknown_message_that_names_its_remedy_is_answered_with_it(explain_text: Explain) -> None:

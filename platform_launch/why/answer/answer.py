@@ -22,7 +22,7 @@ from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.exception_rules import ExceptionRule, advice, filled, rule_of
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.frames import TAKES_AWAY, operation
-from platform_launch.why.messages.own_advice import own_advice, without_contradiction
+from platform_launch.why.messages.own_advice import led_by, own_advice
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.endings import Ending
@@ -106,8 +106,7 @@ def verdict_of(
     else:
         fix = (signature.fix_others_hold if held else "") or signature.fix
         meaning, fix = filled(signature.meaning, details), filled(fix, details)
-    if advised := own_advice(said):
-        fix = f"{advised} {without_contradiction(fix, advised)}".strip()
+    advised = own_advice(said)
     everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
         kind=kind,
@@ -116,7 +115,8 @@ def verdict_of(
         cause=signature.id,
         title=title,
         meaning=meaning,
-        fix=fix,
+        fix=led_by(advised, fix),
+        own_advice=advised,
         advice=rule.id if rule else None,
         source=signature.source,
         where=where,

@@ -18,6 +18,7 @@ from platform_launch.why.answer.fingerprint import fingerprint
 from platform_launch.why.answer.retry import retry_of
 from platform_launch.why.lines.line import Location, shown
 from platform_launch.why.messages.exception_rules import advice, filled
+from platform_launch.why.messages.own_advice import led_by
 from platform_launch.why.messages.signatures import Catalogue
 from platform_launch.why.note import Note
 
@@ -87,8 +88,9 @@ class Verdict:
     it), ``consequence`` (the first sign; what caused it is not in these logs), ``unknown``, ``finished``
     (the launcher reported success) or ``nothing`` (no line looks like an error).
     ``cause`` is the signature's id, None where none is known. ``details`` are what the lines say besides
-    (peer, path, device …). ``advice`` is the rule that ``meaning`` and ``fix`` of an unknown exception
-    come from (``exception_rules.yaml``). ``retry`` is whether starting the same again is worth it: "no",
+    (peer, path, device …). ``fix`` begins with ``own_advice``, what the message itself says to do. ``advice``
+    is the rule that ``meaning`` and ``fix`` of an unknown exception come from (``exception_rules.yaml``).
+    ``retry`` is whether starting the same again is worth it: "no",
     "same_node", "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint``
     is equal for equal failures. ``ranked`` are the highest claims and ``hosts`` the hosts that the logs name,
     for whoever asks a model; they are no part of the JSON form. ``noted`` is each of ``notes`` as an id and
@@ -100,6 +102,7 @@ class Verdict:
     title: str = ""
     meaning: str = ""
     fix: str = ""
+    own_advice: str = ""
     advice: str | None = None
     source: str = ""
     where: Location = field(default_factory=Location)
@@ -180,6 +183,7 @@ class Verdict:
             text.get("title", ""),
             text.get("meaning", ""),
             text.get("fix", ""),
+            text.get("own_advice", ""),
             text.get("advice") or None,
             details={str(name): str(value) for name, value in details.items()}
             if isinstance(details, dict)
@@ -200,7 +204,8 @@ class Verdict:
             return self.meaning, self.fix
         if self.advice is not None:
             with suppress(StopIteration):  # a rule of another version
-                return advice(self.advice, self.details, language)
+                meaning, fix = advice(self.advice, self.details, language)
+                return meaning, led_by(self.own_advice, fix)
             return self.meaning, self.fix
         # Without a cause, what is meant is that a process ended, or a line that says an error.
         nameless = "child_failed" if self.first_error is None else "unknown_error"
@@ -208,7 +213,7 @@ class Verdict:
         meaning, fix = cause_advice(
             self.cause or nameless, self.meaning, self.fix, language, others_hold=others_hold
         )
-        return filled(meaning, self.details), filled(fix, self.details)
+        return filled(meaning, self.details), led_by(self.own_advice, filled(fix, self.details))
 
     def _facts(self, language: str) -> list[tuple[str, str]]:
         code, place = self.exception, ""

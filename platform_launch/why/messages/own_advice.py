@@ -36,8 +36,8 @@ _HOW_TO_LOOK = re.compile(
     r"|NCCL_DEBUG|TORCH_LOGS|HYDRA_FULL_ERROR|RUST_BACKTRACE"
     r"|\b(?:check|see) .{0,40}\blogs?\b|check the reason"
 )
-_UP = re.compile(r"rais|increas|enlarg|enabl|larger|higher|more")
-_DOWN = re.compile(r"lower|decreas|reduc|shrink|disabl|smaller|fewer|less|unset")
+_UP = re.compile(r"rais|increas|enlarg|enabl|larger|higher|more|提高|增大|增加|启用")
+_DOWN = re.compile(r"lower|decreas|reduc|shrink|disabl|smaller|fewer|less|unset|降低|减小|减少|禁用|关闭")
 _NAME = re.compile(r"[A-Za-z]\w*[_-][\w-]*\w|\b[A-Z][A-Z\d_]{3,}\b")
 _LINE_OF_SIGHT = 40
 
@@ -50,6 +50,11 @@ def own_advice(message: str) -> str:
     return said if len(said) <= _MOST_CHARACTERS else said[: _MOST_CHARACTERS - 1] + "…"
 
 
+def led_by(advice: str, fix: str) -> str:
+    """Return what a message advises itself, and then what is added to it."""
+    return f"{advice} {without_contradiction(fix, advice)}".strip() if advice else fix
+
+
 def without_contradiction(fix: str, advice: str) -> str:
     """Return a text without the sentences that a message contradicts, or says itself.
 
@@ -57,7 +62,7 @@ def without_contradiction(fix: str, advice: str) -> str:
     """
     turned, named = _directions(advice), set(_NAME.findall(advice))
     kept = []
-    for one in re.split(r"(?<=[.;])\s+", fix):
+    for one in re.split(r"(?<=[.;])\s+|(?<=[。；])", fix):
         names = set(_NAME.findall(one))
         if not _contradicts(_directions(one), turned) and not (names and names <= named):
             kept.append(one)

@@ -30,6 +30,8 @@ _MOST_FOLDERS = 16
 _MOST_ENTRIES = 5000
 _MOST_DEPTH = 4
 _LISTING_S = 3.0
+# What a request may wait for the listing before it.
+_LISTED_S = 0.5
 
 _SUFFIXES = frozenset(
     (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".npz", ".msgpack", ".pdparams", ".tar")
@@ -166,7 +168,8 @@ class CheckpointWatch:
         self._last: set[Path] = set()
         self._before: dict[Path, int] | None = None
         self._asked_at = float("-inf")
-        self._is_asked, self._ended, self._woken = False, Event(), Event()
+        self._is_asked, self._late_ns = False, 0
+        self._ended, self._woken, self._listed = Event(), Event(), Event()
         self._lock = Lock()
 
     def start(self) -> None:
@@ -174,13 +177,19 @@ class CheckpointWatch:
         Thread(target=self._work, name="checkpoints", daemon=True).start()
 
     def request(self) -> None:
-        """Take note of a request to stop; one soon after another is the same. Returns at once."""
+        """Take note of a request to stop; one soon after another is the same.
+
+        Returns when it is known what was there before, which takes milliseconds unless a disk is slow.
+        """
         now = time.monotonic()
         with self._lock:
             if now - self._asked_at > _SAME_REQUEST_S:
                 self._before = None
+                self._listed.clear()
             self._asked_at, self._is_asked = now, True
         self._woken.set()
+        if not self._listed.wait(_LISTED_S):
+            self._late_ns = time.time_ns()
 
     def stop(self) -> None:
         """Look no more."""
@@ -211,10 +220,9 @@ class CheckpointWatch:
     def _report(self, *, killed: bool) -> StopReport:
         with self._lock:
             before, last = self._before, self._last
-        now_ns = time.time_ns()
         after = listing(self._everywhere())
-        if before is None:  # it ended before the first look
-            before = {path: changed for path, changed in after.items() if changed < now_ns - 10**9}
+        if before is None or self._late_ns:  # ranks may have saved before it was known: the clock decides
+            before = {path: changed for path, changed in after.items() if changed < self._late_ns}
         new = [path for path, changed in after.items() if before.get(path) != changed]
         newest = max(new or after, key=lambda path: after[path], default=None)
         if newest is None:
@@ -242,6 +250,7 @@ class CheckpointWatch:
                 before = listing(self._everywhere())
                 with self._lock:
                     self._before = before
+                self._listed.set()
             self._look()
         self._conclude_save()
 

@@ -41,10 +41,17 @@ def main() -> int:
         "--save-s", type=float, default=1.0, help="what each further rank's save takes longer"
     )
     parser.add_argument("--exit", type=int, default=143)
+    parser.add_argument("--restore", type=int, default=0, help="1: a second request ends it")
     options = parser.parse_args()
     asked: list[int] = []
+
+    def request(number: int, _frame: object) -> None:
+        asked.append(number)
+        if options.restore:
+            signal.signal(number, signal.SIG_DFL)
+
     for number in REQUESTS:
-        signal.signal(number, lambda number, _frame: asked.append(number))
+        signal.signal(number, request)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     method = options.method if options.workers else None

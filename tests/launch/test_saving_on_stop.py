@@ -122,7 +122,10 @@ def check(
     """Ask a job on one node to stop, and expect each rank's save."""
     ranks = 1 if launcher == "python" else 2
     options = launcher_options(launcher, folder)
-    with job(folder, *options, ranks=ranks, method=method, workers=workers, exit=code) as process:
+    restore = int(who == "every process")
+    with job(
+        folder, *options, ranks=ranks, method=method, workers=workers, exit=code, restore=restore
+    ) as process:
         for pid in descendants(process.pid) if who == "every process" else {process.pid}:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

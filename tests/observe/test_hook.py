@@ -158,7 +158,9 @@ def test_hook_of_another_installation_on_the_path_is_no_second_one(folder: Path,
     other = tmp_path / "other"
     other.mkdir()
     (other / "sitecustomize.py").write_bytes((HOOK / "sitecustomize.py").read_bytes())
-    done = run(folder, "import signal; print(hasattr(signal.signal.__wrapped__, '__wrapped__'))", other)
+    done = run(
+        folder, "import signal; print(hasattr(signal.signal.__wrapped__.__wrapped__, '__wrapped__'))", other
+    )
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 

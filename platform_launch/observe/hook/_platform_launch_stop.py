@@ -8,6 +8,7 @@ steps, and its agent (torchrun, accelerate) must not end the others when the fir
 - Each helper of a rank leads its own process group, so that a signal to the rank's group misses it.
 - Helpers started by multiprocessing also take requests only from their parent and their rank: a scheduler
   may signal every process of a node.
+- A rank then gets a request twice, from the scheduler and from the launcher. It hears it once.
 
 Loaded by ``sitecustomize.py`` and bound by the same rules: it never fails a script, and imports nothing of
 this package.
@@ -29,6 +30,8 @@ _REQUESTS = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+# For so long the same request again is no other one.
+_SAME_S = 2.0
 # Ctrl-\ asks for a core dump of whatever it is sent to.
 _SHIELDED = tuple(number for number in _REQUESTS if number != signal.SIGQUIT)
 
@@ -52,7 +55,9 @@ def prepare(after_import):
         return
     shield = _Shield(rank)
     os.register_at_fork(after_in_child=shield.after_fork)
-    if is_helper:
+    if not is_helper:
+        _Requests().hear_once()
+    else:
         _lead_own_group()
         # At once, so that every thread that a library starts inherits the blocked signals.
         words = getattr(sys, "orig_argv", ())
@@ -125,6 +130,57 @@ class _Agent:
             handler(number, frame)
         elif handler == signal.SIG_DFL:
             self._signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+class _Requests:
+    """The requests that a rank handles: its handler runs once, however often a request comes at a time.
+
+    A handler often restores the default, so that a second request ends the process: that must not be the
+    same one.
+    """
+
+    def __init__(self):
+        self._own = {}
+        self._heard_at = {}
+        self._set, self._get = signal.signal, signal.getsignal
+
+    def hear_once(self):
+        """Stand before the handlers that the script sets from now on; it sees its own only."""
+        from functools import wraps
+
+        @wraps(self._set)
+        def set_handler(signalnum, handler):
+            stands_before = callable(handler) or self._is_same(signalnum)
+            if signalnum not in _REQUESTS or not stands_before:
+                previous = self._set(signalnum, handler)
+                return self._own.pop(signalnum, previous)
+            previous = self._set(signalnum, self._on_request)
+            before, self._own[signalnum] = self._own.get(signalnum, previous), handler
+            return before
+
+        @wraps(self._get)
+        def get_handler(signalnum):
+            return self._own.get(signalnum, self._get(signalnum))
+
+        signal.signal, signal.getsignal = set_handler, get_handler
+
+    def _is_same(self, number):
+        from time import monotonic
+
+        return monotonic() - self._heard_at.get(number, float("-inf")) < _SAME_S
+
+    def _on_request(self, number, frame):
+        from time import monotonic
+
+        if self._is_same(number):
+            return
+        self._heard_at[number] = monotonic()
+        handler = self._own.get(number, signal.SIG_DFL)
+        if callable(handler):
+            handler(number, frame)
+        elif handler == signal.SIG_DFL:
+            self._set(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import click  # noqa: E402
+
+from platform_launch.cli.run import command as run_command  # noqa: E402
 from platform_launch.environment import Environment  # noqa: E402
 from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
 from platform_launch.hardware.vendors import VENDORS  # noqa: E402
@@ -273,6 +276,27 @@ def accelerators_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def options_page() -> str:
+    """Return the page of what `run` takes, from the command itself."""
+    lines = [
+        "# Options of `run`",
+        "",
+        "Options come before `--`; arguments after `--` go to the script or module, or are the command itself.",
+        "`platform-launch job`, `simulate` and `init` accept most of them too. `dist-launch`, `procguard` and the other",
+        "commands have a `--help` of their own.",
+        "",
+        "| option | meaning |",
+        "|---|---|",
+    ]
+    context = click.Context(run_command, info_name="run")
+    for option in run_command.get_params(context):
+        record = option.get_help_record(context)
+        if record is not None:
+            names, meaning = (" ".join(text.split()).replace("|", "\\|") for text in record)
+            lines.append(f"| `{names}` | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
 def _listed(names: Iterable[str], between: str = ", ") -> str:
     return between.join(f"`{name}`" for name in names)
 
@@ -292,6 +316,7 @@ def why_page() -> str:
 
 
 PAGES = {
+    REFERENCE / "options.md": options_page,
     REFERENCE / "accelerators.md": accelerators_page,
     REFERENCE / "platforms.md": platforms_page,
     REFERENCE / "variables.md": variables_page,

@@ -23,7 +23,7 @@ launch_options = flags(
     click.option(
         "--launcher",
         type=click.Choice(LAUNCHERS),
-        help="What starts this node's processes (default: accelerate); python starts a single one.",
+        help="What starts the processes (default: accelerate); python starts a single one.",
     ),
     click.option(
         "--jax-per-gpu", is_flag=True, help="With --launcher jax: one process per GPU, not one per node."
@@ -61,9 +61,9 @@ launch_options = flags(
     click.option(
         "--no-observe",
         is_flag=True,
-        help="Add nothing to the training's processes; a hang is then not explained.",
+        help="Do not observe the job's processes; hangs are not explained.",
     ),
-    click.option("--strict", is_flag=True, help="Refuse a number of GPUs that recipes.yaml does not list."),
+    click.option("--strict", is_flag=True, help="Fail if recipes.yaml has no entry for this number of GPUs."),
     click.option("--job-name", help="Names the log files (default: the platform's job id)."),
     click.option(
         "--log-dir",
@@ -78,14 +78,14 @@ launch_options = flags(
         default=4,
         show_default=True,
         metavar="GIB",
-        help="Of a log that grows larger, head and tail are kept; 0 keeps all.",
+        help="Maximum size of a log: head and tail are kept. 0: no limit.",
     ),
     click.option(
         "--grace-period",
         "grace_s",
         type=Number(0),
         metavar="SECONDS",
-        help="From SIGTERM to SIGKILL.",
+        help="Time from SIGTERM to SIGKILL.",
     ),
 )
 

@@ -32,17 +32,19 @@ topology_options = flags(
     click.option("--node-rank", type=click.IntRange(0), help="Rank of this node, from 0."),
     click.option("--master-addr", metavar="HOST", help="Name or address of node 0."),
     click.option("--master-port", type=click.IntRange(1, 65535), help="Rendezvous port on node 0."),
-    click.option("--nproc-per-node", type=click.IntRange(1), help="Processes per node (default: one a GPU)."),
+    click.option(
+        "--nproc-per-node", type=click.IntRange(1), help="Processes per node (default: one per GPU)."
+    ),
     click.option(
         "--platform",
         metavar="NAME",
         shell_complete=completion.names(lambda _ctx: _platforms()),
-        help="Read this platform's variables only.",
+        help="Read only this platform's variables.",
     ),
 )
 
 assume_gpus = click.option(
-    "--assume-gpus", metavar="SPEC", help="Pretend the hardware, e.g. 8xH100, 8xA100-80GB, 4 or cpu."
+    "--assume-gpus", metavar="SPEC", help="Assume this hardware, e.g. 8xH100, 8xA100-80GB, 4 or cpu."
 )
 
 lang_option = click.option(
@@ -78,7 +80,7 @@ def _metrics_address(
 
 
 together_options = flags(
-    click.option("--no-roll-call", is_flag=True, help="Start without meeting the other nodes first."),
+    click.option("--no-roll-call", is_flag=True, help="Start without waiting for the other nodes."),
     seconds(
         "--roll-call-timeout",
         "roll_call_timeout_s",
@@ -91,14 +93,14 @@ together_options = flags(
         "node_timeout_s",
         least=1,
         default=60,
-        text="Silence of a node, without progress of the training, after which all stop.",
+        text="Stop all nodes when one has been silent and the job stalled for this long.",
     ),
     click.option(
         "--max-restarts",
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="How often to start again after a failure.",
+        help="Restart up to N times after a failure.",
     ),
     click.option(
         "--spares",
@@ -106,53 +108,53 @@ together_options = flags(
         default=0,
         show_default=True,
         metavar="N",
-        help="Of the nodes that the platform starts, N wait until one of the others is lost.",
+        help="Hold N of the nodes in reserve to replace lost ones.",
     ),
     click.option(
         "--on-hang",
         type=click.Choice(["report", "stop", "restart"]),
         default="report",
         show_default=True,
-        help="When nothing moves any more: say who is stuck, end the job, or use a restart.",
+        help="What to do about a hang: report it, stop the job, or restart it.",
     ),
     seconds(
         "--hang-after",
         "hang_after_s",
         least=0,
         default=300,
-        text="Without progress on any rank; 0 looks for no hang.",
+        text="Report a hang after this long without progress on any rank; 0: never.",
     ),
     seconds(
         "--health-interval",
         "health_interval_s",
         least=0,
         default=15,
-        text="How often GPUs and RDMA ports are asked how they are; 0: only after a failure.",
+        text="Interval between GPU and RDMA health checks; 0: only after a failure.",
     ),
     click.option(
         "--quarantine",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Nodes that no job should be put on, on storage that all share; bad ones are added.",
+        help="File on shared storage with nodes to leave out; bad nodes are added.",
     ),
     click.option(
         "--metrics-port",
         "metrics",
         metavar="[ADDRESS:]PORT",
         callback=_metrics_address,
-        help="Serve this node's run to Prometheus, on the loopback unless an address is given.",
+        help="Serve metrics to Prometheus (default address: 127.0.0.1).",
     ),
     click.option(
         "--no-trainjob-status",
         is_flag=True,
-        help="In a Kubeflow TrainJob: leave its progress for the training to report.",
+        help="In a Kubeflow TrainJob: do not report progress; the script does.",
     ),
     click.option(
         "--notice-signal",
         type=click.Choice(NOTICE_SIGNALS),
         default=NOTICE_SIGNALS[0],
         show_default=True,
-        help="Sent to ranks that handle it when a spot notice or Slurm's end time is near; none asks nobody.",
+        help="Signal to ranks when a spot notice or Slurm's end time is near, if they handle it.",
     ),
 )
 

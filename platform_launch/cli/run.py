@@ -55,7 +55,7 @@ class ArgumentsAfterDashes(click.Command):
 
 @click.command("run", cls=ArgumentsAfterDashes)
 @launch_options.launch_options
-@click.option("--no-doctor", is_flag=True, help="Start in spite of what the doctor's cheap checks find.")
+@click.option("--no-doctor", is_flag=True, help="Skip preflight checks.")
 @options.together_options
 @click.option(
     "--ranks-from",

@@ -17,7 +17,7 @@ from platform_launch.text import Phrase, counted
 @click.command("kill")
 @click.option("--force", is_flag=True, help="Kill at once, without time to end in good order.")
 @click.option("--name", help="Only the job of this name (default: every job).")
-@seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="From SIGTERM to SIGKILL.")
+@seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="Time from SIGTERM to SIGKILL.")
 @own.ssh_options
 def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
     """End every process of the jobs on all nodes, also those that detached themselves. Never a wait."""

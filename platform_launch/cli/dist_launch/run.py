@@ -63,7 +63,7 @@ class _ScriptFirst(click.Command):
 @click.option("--name", default="default", show_default=True, help="Jobs of other names run side by side.")
 @click.option("--keep-going", is_flag=True, help="Let the others run when a node fails.")
 @click.option("--fold", is_flag=True, help="Print a line once that several nodes say.")
-@seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="From SIGTERM to SIGKILL.")
+@seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="Time from SIGTERM to SIGKILL.")
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path),

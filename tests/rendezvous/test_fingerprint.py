@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from platform_launch.rendezvous.fingerprint import Fingerprint, hash_of, shareable
+from platform_launch.environment import Environment
+from platform_launch.plan.launch_plan import build_plan
+from platform_launch.plan.request import Request
+from platform_launch.project import project_root
+from platform_launch.rendezvous.fingerprint import Fingerprint, hash_of, shareable, take
 from platform_launch.rendezvous.messages import decode, encode
+from tests.plan.machines import machine
 from tests.rendezvous.nodes import fingerprint
 
 
@@ -48,3 +57,34 @@ def test_files_are_compared_by_content(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text("x = 2\n")
     assert hash_of(tmp_path / "a.py") != hash_of(tmp_path / "b.py")
     assert hash_of(tmp_path / "none.py") == "No such file or directory"
+
+
+def taken(**what: Any) -> Fingerprint:
+    """The fingerprint of a node that runs something."""
+    root = project_root()
+    fields = {"arguments": (), **what}
+    asked = Request(root, sys.executable, "/local", "now", root / "logs", launcher="python", **fields)
+    if asked.arguments:
+        asked = dataclasses.replace(asked, launcher=None)
+    plan = build_plan(Environment({"PATH": os.environ["PATH"]}), machine(0), asked)
+    return take(plan, {}, identity="x", versions={}, git_revision=None, free_gib=None)
+
+
+def test_modules_are_compared_by_name_and_file_and_commands_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pkg").mkdir()
+    for name in ("train", "other"):
+        (tmp_path / "pkg" / f"{name}.py").write_text("x = 1\n")
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "job.sh").chmod(0o755)
+    train, other = taken(module="pkg.train"), taken(module="pkg.other")
+    assert (train.facts["program"], other.facts["program"]) == ("pkg.train", "pkg.other")
+    assert train.facts["script"] == other.facts["script"] == hash_of(tmp_path / "pkg" / "train.py")
+    assert train.paths["script"] == str(tmp_path / "pkg" / "train.py")
+    script = taken(script=tmp_path / "pkg" / "train.py")
+    assert (script.facts["program"], script.facts["script"]) == ("script", train.facts["script"])
+    command, own = taken(arguments=("env", "A=1")), taken(arguments=("./job.sh",))
+    assert (command.facts["program"], command.facts["script"]) == ("env", "none")
+    assert (own.facts["program"], own.facts["script"]) == ("job.sh", hash_of(tmp_path / "job.sh"))

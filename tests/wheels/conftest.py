@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.cli import main
 from platform_launch.wheels.machine import Interpreter, Torch
 from tests.lab.waiting import LIMIT_S
 
@@ -60,8 +61,12 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def wheel(tmp_path: Path) -> Run:
-    """Run ``platform-launch wheel …`` in a folder with a space in its name."""
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run ``platform-launch wheel …`` in a folder with a space in its name.
+
+    A build is a process of its own, as it handles signals, and so is what needs other variables, such as
+    those of a stand-in for the driver. Everything else runs in this process.
+    """
     folder = tmp_path / "a folder"
     folder.mkdir()
 
@@ -73,10 +78,22 @@ def wheel(tmp_path: Path) -> Run:
             for name, value in os.environ.items()
             if not name.startswith("DS_") and name not in ("TORCH_CUDA_ARCH_LIST", "CXX", "CC")
         }
+        env = {**ours, "PYTHONPATH": str(ROOT), **FOR_THE_CPU, **variables}
+        command = [sys.executable, "-m", "platform_launch", "wheel", *arguments]
+        if arguments[:1] != ("build",) and not variables:
+            with monkeypatch.context() as inside:
+                inside.chdir(folder)
+                for name in os.environ.keys() - env.keys():
+                    inside.delenv(name)
+                for name, value in env.items():
+                    inside.setenv(name, value)
+                capfd.readouterr()
+                code = main(["wheel", *arguments])
+            return subprocess.CompletedProcess(command, code, *capfd.readouterr())
         return subprocess.run(
-            [sys.executable, "-m", "platform_launch", "wheel", *arguments],
+            command,
             cwd=folder,
-            env={**ours, "PYTHONPATH": str(ROOT), **FOR_THE_CPU, **variables},
+            env=env,
             capture_output=True,
             text=True,
             timeout=timeout_s,

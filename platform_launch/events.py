@@ -202,7 +202,7 @@ CATALOGUE: dict[str, Kind] = {
         "the training found a port taken, perhaps {port}, where the nodes meet: it starts once more, and "
         "they meet on another",
     ),
-    "node-restarts": Kind("WARN", "restart {restart} of {max_restarts} after a hang", ("restart",)),
+    "node-restarts": Kind("WARN", "restart {restart} of {max_restarts}", ("restart",)),
     "not-restarted": Kind("ERROR", "not started again: {reason}"),
     "node-finished": Kind("INFO", "node {node} ({host}) has finished", ("node",)),
     "node-failed": Kind(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import io
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import Signals
@@ -27,7 +28,7 @@ from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.request import Request
-from platform_launch.supervise import DEFAULT_GRACE_S, Command
+from platform_launch.supervise import DEFAULT_GRACE_S, Command, Outcome
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.topology import Topology, node_prefix
 
@@ -79,18 +80,18 @@ def train(
             return together.run_together(training_at, fingerprint, settings, context)
         if topology.nnodes > 1:
             context.console.tell(event("roll-call-skipped"))
-        max_hangs = flags.max_restarts if flags.on_hang == RESTART and topology.nnodes == 1 else 0
-        return _train_alone(training_at(own), own, max_hangs, context)
+        return _train_alone(training_at(own), own, flags, context)
 
 
 def _train_alone(
     training: TrainingCommand,
     place: NodePlace,
-    max_hangs: int,
+    flags: TogetherFlags,
     context: LaunchContext,
 ) -> Result:
-    """Run the training of a node that meets no others; again after a hang, ``max_hangs`` times."""
+    """Run the job's processes of a node that meets no others, again after a failure if that was asked for."""
     restarts = 0
+    failures: list[Outcome] = []
     while True:
         watched = WatchedTraining(training.started_again(restarts), context)
         try:
@@ -100,10 +101,13 @@ def _train_alone(
         finally:
             watched.close()
         bad = worth is not None and worth.bad
-        if not hung or bad or restarts == max_hangs:
+        if not hung and not was_failure(outcome):
+            break
+        failures.append(outcome)
+        if not _starts_again(failures, flags, context.console, hung=hung, bad=bad):
             break
         restarts += 1
-        context.console.tell(event("node-restarts", restart=restarts, max_restarts=max_hangs))
+        context.console.tell(event("node-restarts", restart=restarts, max_restarts=flags.max_restarts))
     failed = outcome.exit_code != 0 and (outcome.stopped_by is None or hung)
     code = UnfitNodeError.exit_code if bad else HangError.exit_code if hung else outcome.exit_code
     run = None
@@ -123,6 +127,39 @@ def _train_alone(
         health=worth,
         saves=watched.saves.known,
     )
+
+
+def _starts_again(
+    failures: Sequence[Outcome], flags: TogetherFlags, console: Console, *, hung: bool, bad: bool
+) -> bool:
+    """Tell whether a node that meets no others starts again, as several would; report why it does not."""
+    if not flags.max_restarts:
+        return False
+    # Here: no other launch of one node needs them.
+    from platform_launch.observe.steps import highest_step
+    from platform_launch.rendezvous.restarts import (
+        FailedRun,
+        NotAgain,
+        NotAgainKind,
+        describe_not_again,
+        is_young,
+        why_not_again,
+    )
+    from platform_launch.why import LogSource, explain
+
+    runs = [FailedRun(highest_step(one.tail.decode(errors="replace")), one.duration_s) for one in failures]
+    not_again = why_not_again(runs, len(failures) - 1, flags.max_restarts)
+    if bad:
+        not_again = NotAgain(NotAgainKind.BAD_NODE)
+    elif hung and flags.on_hang != RESTART:
+        not_again = NotAgain(NotAgainKind.HANG)
+    elif not_again is None and not hung and is_young(runs[-1]):
+        found = explain([LogSource("the end of the output", io.BytesIO(failures[-1].tail))])
+        not_again = NotAgain(NotAgainKind.JOB) if found.retry == "no" else None
+    if not_again is not None:
+        values = {"kind": not_again.kind.value, "max_restarts": flags.max_restarts}
+        console.tell(event("not-restarted", reason=describe_not_again(not_again), **values))
+    return not_again is None
 
 
 def _hang_options(

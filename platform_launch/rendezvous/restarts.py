@@ -76,7 +76,7 @@ def describe_not_again(reason: NotAgain) -> Phrase:
         case NotAgainKind.HANG:
             return Phrase("--on-hang stop was asked for")
         case NotAgainKind.JOB:
-            return Phrase("the job must be mended first, since the same would happen again")
+            return Phrase("fix the job first: the same would happen again")
         case NotAgainKind.BAD_NODE:
             return Phrase("a node is bad, and there is no other in its place")
         case NotAgainKind.USED_UP:

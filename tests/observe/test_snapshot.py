@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
@@ -60,6 +61,7 @@ def start(folder: Path) -> Iterator[Start]:
             env={**os.environ, **known, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         running.append(process)
         assert process.stdout is not None
@@ -68,7 +70,8 @@ def start(folder: Path) -> Iterator[Start]:
 
     yield start_rank
     for process in running:
-        process.send_signal(signal.SIGKILL)
+        with suppress(ProcessLookupError):  # with the children of a rank, which would go on for ever
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert process.stdout is not None
         process.stdout.close()

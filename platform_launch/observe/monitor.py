@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -23,6 +23,8 @@ from platform_launch.observe.snapshot import NodeSnapshot
 # Reading /proc and the end of the log costs next to nothing; asking the recorders locks them for a moment.
 _LOOK_S = 5.0
 ASK_S = 15.0
+# After this the evidence of work is collected, for who asks what the job is doing.
+_QUIET_S = 10.0
 
 
 def work_window_s(hang_after_s: float) -> float:
@@ -95,6 +97,7 @@ class HangMonitor:
         self._position = 0
         self._world_size = world_size
         self._hang_after_s = hang_after_s
+        self._look_s = min(_LOOK_S, hang_after_s / 10)
         self._leads = leads
         self._ask_others = ask_others
         self._reported, self._resumed, self._failed = reported, resumed, failed
@@ -152,9 +155,8 @@ class HangMonitor:
         self._known_still_s = report.still_s
 
     def _run(self) -> None:
-        look_s = min(_LOOK_S, self._hang_after_s / 10)
         try:
-            while not self._ended.wait(look_s):
+            while not self._ended.wait(self._look_s):
                 with self._lock:
                     self._look(time.monotonic())
                 still = self._progress.still_s(time.monotonic())
@@ -180,7 +182,7 @@ class HangMonitor:
         moves = now - max(self._progress.spoke_at, self._progress.printed_at) < ask_s
         due_s = max(ask_s, self._hang_after_s / _ASKED_WHILE_MOVING) if moves else ask_s
         due = now - self._queried_at >= due_s
-        with self._probe.asking():
+        with self._evidence(still, now - max(self._progress.spoke_at, self._progress.printed_at)):
             if thoroughly or due or (still >= self._report_at_s and now - self._queried_at >= ask_s / 4):
                 self._queried_at = now
                 self._progress.collectives(self._probe.collectives(), now, time.time())
@@ -191,6 +193,14 @@ class HangMonitor:
             self._progress.samples(self._probe.sample(stacks=stacks), now)
         if self._progress.moved_at > before:
             self._probe.forget_samples()
+
+    def _evidence(self, still_s: float, quiet_s: float) -> AbstractContextManager[None]:
+        """Count what the ranks work, unless the job moves: then nobody will want to know for long."""
+        soon_s = self._hang_after_s - work_window_s(self._hang_after_s) - 3 * self._look_s
+        if still_s >= soon_s or quiet_s >= min(_QUIET_S, self._hang_after_s / 4):
+            return self._probe.asking()
+        self._probe.forget_work()
+        return nullcontext()
 
     def _conclude(self) -> None:
         """Nothing has moved here for long: is it so everywhere, and who is it?"""

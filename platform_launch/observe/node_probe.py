@@ -98,6 +98,11 @@ class NodeProbe:
                 for pid, (at, usage) in usages.items():
                     self._meters[pid].begin(at, usage)
 
+    def forget_work(self) -> None:
+        """Begin to count anew with the next :meth:`asking`."""
+        with self._one_asks:
+            self._meters.clear()
+
     def _usages(self) -> dict[int, tuple[float, Usage]]:
         found = {one.pid: (time.monotonic(), processes.read_usage(one.pid)) for one in self.ranks()}
         every = {inode for _, usage in found.values() for inode in usage.sockets}

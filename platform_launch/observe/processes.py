@@ -104,7 +104,15 @@ def read_usage(pid: int) -> Usage:
             reaped_cpu_s += stat.reaped_cpu_s
             moved += _moved_bytes(Path("/proc", str(child)))
             inodes |= socket_inodes(child)
-    return Usage(main.cpu_s, whole.cpu_s - main.cpu_s, used, reaped_cpu_s, moved, frozenset(inodes))
+    return Usage(
+        main.cpu_s,
+        whole.cpu_s - main.cpu_s,
+        used,
+        reaped_cpu_s,
+        moved,
+        frozenset(inodes),
+        main_queued_s=_queued_s(folder / "task" / str(pid)),
+    )
 
 
 def throttled_s(pid: int) -> float:

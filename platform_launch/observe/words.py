@@ -87,7 +87,7 @@ WORDS: Mapping[str, str] = {
     "waits-lock-or-thread": "waits for a lock or for another thread",
     "pipe-full": "waits to write to a pipe that is full: nobody reads it",
     "pipe-empty": "waits for data from a pipe",
-    "to-peer": "{what} with {peer}",
+    "to-peer": "{what} (peer {peer})",
     # Its children, and what shows that it works.
     "worker": "worker process {pid} ({name})",
     "child": "subprocess {pid} ({name})",

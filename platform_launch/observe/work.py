@@ -25,6 +25,7 @@ class Usage:
     ``threads_cpu_s`` is that of all threads but the main one, ``children`` that of each living descendant:
     pid → name, seconds; ``reaped_cpu_s`` is that of descendants that have ended. ``moved_bytes`` were read
     and written by all of them; ``sockets`` are the inodes of theirs, ``socket_bytes`` what those moved.
+    ``main_queued_s`` is for how long the main thread waited for a processor.
     """
 
     main_cpu_s: float = 0.0
@@ -34,6 +35,7 @@ class Usage:
     moved_bytes: int = 0
     sockets: frozenset[str] = frozenset()
     socket_bytes: Mapping[str, int] = field(default_factory=dict)
+    main_queued_s: float = 0.0
 
     @property
     def children_cpu_s(self) -> float:
@@ -45,6 +47,7 @@ class Usage:
 class Work:
     """What a rank did in ``observed_s`` seconds, as shares of a core and bytes per second.
 
+    That of its main thread leaves out the time in which it waited for a processor.
     ``child`` is the descendant that used most, with its name; 0 if none used any.
     """
 
@@ -128,6 +131,7 @@ def _difference(before: Usage, after: Usage) -> Usage:
         children,
         max(all_children - living, 0.0),
         max(moved, 0) + through_sockets,
+        main_queued_s=max(after.main_queued_s - before.main_queued_s, 0.0),
     )
 
 
@@ -141,9 +145,12 @@ def _work(spans: Sequence[tuple[float, Usage]], observed_s: float) -> Work:
     busiest = max(by_child, key=lambda pid: by_child[pid], default=0)
     if not by_child.get(busiest):
         busiest = 0
+    # On a crowded machine, too, a rank that computes is told from one that waits.
+    main_cpu_s = sum(used.main_cpu_s for _, used in spans)
+    queued_s = sum(used.main_queued_s for _, used in spans)
     return Work(
         observed_s,
-        sum(used.main_cpu_s for _, used in spans) / observed_s,
+        main_cpu_s / max(observed_s - queued_s, main_cpu_s, 1e-3),
         sum(used.threads_cpu_s for _, used in spans) / observed_s,
         sum(used.children_cpu_s for _, used in spans) / observed_s,
         sum(used.moved_bytes for _, used in spans) / observed_s,

@@ -246,8 +246,8 @@ def test_operation_that_shows_no_sign_of_work_is_named_with_its_peer() -> None:
     process = ProcessState(103, "p", "S", "", waits_for="10.0.0.5:443", call="read")
     finding = one(absent(3, POST, VALIDATE, process=process, work=Work(40.0)))
     assert finding.headline().endswith(
-        "makes a network request with 10.0.0.5:443 at /job/train.py:88 in validate, but has used no CPU and "
-        "moved no bytes for 40 s"
+        "makes a network request (peer 10.0.0.5:443) at /job/train.py:88 in validate, but has used no "
+        "CPU and moved no bytes for 40 s"
     )
 
 

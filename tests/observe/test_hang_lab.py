@@ -134,7 +134,7 @@ FAULTS = (
     Fault("data-fifo", "data-worker", "in read_fifo", ended_by="shard"),
     Fault("retry", "asleep", "in retry"),
     Fault("lock", "asleep", "cache.lock (held by process "),
-    Fault("no-answer", "request", "with 127.0.0.1:"),
+    Fault("no-answer", "request", "(peer 127.0.0.1:"),
     Fault("build", "child", "computes (", kind="busy"),
     Fault("move-data", "busy", "it moves ", kind="busy"),
     Fault("validate", "busy", "in validate", kind="busy"),

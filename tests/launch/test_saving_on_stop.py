@@ -18,6 +18,7 @@ import pytest
 
 from platform_launch.process_stat import read_stat
 from tests.lab.waiting import LIMIT_S, until
+from tests.supervise.lab import alive
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "lab" / "saving.py"
@@ -262,3 +263,15 @@ def test_a_warning_of_one_node_reaches_the_ranks_of_all(tmp_path: Path) -> None:
         os.kill(launchers_of(process.pid)[1], signal.SIGUSR1)
         process.wait(LIMIT_S)
     assert saved(tmp_path) == 2, (tmp_path / "output").read_text()
+
+
+@pytest.mark.nightly
+def test_a_held_agent_does_not_outlive_a_killed_launcher(tmp_path: Path) -> None:
+    options = launcher_options("torchrun", tmp_path)
+    with job(tmp_path, *options, "--grace-period", "600", save_s=600) as process:
+        own = descendants(process.pid)
+        process.terminate()
+        until(lambda: "[end-asked" in (tmp_path / "output").read_text())
+        process.kill()
+        process.wait(LIMIT_S)
+    until(lambda: not any(alive(pid) for pid in own))

@@ -19,6 +19,9 @@ _FORM = re.compile(
     r"|A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*",
     re.DOTALL,
 )
+# WANDB_KEY holds a secret and SORT_KEY does not: a value that only a machine writes tells them apart.
+_KEY = re.compile(r"[_-]key$", re.IGNORECASE)
+_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=-]{16,}")
 _MASK = "***"
 _SHORTEST = 6  # <pad> and yes are values of names that end in TOKEN, too
 
@@ -26,7 +29,8 @@ _SHORTEST = 6  # <pad> and yes are values of names that end in TOKEN, too
 def looks_secret(name: str, value: str) -> bool:
     """Tell whether a variable or an option of this name and value should not be shown."""
     named = _NAME.search(name) is not None and len(value) >= _SHORTEST and not value.startswith(("/", "<"))
-    return named or _FORM.fullmatch(value) is not None
+    random = _KEY.search(name) is not None and _RANDOM.fullmatch(value) is not None
+    return named or random or _FORM.fullmatch(value) is not None
 
 
 def masked(name: str, value: str) -> str:

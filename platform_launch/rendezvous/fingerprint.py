@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from platform_launch.confidential import masked_arguments
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.network_order import place_of
 
@@ -31,6 +33,9 @@ _OWN_TO_EACH_NODE = frozenset(
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SIGNATURE|PRIVATE", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"://[^/\s]*@|-----BEGIN|\bBearer\s", re.IGNORECASE)
 _LONGEST_VALUE = 160
+_MOST_ARGUMENTS = 100
+_NUMBER = re.compile(r"-[\d.]")
+_NAMES_A_NODE = re.compile(r"rank|node|host|machine|pod", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ def take(
         "git revision": git_revision or "none",
         **_hardware_facts(hardware),
         **{name: version for name, version in versions.items() if name != "platform-launch"},
+        **{f"argument {name}": value for name, value in arguments(training.program.arguments).items()},
         **{f"${name}": value for name, value in shareable(environment).items()},
     }
     if free_gib is not None and free_gib < 5:
@@ -160,6 +166,27 @@ def shareable(environment: Mapping[str, str]) -> dict[str, str]:
         and not _SECRET.search(name)
         and not _SECRET_VALUE.search(value)
     }
+
+
+def arguments(words: Sequence[str]) -> dict[str, str]:
+    """Return the arguments of a job as other nodes may see them, by option; others by their place.
+
+    Secrets are masked, and options that name a rank or a node are left out: those differ as they should.
+    """
+    found: dict[str, str] = {}
+    option, place = "", 0
+    for word in masked_arguments(words):
+        name, equals, value = word.partition("=")
+        if word.startswith("-") and not _NUMBER.match(word):
+            option = "" if equals else name
+            found[name] = value if equals else "given"
+        elif option:
+            found[option] = word if found[option] == "given" else f"{found[option]} {word}"
+        else:
+            place += 1
+            found[str(place)] = word
+    kept = {name: value for name, value in found.items() if not _NAMES_A_NODE.search(name)}
+    return {name: value[:_LONGEST_VALUE] for name, value in islice(kept.items(), _MOST_ARGUMENTS)}
 
 
 def hash_of(path: Path) -> str:

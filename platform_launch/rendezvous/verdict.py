@@ -121,7 +121,9 @@ def differences(nodes: Iterable[Fingerprint]) -> tuple[Difference, ...]:
     for name in dict.fromkeys(name for node in nodes for name in node.facts):
         ranks: dict[str, list[int]] = defaultdict(list)
         for node in nodes:
-            ranks[node.facts.get(name, "not set" if name.startswith("$") else "none")].append(node.node_rank)
+            ranks[node.facts.get(name, "not set" if name.startswith(("$", "argument ")) else "none")].append(
+                node.node_rank
+            )
         if len(ranks) > 1:
             by_frequency = sorted(ranks.items(), key=lambda item: (-len(item[1]), item[1]))
             values = tuple(

@@ -14,8 +14,9 @@ from platform_launch.environment import Environment
 from platform_launch.plan.launch_plan import build_plan
 from platform_launch.plan.request import Request
 from platform_launch.project import project_root
-from platform_launch.rendezvous.fingerprint import Fingerprint, hash_of, shareable, take
+from platform_launch.rendezvous.fingerprint import Fingerprint, arguments, hash_of, shareable, take
 from platform_launch.rendezvous.messages import decode, encode
+from platform_launch.rendezvous.verdict import judge
 from tests.plan.machines import machine
 from tests.rendezvous.nodes import fingerprint
 
@@ -88,3 +89,41 @@ def test_modules_are_compared_by_name_and_file_and_commands_by_name(
     command, own = taken(arguments=("env", "A=1")), taken(arguments=("./job.sh",))
     assert (command.facts["program"], command.facts["script"]) == ("env", "none")
     assert (own.facts["program"], own.facts["script"]) == ("job.sh", hash_of(tmp_path / "job.sh"))
+
+
+def test_arguments_are_compared_by_option_without_secrets_and_ranks() -> None:
+    words = [
+        *(
+            "train.yaml",
+            "--lr",
+            "1e-4",
+            "--seed=2",
+            "--node_rank",
+            "1",
+            "--machine-rank=1",
+            "--betas",
+            "0.9",
+            "0.95",
+        ),
+        *("--shift", "-1.5", "--fp16", "--wandb-key", "0123456789abcdef0123", "last"),
+    ]
+    assert arguments(words) == {
+        "1": "train.yaml",
+        "--lr": "1e-4",
+        "--seed": "2",
+        "--betas": "0.9 0.95",
+        "--shift": "-1.5",
+        "--fp16": "given",
+        "--wandb-key": "*** last",
+    }
+
+
+def test_another_seed_on_one_node_is_warned_of_and_no_reason_to_refuse() -> None:
+    nodes = [
+        fingerprint(rank, facts={f"argument --{name}": value for name, value in given.items()})
+        for rank, given in enumerate(({"seed": "1"}, {"seed": "2", "lr": "1e-3"}))
+    ]
+    judged = judge(nodes, {})
+    assert judged.refusal is None
+    assert "argument --seed: 1 on node 0; 2 on node 1" in judged.warnings
+    assert "argument --lr: not set on node 0; 1e-3 on node 1" in judged.warnings

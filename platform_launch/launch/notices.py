@@ -23,8 +23,8 @@ _ANSWER_S = 2.0
 _LOOK_S = 5.0
 _MOST_BYTES = 256 * 1024
 _VENDOR = "/sys/class/dmi/id/sys_vendor"
-# When Slurm's signal would come that ``job slurm`` asks for.
-_BEFORE_END_S = 120.0
+# Later than the signal that ``job slurm`` asks for by default: two minutes, or half of a short time limit.
+_BEFORE_END_S, _PART_OF_A_SHORT_TIME = 60.0, 0.25
 _TAKEN_AWAY = ("Preempt", "Terminate")
 
 
@@ -108,8 +108,8 @@ def azure(service: MetadataService) -> Source:
 
 
 def slurm(end_at: float) -> Source:
-    """Return what tells when a job's time is nearly over: two minutes ahead, or at half of a short time."""
-    before_s = min(_BEFORE_END_S, (end_at - time.time()) / 2)
+    """Return what tells when a job's time is nearly over: a minute ahead, less for a short time."""
+    before_s = min(_BEFORE_END_S, (end_at - time.time()) * _PART_OF_A_SHORT_TIME)
 
     def ask() -> ReclaimNotice | None:
         return ReclaimNotice("Slurm", end_at) if time.time() >= end_at - before_s else None

@@ -102,7 +102,7 @@ def test_azure_tells_of_events_of_this_vm(kind: str, resource: str, expected: Re
 
 @pytest.mark.parametrize(
     ("total_s", "passed_s", "near"),
-    [(3600, 0, False), (3600, 3479, False), (3600, 3481, True), (100, 0, False), (100, 51, True)],
+    [(3600, 0, False), (3600, 3539, False), (3600, 3541, True), (100, 74, False), (100, 76, True)],
 )
 def test_slurms_end_time_is_a_notice_when_it_is_near(
     monkeypatch: pytest.MonkeyPatch, total_s: float, passed_s: float, near: bool

@@ -17,6 +17,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Number(click.FloatRange):
     """A number in a range, and never nan or infinity, which every comparison would let pass."""
 
+    def _describe_range(self) -> str:
+        """Return the range for --help: nothing without limits, where click writes x<=None."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read the number."""
         number: float = super().convert(value, param, ctx)

@@ -53,6 +53,15 @@ class GpuUse:
     memory_total_gib: float | None
 
 
+@dataclass(frozen=True)
+class GpuHolder:
+    """A process that holds memory of a GPU; the memory is None where the driver does not say."""
+
+    gpu: int
+    pid: int
+    memory_gib: float | None
+
+
 class GpuMeter:
     """Reads the use of GPUs that were found before. Each call may take as long as the driver likes."""
 
@@ -84,6 +93,17 @@ class GpuMeter:
             self.close()
             return ()
 
+    def holders(self) -> tuple[GpuHolder, ...]:
+        """Return the processes that hold memory of the GPUs, as the last :meth:`read` left the driver."""
+        nvml = self._pynvml
+        found: list[GpuHolder] = []
+        for gpu in self._devices if nvml is not None else ():
+            with suppress(nvml.NVMLError):
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle(gpu)):
+                    used = process.usedGpuMemory
+                    found.append(GpuHolder(gpu.index, process.pid, None if used is None else used / _GIB))
+        return tuple(found)
+
     def close(self) -> None:
         """Let the driver go; the next reading opens it again."""
         if self._pynvml is not None:
@@ -91,12 +111,13 @@ class GpuMeter:
                 self._pynvml.nvmlShutdown()
             self._pynvml = None
 
-    def _use(self, gpu: Gpu) -> GpuUse:
-        nvml = self._pynvml
+    def _handle(self, gpu: Gpu) -> Any:
         if gpu.mig:
-            handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-        else:
-            handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
+            return self._pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+        return self._pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
+
+    def _use(self, gpu: Gpu) -> GpuUse:
+        nvml, handle = self._pynvml, self._handle(gpu)
         utilization = memory = None
         with suppress(nvml.NVMLError_NotSupported):
             utilization = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)

@@ -81,7 +81,7 @@ class Cluster:
         """Make a group of one worker of each node; the first is the master."""
         for node in nodes:
             self.join(node)
-        wanted = {"master_addr": nodes[0], "command": "train", **settings}
+        wanted = {"master_addr": nodes[0], "command": "train", "fail_after_s": 60, **settings}
         self.control.create_group(NewGroup(name=name, settings=GroupSettings(**wanted)), "ann")
         self.control.move([f"{node}-0" for node in nodes], name, "ann")
 

@@ -124,11 +124,20 @@ def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     assert "gn6-1" in shown
     until(lambda: node.beat() and "out of shared memory" in ctl("runs", "t")[1])
     assert "out of shared memory" in ctl("runs", "t", "1")[1]
-    for said in (ctl("groups", "t")[1], ctl("runs", "t")[1]):
-        assert "\\n" not in said
-        assert said.splitlines()[-1].strip() == "fix: a larger /dev/shm", (
-            "a line of the verdict is a line here"
-        )
+    assert "/dev/shm" not in ctl("groups")[1] + ctl("runs", "t")[1], "a verdict is one line in a table"
+    assert ctl("groups", "t")[1].splitlines()[-1].strip() == "fix: a larger /dev/shm"
+    assert json.loads(ctl("owners", "t", "op", "--format", "json")[1]) == ["op"]
+    assert ctl("owners", "t")[1] == "op\n"
+    assert ctl("owners", "t", "--everyone")[1] == "every operator\n"
+    assert "gn6" in ctl("nodes", "--state", "free")[1]
+    assert ctl("drain", "gn6")[0] == 0
+    assert "drained" in ctl("nodes")[1]
+    assert ctl("drain", "gn6", "--end")[0] == 0
+    assert json.loads(ctl("groups", "--state", "failed", "--format", "json")[1])[0]["name"] == "t"
+    assert json.loads(ctl("groups", "--state", "running", "--format", "json")[1]) == []
+    assert [one["name"] for one in json.loads(ctl("groups", "--mine", "--format", "json")[1])] == ["t"]
+    assert ctl("users")[0] == 64, "only an admin sees them"
+    assert ctl("tokens")[0] == 0
     assert "op" in ctl("events")[1]
     listed = json.loads(ctl("workers", "--group", "t", "--format", "json")[1])
     assert [worker["worker"] for worker in listed] == ["gn6-0", "gn6-1"]
@@ -160,8 +169,61 @@ def test_a_rank_that_leaves_before_its_agent_hears_of_the_stop_is_stopped(ctl: C
     assert ("Stopped" in page, "Failed" in page) == (True, False)
 
 
+@pytest.mark.parametrize(("exit_code", "expected"), [(0, 0), (3, 1)])
+def test_a_script_waits_for_the_end_of_a_run(
+    ctl: Ctl, server: Served, monkeypatch: pytest.MonkeyPatch, exit_code: int, expected: int
+) -> None:
+    monkeypatch.setattr("platform_launch.cli.procguard.ctl.changing._AGAIN_S", 0.05)
+    node, name = FakeAgent(server, f"wait{exit_code}"), f"waits{exit_code}"
+    wanted = ("--command", "train", "--queue-workers", "1", "--queue-nodes", f"wait{exit_code}")
+    assert ctl("create", name, *wanted)[0] == 0
+    done = threading.Event()
+
+    def obey() -> None:
+        while not done.is_set():
+            node.beat()
+            if node.reports[0]["state"] == "running":
+                node.end(0, exit_code)
+            done.wait(0.05)
+
+    agent = threading.Thread(target=obey)
+    agent.start()
+    try:
+        code, _, said = ctl("start", name, "--when-free", "--wait")
+    finally:
+        done.set()
+        agent.join()
+    assert (code, f"{name}: {'failed' if exit_code else 'finished'}" in said) == (expected, True), said
+
+
+def test_the_logs_of_a_group_are_read_as_one(ctl: Ctl, server: Served) -> None:
+    agent, control = FakeAgent(server, "both", 2), server.parts.control
+    settings = GroupSettings(master_addr="both")
+    control.create_group(NewGroup(name="both", settings=settings), "op")
+    control.move(["both-0", "both-1"], "both", "op")
+    generation = control.start("both", "op").group.generation
+    for number in (0, 1):
+        server.parts.logs.append(f"both-{number}", generation, 0, b"step\nValueError: bad\n")
+    control.stop("both", "op")
+    until(lambda: agent.beat() and control.queries.group("both").phase is GroupPhase.STOPPED)
+    shown = ctl("logs", "--group", "both")[1].splitlines()
+    assert sorted(line.partition("[")[2] for line in shown) == [
+        "0 both-0] ValueError: bad",
+        "0 both-0] step",
+        "1 both-1] ValueError: bad",
+        "1 both-1] step",
+    ]
+    assert len(ctl("logs", "--group", "both", "--errors")[1].splitlines()) == 2
+    assert ctl("logs", "both-0", "--errors")[1] == "2: ValueError: bad\n"
+    assert ctl("logs")[0] == ctl("logs", "both-0", "--group", "both")[0] == 64
+
+
+def test_help_shows_only_limits_that_there_are(ctl: Ctl) -> None:
+    assert "None]" not in ctl("set", "--help")[1]
+
+
 def test_an_unknown_command_is_told_where_commands_are_listed(ctl: Ctl) -> None:
-    code, _, said = ctl("nodes")
+    code, _, said = ctl("nodez")
     assert (code, "ctl --help lists the commands" in said) == (64, True), said
 
 

@@ -130,7 +130,7 @@ def command(
             {gpu.uuid for gpu in gpus if gpu.uuid},
             console.say,
         )
-        monitor = MachineMonitor(GpuMeter(gpus), limits.directory)
+        monitor = MachineMonitor(GpuMeter(gpus), limits.directory, folder.instance())
         Agent(
             folder,
             connection,

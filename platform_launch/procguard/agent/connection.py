@@ -15,6 +15,7 @@ from platform_launch.procguard.agent.state import StateFolder
 from platform_launch.procguard.api.inspection import RanksSeen, RanksTaken
 from platform_launch.procguard.api.wire import (
     JOIN_TOKEN,
+    GpuProcess,
     Heartbeat,
     JoinAnswer,
     JoinRequest,
@@ -71,6 +72,7 @@ class AgentConnection:
         reports: Sequence[WorkerReport],
         machine: MachineReport | None = None,
         quarantine: QuarantineReport | None = None,
+        gpu_processes: Sequence[GpuProcess] = (),
     ) -> WorkerOrders:
         """Send a heartbeat; join first where the server does not know us. Raises RequestError."""
         if self._credential is None:
@@ -80,6 +82,7 @@ class AgentConnection:
             instance=self._join.instance,
             machine=machine,
             quarantine=quarantine,
+            gpu_processes=tuple(gpu_processes),
             workers=tuple(reports),
         )
         try:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from platform_launch.procguard.api.wire import (
+    GpuProcess,
     MachineReport,
     QuarantineReport,
     WorkerOrder,
@@ -30,6 +31,8 @@ class Exchange:
 
     machine: MachineReport | None = None
     """The last reading of the node; of no hurry."""
+    gpu_processes: tuple[GpuProcess, ...] = ()
+    """Other people's, on this node's GPUs."""
     quarantine: QuarantineReport | None = None
     """What holds the node; of no hurry either."""
     release: float | None = None
@@ -85,5 +88,5 @@ class Exchange:
 
 def _essence(reports: Sequence[WorkerReport]) -> tuple[WorkerReport, ...]:
     """Return the reports without what changes all the time."""
-    quiet = {"log_bytes": 0, "gpus": (), "ended_s_ago": None, "steps_per_s": None}
+    quiet = {"log_bytes": 0, "gpus": (), "ended_s_ago": None, "steps_per_s": None, "moved_s_ago": None}
     return tuple(report.model_copy(update=quiet) for report in reports)

@@ -52,7 +52,10 @@ class HeartbeatSender:
     def _beat(self) -> float:
         sent_at = time.monotonic()
         orders = self._connection.beat(
-            self._exchange.take(), self._exchange.machine, self._exchange.quarantine
+            self._exchange.take(),
+            self._exchange.machine,
+            self._exchange.quarantine,
+            self._exchange.gpu_processes,
         )
         self._exchange.answer(orders, sent_at)
         if self._last_logged or not self._joined:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
+from platform_launch.hardware import running
 from platform_launch.hardware.use import GpuMeter, read_machine_use
-from platform_launch.procguard.api.wire import GpuReport, MachineReport
+from platform_launch.procguard.agent.records import MARKER
+from platform_launch.procguard.api.wire import GpuProcess, GpuReport, MachineReport
 
 T = TypeVar("T")
 
@@ -18,13 +23,19 @@ _EVERY_S = 2.0
 # What is older says nothing any more: the driver hangs.
 _FRESH_S = 15.0
 _MOST = 32
+_MOST_PROCESSES = 64
 
 
 class MachineMonitor:
-    """Keeps the last readings; ``directory`` is on the disk whose room is read."""
+    """Keeps the last readings; ``directory`` is on the disk whose room is read.
 
-    def __init__(self, meter: GpuMeter, directory: Path) -> None:
+    ``instance`` is this agent's, which the processes of its own runs carry.
+    """
+
+    def __init__(self, meter: GpuMeter, directory: Path, instance: str) -> None:
         self._meter = meter
+        self._ours = f"{instance}:"
+        self.gpu_processes: tuple[GpuProcess, ...] = ()
         self._directory = directory
         self.machine: MachineReport | None = None
         self._last: tuple[GpuReport, ...] = ()
@@ -50,8 +61,22 @@ class MachineMonitor:
     def _run(self) -> None:
         while True:
             self._last = tuple(GpuReport.model_validate(asdict(use)) for use in self._meter.read())
+            self.gpu_processes = tuple(self._others())[:_MOST_PROCESSES]
             self._read_at = time.monotonic()
             time.sleep(_EVERY_S)
+
+    def _others(self) -> Iterator[GpuProcess]:
+        """Yield the processes on the GPUs that belong to no run of this agent."""
+        for holder in self._meter.holders():
+            if (running.variable(holder.pid, MARKER) or "").startswith(self._ours):
+                continue
+            user = name = ""
+            with suppress(psutil.Error, KeyError):  # of another container, or it has ended
+                process = psutil.Process(holder.pid)
+                user, name = process.username()[:64], process.name()[:64]
+            yield GpuProcess(
+                gpu=holder.gpu, pid=holder.pid, user=user, name=name, memory_gib=holder.memory_gib
+            )
 
 
 def share(found: Sequence[T], number: int, workers: int) -> tuple[T, ...]:

@@ -137,6 +137,7 @@ class Agent:
         self._surplus = [worker for worker in self._surplus if not worker.quiet]
         found = self._monitor.latest()
         exchange.machine = self._monitor.machine
+        exchange.gpu_processes = self._monitor.gpu_processes
         exchange.quarantine = self._quarantine.held
         self._quarantine.release(exchange.release)
         count = len(self._workers)

@@ -52,7 +52,7 @@ class AgentLimits:
     directory: Path
     command: tuple[str, ...] = ()
     allowed: tuple[str, ...] | None = None
-    orphan_after_s: float = 60.0
+    orphan_after_s: float = 300.0
     observe: bool = True
 
 
@@ -126,8 +126,9 @@ class Worker:
             leftovers=self._leftovers.pids,
             gpus=gpus,
         )
-        rate = self._steps.read(self._output if self.run and self.run.alive else None)
-        return found if rate is None else found.model_copy(update={"steps_per_s": rate})
+        output = self._output if self.run and self.run.alive else None
+        moved = {"steps_per_s": self._steps.read(output), "moved_s_ago": _moved_s_ago(output)}
+        return found.model_copy(update=moved)
 
     def logs(self) -> list[RunFolder]:
         """Return the runs whose output is worth sending, newest first."""
@@ -267,3 +268,11 @@ class Worker:
         if key != self._last_logged:
             self._last_logged = key
             self._log(level, f"worker {self.number}: {text}")
+
+
+def _moved_s_ago(output: Path | None) -> float | None:
+    """Return how long ago a run wrote something, None if nothing runs or that cannot be seen."""
+    try:
+        return None if output is None else max(0.0, time.time() - output.stat().st_mtime)
+    except OSError:
+        return None

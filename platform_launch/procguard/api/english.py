@@ -32,6 +32,9 @@ ENGLISH: Mapping[str, str] = {
     "when-stopped": "when it has stopped",
     "silent-workers": "silent: {workers}",
     "all-heard": "every worker is heard again",
+    "queued": "{count} workers wanted",
+    "hold-ends": "its workers leave it at {at}",
+    "idle-gpus": "less than {percent} % of its GPUs used for {minutes} min",
     # Events of nodes and people.
     "joined": "workers on {host}: {workers}; {limit}",
     "taken-over": "{joined}; the agent on {host} was silent",

@@ -201,6 +201,16 @@ class MachineReport(WireMessage):
     disk_total_gib: Annotated[float, Field(ge=0)] | None = None
 
 
+class GpuProcess(WireMessage):
+    """A process that holds memory of a GPU and belongs to no run of this agent."""
+
+    gpu: Annotated[int, Field(ge=0, lt=1024)]
+    pid: Code
+    user: Annotated[str, StringConstraints(max_length=64), AfterValidator(_storable)] = ""
+    name: Annotated[str, StringConstraints(max_length=64), AfterValidator(_storable)] = ""
+    memory_gib: Annotated[float, Field(ge=0)] | None = None
+
+
 class WorkerReport(WireMessage):
     """One worker, as its agent sees it.
 
@@ -227,6 +237,8 @@ class WorkerReport(WireMessage):
     log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     gpus: Annotated[tuple[GpuReport, ...], Field(max_length=32)] = ()
     steps_per_s: Annotated[float, Field(ge=0)] | None = None
+    moved_s_ago: Annotated[float, Field(ge=0)] | None = None
+    """Since its run wrote something, None if that is not known."""
 
 
 class QuarantineReport(WireMessage):
@@ -253,6 +265,7 @@ class Heartbeat(WireMessage):
     instance: Instance
     machine: MachineReport | None = None
     quarantine: QuarantineReport | None = None
+    gpu_processes: Annotated[tuple[GpuProcess, ...], Field(max_length=64)] = ()
     workers: Annotated[tuple[WorkerReport, ...], Field(max_length=MAX_WORKERS_PER_NODE)]
 
 

@@ -8,7 +8,7 @@ takes it over after.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -26,13 +26,16 @@ from platform_launch.procguard.api.shapes.workers import NodeShape
 from platform_launch.procguard.api.wire import Heartbeat, JoinAnswer, JoinRequest, WorkerOrders
 from platform_launch.procguard.core import transitions, views
 from platform_launch.procguard.core.clock import ServerClock
+from platform_launch.procguard.core.failures import failure_of
+from platform_launch.procguard.core.failures import whose as failure_sentence
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupStep
 from platform_launch.procguard.core.joining import Joining, credential_hash
-from platform_launch.procguard.core.ledger import GroupStore, Ledger
+from platform_launch.procguard.core.ledger import GroupStore, Ledger, World
 from platform_launch.procguard.core.orders import Orders
 from platform_launch.procguard.core.phases import StepTime, next_step
 from platform_launch.procguard.core.queries import Queries
-from platform_launch.procguard.core.registry import Registry
+from platform_launch.procguard.core.queue import allot, in_queue, is_free
+from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry
 from platform_launch.procguard.core.runs import runs_to_write
 from platform_launch.procguard.core.silence import SilenceWatch
 from platform_launch.procguard.core.snapshot import Members
@@ -43,6 +46,9 @@ SERVER = "server"
 
 _CHECK_EVERY_S = 5.0
 """How often to ask whether the database is still ours."""
+
+_NOTICE_S = 3600.0
+"""So long before a hold ends, its owner hears of that."""
 
 _PAUSE_S = 5.0
 """When the control loop slept for so long, the whole process did: it heard nobody, and nobody was silent."""
@@ -129,6 +135,8 @@ class Control:
             try:
                 self._check(clock_s)
                 self._advance_all(clock_s)
+                self._end_holds()
+                self._serve_queue()
             except Superseded as error:
                 self._superseded = str(error)
                 raise
@@ -161,6 +169,55 @@ class Control:
         if trouble is not None:
             raise trouble
 
+    def _serve_queue(self) -> None:
+        """Start the queued groups for which there are enough free workers now."""
+        world = self._ledger.world
+        queued = in_queue(world.groups.values())
+        if not queued:
+            return
+        members = self.queries.members(row.worker for row in world.workers.values() if row.group is None)
+        free = [worker for worker, one in members.items() if is_free(one, DEFAULT_SILENT_AFTER_S)]
+        for name, workers in allot(queued, free).items():
+            world = self._ledger.world
+            moved = world.moved([world.workers[worker] for worker in workers], name)
+            group = moved.group(name).but(borrowed=True)
+            try:
+                step = transitions.begin(group, members, self._clock.now(), 0)
+            except CannotStartError as error:
+                failure = failure_of(sentence("cannot-start", reason=error.sentences), None)
+                ended = transitions.enter(
+                    group, GroupPhase.FAILED, self._clock.now(), failure=failure, queued_at=None
+                )
+                step = GroupStep(ended, (GroupEvent("failed", failure_sentence(failure)),))
+            self._write(world.group(name), step, SERVER, moved, workers)
+
+    def _end_holds(self) -> None:
+        """Let workers go that were held until now, or that came from the queue for a run that has ended."""
+        now = self._clock.now()
+        for group in list(self._ledger.world.groups.values()):
+            until = group.settings.hold_until
+            over = until is not None and until <= now
+            if over and group.active:
+                if group.phase is not GroupPhase.STOPPING:
+                    self._write(group, transitions.stop(group, now), SERVER)
+            elif over or (group.borrowed and group.workers and not group.active and until is None):
+                step = GroupStep(
+                    group.but(
+                        workers=(),
+                        borrowed=False,
+                        hold_noted=False,
+                        settings=group.settings.but(hold_until=None),
+                    ),
+                    (GroupEvent("released-workers", sentence("workers", workers=listed(_texts(group)))),),
+                )
+                world = self._ledger.world
+                moved = world.moved([world.workers[worker] for worker in group.workers], None)
+                self._write(group, step, SERVER, moved, group.workers)
+            elif until and not group.hold_noted and (until - now).total_seconds() < _NOTICE_S:
+                at = f"{until:%Y-%m-%d %H:%M} UTC"
+                event = GroupEvent("hold-ends", sentence("hold-ends", at=at))
+                self._write(group, GroupStep(group.but(hold_noted=True), (event,)), SERVER)
+
     def _count_heartbeats(self, clock_s: float) -> None:
         """Let heartbeats that came or are late be seen, at most once a second."""
         if clock_s - self._shown_at < 1.0:
@@ -176,8 +233,8 @@ class Control:
 
     # What people change
 
-    def create_group(self, new: NewGroup, who: str) -> GroupShape:
-        """Create a group. Raises RequestRefused where the name is taken."""
+    def create_group(self, new: NewGroup, who: str, owners: Sequence[str] = ()) -> GroupShape:
+        """Create a group, with these owners unless it names some. Raises RequestRefused for a taken name."""
         with self._ledger.writing:
             world = self._ledger.world
             if new.name in world.groups:
@@ -188,6 +245,8 @@ class Control:
                     group=new.name,
                 )
             settings = world.group(new.like).settings if new.like else new.settings
+            if new.like or not settings.owners:
+                settings = settings.but(owners=list(owners))
             group = Group(
                 name=new.name, settings=settings, phase=GroupPhase.IDLE, phase_since=self._clock.now()
             )
@@ -242,6 +301,18 @@ class Control:
     def start(self, name: str, who: str) -> Changed:
         """Start a group; one that is under way stays as it is. Raises RequestRefused with ``problems``."""
         return self._request(name, who, transitions.start)
+
+    def queue(self, name: str, who: str) -> Changed:
+        """Let a group start when enough workers are free. Raises RequestRefused if it wants no number."""
+        with self._ledger.writing:
+            if self._ledger.world.group(name).settings.queue_workers is None:
+                raise RequestRefused(
+                    f"{name} does not say how many workers it wants",
+                    "set it in the group's settings: workers from the queue",
+                    code="no-queue-workers",
+                    group=name,
+                )
+            return self._request(name, who, lambda group, _, at: transitions.queue(group, at))
 
     def stop(self, name: str, who: str) -> Changed:
         """Stop a group."""
@@ -321,22 +392,36 @@ class Control:
                 raise RequestRefused(f"{name} cannot start: {error}", hint, error.problems) from error
             changed = step.group is not group
             if changed:
-                if step.group.run_number > group.run_number:
+                if step.group.run_number > group.run_number or step.group.phase is GroupPhase.QUEUED:
                     step = replace(step, group=step.group.but(requested_by=who))
                 elif step.group.then is GroupPhase.PREPARING:
                     step = replace(step, group=step.group.but(then_by=who))
                 self._write(group, step, who)
             return Changed(group=self.queries.group(name), changed=changed)
 
-    def _write(self, before: Group, step: GroupStep, who: str) -> None:
+    def _write(
+        self,
+        before: Group,
+        step: GroupStep,
+        who: str,
+        world: World | None = None,
+        moved: Iterable[WorkerName] = (),
+    ) -> None:
+        """Write a group's step; ``world`` is one in which ``moved`` workers are in another group."""
         at = self._clock.now()
-        with self._ledger.change(self._ledger.world.with_group(step.group)) as change:
+        after = (world or self._ledger.world).with_group(step.group)
+        with self._ledger.change(after) as change:
             change.put_group(step.group)
+            change.put_workers(after.workers[worker] for worker in moved)
             for run in runs_to_write(before, step.group, at):
                 change.put_run(run)
             for event in step.events:
                 change.event(at, who, event.action, before.name, event.detail)
         self.queries.changed()
+
+
+def _texts(group: Group) -> list[str]:
+    return [str(worker) for worker in group.workers]
 
 
 def _whom_it_needs(group: Group) -> Sequence[WorkerName]:

@@ -14,6 +14,9 @@ from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 from platform_launch.sentences import Sentence, Value, quoted, sentence
 from platform_launch.why.answer.verdict import Verdict
 
+_STALLED_S = 60.0
+"""Without progress for so long, the other ranks wait for the one that is silent."""
+
 
 @dataclass(frozen=True)
 class DatedFailure:
@@ -28,9 +31,10 @@ def first_failure(
 ) -> DatedFailure | None:
     """Return the failure of a running generation that happened first, None where there is none."""
     found: DatedFailure | None = None
+    silent_limit_s = silence_limit_s(run, members)
     for place in run.places:
         member = members[place.worker]
-        cause = _why_failed(run, member, elapsed_s)
+        cause = _why_failed(run, member, elapsed_s, silent_limit_s)
         if cause is None:
             continue
         at = clock_s - member.silent_s if member.ended_at is None else member.ended_at
@@ -82,11 +86,29 @@ def has_finished(run: GroupRun, member: WorkerSnapshot) -> bool:
     )
 
 
-def _why_failed(run: GroupRun, member: WorkerSnapshot, elapsed_s: float) -> Sentence | None:
+def silence_limit_s(run: GroupRun, members: Members) -> float:
+    """Return how long a worker may be silent: less if the others are known to make no progress."""
+    limit_s = run.settings.fail_after_s
+    heard = [
+        member for one in run.places if (member := members.get(one.worker)) and member.silent_s < limit_s
+    ]
+    moved = [
+        member.report.moved_s_ago
+        for member in heard
+        if member.report and member.busy and member.silent_s <= run.settings.silent_after_s
+    ]
+    known = [seconds for seconds in moved if seconds is not None]
+    stalled = bool(moved) and len(known) == len(moved) and min(known) > _STALLED_S
+    return min(limit_s, _STALLED_S) if stalled else limit_s
+
+
+def _why_failed(
+    run: GroupRun, member: WorkerSnapshot, elapsed_s: float, silent_limit_s: float
+) -> Sentence | None:
     settings, report = run.settings, member.report
     if has_finished(run, member):
         return None
-    if member.silent_s > settings.fail_after_s:
+    if member.silent_s > silent_limit_s:
         return sentence("silent", seconds=f"{member.silent_s:.0f}")
     if report is None:
         return None

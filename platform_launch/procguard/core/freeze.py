@@ -34,6 +34,13 @@ def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members
         _quarantined(ranked, members),
     )
     problems = [problem for problem in found if problem is not None]
+    if held := _held(ranked, members, known=True):
+        if not settings.shared_gpus:
+            problems.append(held)
+        else:
+            table = table.but(notes=(*table.notes, held))
+    if unknown := _held(ranked, members, known=False):  # anybody's: in a container the driver tells host pids
+        table = table.but(notes=(*table.notes, unknown))
     return table.but(problems=(*table.problems, *problems)) if problems else table
 
 
@@ -87,6 +94,31 @@ def _quarantined(ranked: Iterable[WorkerName], members: Members) -> Problem | No
         f"{names}: in quarantine, nothing new starts there",
         "add a spare, take its workers out of the group, or release it on the page of nodes",
         {"nodes": names},
+    )
+
+
+def _held(ranked: Iterable[WorkerName], members: Members, *, known: bool) -> Problem | None:
+    """List the processes on the GPUs that belong to no run of their agent, of users who are known or not."""
+    found = {
+        (worker.node, process.pid): process
+        for worker in ranked
+        if worker in members
+        for process in members[worker].gpus_held
+        if bool(process.user) is known
+    }
+    if not found:
+        return None
+    texts = [
+        f"{node} GPU {one.gpu}: {one.user or '?'} {one.name} (pid {pid}"
+        + (")" if one.memory_gib is None else f", {one.memory_gib:.1f} GiB)")
+        for (node, pid), one in sorted(found.items())
+    ]
+    processes = "; ".join(texts[:8]) + (f"; {len(texts) - 8} more" if len(texts) > 8 else "")
+    return Problem(
+        "gpus-held",
+        f"other people's processes hold the GPUs: {processes}",
+        "ask them to end, take other workers, or set that the group shares its GPUs",
+        {"processes": processes},
     )
 
 

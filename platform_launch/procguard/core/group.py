@@ -46,13 +46,17 @@ class Group(GroupDocument):
     """A group, as it is stored: one JSON document. ``workers`` and ``settings`` are for the next run.
 
     ``then`` is, while it stops, the phase that follows; PREPARING there means "start again when stopped", and
-    ``then_by`` asked for that. Three fields are not stored. ``workers`` are its members in order, known by
-    their own rows. ``failed_at`` is when the failing worker ended, on the server's monotonic clock, and
-    ``silent`` are the workers whose heartbeat is overdue while it runs: both come with the reports.
+    ``then_by`` asked for that. ``borrowed``: its workers came from the queue and leave after the run.
+    ``hold_noted``: that its hold ends soon was reported.
+    Three fields are not stored: ``workers``, its members in order, known by their own rows; ``failed_at``,
+    when the failing worker ended on the server's monotonic clock; and ``silent``, the workers whose heartbeat
+    is overdue while it runs.
     """
 
     workers: Annotated[tuple[WorkerName, ...], Field(exclude=True)] = ()
     run: GroupRun | None = None
+    borrowed: bool = False
+    hold_noted: bool = False
     then: GroupPhase | None = None
     then_by: str = ""
     failed_at: Annotated[float | None, Field(exclude=True)] = None

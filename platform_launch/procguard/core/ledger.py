@@ -71,8 +71,8 @@ class GroupStore(Protocol):
         """Open a transaction, committed at the end of the block."""
         yield  # type: ignore[misc]
 
-    def runs(self, group: str, before: int | None, limit: int) -> list[RunShape]:
-        """Read the newest runs of a group, or those before one, newest first."""
+    def runs(self, group: str, before: int | None, limit: int, cause: str = "") -> list[RunShape]:
+        """Read the newest runs of a group, or those before one, newest first, by ``cause`` if given."""
 
     def run(self, group: str, number: int) -> RunDetail | None:
         """Read a run."""

@@ -9,7 +9,7 @@ from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
-from platform_launch.procguard.api.shapes.groups import GroupSettings, GroupShape
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, GroupShape
 from platform_launch.procguard.api.shapes.logs import LogRun
 from platform_launch.procguard.api.shapes.runs import RankPreview, RunDetail, RunShape
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape
@@ -18,6 +18,7 @@ from platform_launch.procguard.core.clock import NEVER, Moment, ServerClock
 from platform_launch.procguard.core.freeze import rank_table
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import Ledger, no_worker
+from platform_launch.procguard.core.queue import in_queue
 from platform_launch.procguard.core.registry import (
     DEFAULT_SILENT_AFTER_S,
     NodeEntry,
@@ -122,12 +123,15 @@ class Queries:
         group = self._ledger.world.group(name)
         wanted = settings or group.settings
         table = rank_table(wanted, group.workers, self.members(group.workers))
-        return views.preview(table, wanted.backend)
+        return views.preview(table, wanted)
 
-    def runs(self, name: str, before: int | None = None, limit: int = 50) -> list[RunShape]:
-        """Return the newest runs of a group, or those before one, newest first. Raises NotFound."""
+    def runs(self, name: str, before: int | None = None, limit: int = 50, cause: str = "") -> list[RunShape]:
+        """Return the newest runs of a group, or those before one, newest first. Raises NotFound.
+
+        ``cause``: only those that failed for a reason that holds this text.
+        """
         self._ledger.world.group(name)
-        return self._ledger.store.runs(name, before, limit)
+        return self._ledger.store.runs(name, before, limit, cause)
 
     def run(self, name: str, number: int) -> RunDetail:
         """Return a run of a group. Raises NotFound."""
@@ -171,4 +175,8 @@ class Queries:
         late = self._clock.moment().late(views.silent_after_s(group))
         silent = [worker for worker in group.workers if self._registry.seen_at(worker) < late]
         members = self.members(views.members_shown(group))
-        return views.group_shape(group, silent, members, self._log_size, self._clock.in_phase_s(group))
+        place = None
+        if group.phase is GroupPhase.QUEUED:
+            place = 1 + [one.name for one in in_queue(self._ledger.world.groups.values())].index(group.name)
+        elapsed_s = self._clock.in_phase_s(group)
+        return views.group_shape(group, silent, members, self._log_size, elapsed_s, place)

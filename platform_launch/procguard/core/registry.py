@@ -17,6 +17,7 @@ from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import (
+    GpuProcess,
     GpuReport,
     Heartbeat,
     JoinRequest,
@@ -124,6 +125,8 @@ class NodeEntry:
     seen_at: float | None = None
     machine: MachineReport | None = None
     quarantine: QuarantineReport | None = None
+    gpu_processes: tuple[GpuProcess, ...] = ()
+    """Those that belong to no run of its agent."""
     release: float | None = None
     """When the quarantine began that somebody has ended, until its agent has written so."""
     orders: WorkerOrders | None = None
@@ -133,7 +136,8 @@ class NodeEntry:
 
     def receive(self, beat: Heartbeat, clock_s: float) -> bool:
         """Take over what a heartbeat says of the node itself; tell whether people see it at once."""
-        changed = self.quarantine != beat.quarantine
+        changed = self.quarantine != beat.quarantine or self.gpu_processes != beat.gpu_processes
+        self.gpu_processes = beat.gpu_processes
         self.seen_at = clock_s
         self.machine = beat.machine or self.machine
         self.quarantine = beat.quarantine
@@ -273,4 +277,5 @@ class Registry:
             command=entry.node.join.command,
             drained=bool(entry.node.drained_by),
             quarantined=entry.quarantine is not None,
+            gpu_processes=entry.gpu_processes,
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.wire import WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import GpuProcess, WorkerReport, WorkerState
 
 
 class WorkerSnapshot(NamedTuple):
@@ -18,7 +18,7 @@ class WorkerSnapshot(NamedTuple):
     when the server began to listen. ``ended_at`` is when the reported run ended, on the server's monotonic
     clock. ``generation`` is the highest this worker ever had. Of its agent are ``names`` (host name and
     addresses) and ``command`` (what it runs for a group that names none);
-    ``drained`` and ``quarantined`` are its node's.
+    ``drained``, ``quarantined`` and ``gpu_processes`` (other people's) are its node's.
     """
 
     worker: WorkerName
@@ -31,6 +31,13 @@ class WorkerSnapshot(NamedTuple):
     command: tuple[str, ...] = ()
     drained: bool = False
     quarantined: bool = False
+    gpu_processes: tuple[GpuProcess, ...] = ()
+
+    @property
+    def gpus_held(self) -> list[GpuProcess]:
+        """Return other people's processes on this worker's GPUs."""
+        mine = {gpu.index for gpu in self.report.gpus} if self.report else set()
+        return [process for process in self.gpu_processes if process.gpu in mine]
 
     @property
     def busy(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from platform_launch.procguard.api.shapes.groups import GroupPhase
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.core.freeze import freeze
 from platform_launch.procguard.core.group import Group, GroupEvent, GroupStep
 from platform_launch.procguard.core.snapshot import Members
@@ -18,7 +18,7 @@ def enter(group: Group, phase: GroupPhase, at: datetime, **changes: object) -> G
 
 def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> GroupStep:
     """Begin a new generation: the rank table is frozen here. Raises CannotStartError."""
-    run = freeze(group.settings, group.workers, members, group.generation)
+    run = freeze(_settings(group), group.workers, members, group.generation)
     fresh = enter(
         group,
         GroupPhase.PREPARING,
@@ -36,8 +36,26 @@ def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> G
         failed_at=None,
         started_at=None,
         ended_at=None,
+        queued_at=None,
     )
     return GroupStep(fresh, (GroupEvent("preparing", sentence("run", run=fresh.run_number)),))
+
+
+def _settings(group: Group) -> GroupSettings:
+    """Return the settings of the next run: nobody knew the nodes of a group that was queued."""
+    nodes = [worker.node for worker in group.workers]
+    if not group.borrowed or group.settings.master_addr in nodes:
+        return group.settings
+    return group.settings.but(master_addr=nodes[0], world_size=None)
+
+
+def queue(group: Group, at: datetime) -> GroupStep:
+    """Let a group wait for free workers, and start when there are enough; one under way stays as it is."""
+    if group.active or group.phase is GroupPhase.QUEUED:
+        return GroupStep(group)
+    queued = enter(group, GroupPhase.QUEUED, at, queued_at=at, failure=None, previous_failure=None)
+    count = group.settings.queue_workers or 0
+    return GroupStep(queued, (GroupEvent("queued", sentence("queued", count=count)),))
 
 
 def start(group: Group, members: Members, at: datetime) -> GroupStep:
@@ -53,15 +71,15 @@ def restart(group: Group, members: Members, at: datetime) -> GroupStep:
         return _as_requested(begin(group, members, at, 0), "restart")
     if group.phase is GroupPhase.STOPPING:
         return _again(group, members, "restart")
-    freeze(
-        group.settings, group.workers, members, group.generation
-    )  # whatever speaks against it, before the stop
+    freeze(_settings(group), group.workers, members, group.generation)  # what speaks against it, first
     stopping = enter(group, GroupPhase.STOPPING, at, then=GroupPhase.PREPARING)
     return GroupStep(stopping, (GroupEvent("restart"),))
 
 
 def stop(group: Group, at: datetime) -> GroupStep:
     """Stop a group and keep it stopped; one that is at rest, or has failed and stops for that, stays so."""
+    if group.phase is GroupPhase.QUEUED:
+        return GroupStep(enter(group, GroupPhase.IDLE, at, queued_at=None), (GroupEvent("unqueued"),))
     if group.phase is GroupPhase.STOPPING:
         if group.then in (GroupPhase.STOPPED, GroupPhase.FAILED):
             return GroupStep(group)
@@ -74,7 +92,7 @@ def stop(group: Group, at: datetime) -> GroupStep:
 def _again(group: Group, members: Members, action: str) -> GroupStep:
     if group.then is GroupPhase.PREPARING:
         return GroupStep(group)
-    freeze(group.settings, group.workers, members, group.generation)
+    freeze(_settings(group), group.workers, members, group.generation)
     event = GroupEvent(action, sentence("when-stopped"))
     return GroupStep(group.but(then=GroupPhase.PREPARING), (event,))
 

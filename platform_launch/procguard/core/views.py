@@ -11,6 +11,7 @@ from platform_launch.procguard.api.shapes.groups import (
     Deadline,
     GroupDocument,
     GroupPhase,
+    GroupSettings,
     GroupShape,
 )
 from platform_launch.procguard.api.shapes.runs import PlaceShape, RankPreview
@@ -68,6 +69,7 @@ def group_shape(
     members: Mapping[WorkerName, WorkerSnapshot],
     log_size: LogSize,
     elapsed_s: float,
+    queue_place: int | None = None,
 ) -> GroupShape:
     """Return a group as people see it.
 
@@ -89,6 +91,7 @@ def group_shape(
         silent=[str(worker) for worker in silent],
         waiting_for=[str(worker) for worker in waiting_for(group, members)],
         deadline=_deadline(group, members, elapsed_s),
+        queue_place=queue_place,
     )
 
 
@@ -231,6 +234,7 @@ def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float
         release_requested=entry.release is not None,
         limited_to=_limits(entry),
         machine=entry.machine,
+        gpu_processes=list(entry.gpu_processes),
         gpus=gpus_by_index(gpu for worker in workers for gpu in worker.gpus),
     )
 
@@ -240,14 +244,14 @@ def _limits(node: NodeEntry) -> list[str] | None:
     return None if allowed is None else list(allowed)
 
 
-def preview(table: RankTable, backend: str) -> RankPreview:
+def preview(table: RankTable, settings: GroupSettings) -> RankPreview:
     """Return a rank table as people see it."""
     return RankPreview(
         places=[
             PlaceShape(
                 **dict(place),
                 world_size=len(table.places),
-                environment=table.environment(place, backend),
+                environment={**settings.environment, **table.environment(place, settings.backend)},
             )
             for place in table.places
         ],

@@ -113,6 +113,7 @@ users = Table(
     Column("name", String(64), primary_key=True),
     Column("role", String(16), nullable=False),
     Column("password_hash", Text, nullable=False),
+    Column("address", Text, nullable=False, default=""),
     Column("epoch", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
 )

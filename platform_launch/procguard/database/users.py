@@ -29,6 +29,8 @@ class User:
     password_hash: str
     epoch: int
     created_at: datetime
+    address: str = ""
+    """Where notices go, as Apprise writes it."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,14 @@ class Users:
     def set_role(self, name: str, role: UserRole) -> None:
         """Change a role, which ends all sessions. Raises NotFound."""
         self._change(name, "user-role", sentence("role", role=role.value), role=role.value)
+
+    def set_address(self, name: str, address: str) -> None:
+        """Change where a user's notices go; sessions go on. Raises NotFound."""
+        with transaction(self._engine, writes=True) as connection:
+            row = update(users).where(users.c.name == name).values(address=address)
+            if connection.execute(row).rowcount == 0:
+                raise _unknown(name)
+            self._note(connection, "user-address", name)
 
     def remove(self, name: str) -> None:
         """Remove a user, which ends all sessions. Raises NotFound."""
@@ -171,7 +181,7 @@ class Users:
 
 
 def _user(row: Row[Any]) -> User:
-    return User(row.name, UserRole(row.role), row.password_hash, row.epoch, row.created_at)
+    return User(row.name, UserRole(row.role), row.password_hash, row.epoch, row.created_at, row.address)
 
 
 def _token(row: Row[Any]) -> ApiToken:

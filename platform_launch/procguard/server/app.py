@@ -55,5 +55,12 @@ def build_app(parts: ServerParts) -> FastAPI:
     add_answers(app)
     for room in (agents, groups, inspect, workers, charts, people, events, health):
         app.include_router(room.router)
-    add_pages(app, parts.control.queries, parts.accounts, partial(person_of, parts.sessions))
+    add_pages(
+        app,
+        parts.control.queries,
+        parts.accounts,
+        partial(person_of, parts.sessions),
+        parts.history,
+        parts.settings.notice_schemes,
+    )
     return app

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from limits import RateLimitItemPerMinute
 
-from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.procguard.api.refused import NotFound, Unavailable
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
@@ -16,9 +16,11 @@ from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server import history
 from platform_launch.procguard.server.history import History
+from platform_launch.procguard.server.idle import IdleWatch
 from platform_launch.procguard.server.logs import retention
 from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.metrics import Metrics
+from platform_launch.procguard.server.notices import Notices
 from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.periodic import PeriodicThread
@@ -26,7 +28,6 @@ from platform_launch.procguard.server.private import check_ours, check_private, 
 from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.procguard.server.throttle import Throttle
-from platform_launch.procguard.server.webhooks import Webhooks
 
 FIRST_USER = "admin"
 _MIB, _GIB = 2**20, 2**30
@@ -86,22 +87,40 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             history=History(control.queries, database.measurements),
             control_loop=PeriodicThread("control-loop", _TICK_S, control.tick, "groups cannot be advanced"),
             join_token=token,
+            settings=settings,
         )
-        webhooks = Webhooks(settings.webhooks, settings.page_url, parts.meter.webhooks)
+
+        def recipient(group: str) -> str:
+            with suppress(NotFound):
+                shape = control.queries.group(group)
+                person = shape.requested_by or next(iter(shape.settings.owners), "")
+                account = database.users.find(person) if shape.settings.notify and person else None
+                return account.address if account else ""
+            return ""
+
+        notices = Notices(settings.notices, recipient, settings.page_url, parts.meter.notices)
+        idle = IdleWatch(control)
+
+        def sample() -> None:
+            try:
+                parts.history.sample()
+            finally:
+                idle.look(parts.history.gpu_use())
+
         limit_bytes = int(settings.logs_limit_gib * _GIB)
 
         def drop_old_logs() -> str:
             return retention.keep_within(limit_bytes, logs, control.queries.worker_names())
 
-        database.store.on_event = webhooks.receive
+        database.store.on_event = notices.receive
         with ExitStack() as stack:
             for thread in (
                 parts.control_loop,
                 PeriodicThread(
                     "logs", retention.EVERY_S, drop_old_logs, "logs cannot be kept within their limit"
                 ),
-                PeriodicThread("history", history.EVERY_S, parts.history.sample, "charts are incomplete"),
-                webhooks,
+                PeriodicThread("history", history.EVERY_S, sample, "charts are incomplete"),
+                notices,
             ):
                 thread.start()
                 stack.callback(thread.stop)

@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from typing import TypeVar
 
 from platform_launch.procguard.api.shapes.charts import Chart, ChartKind
+from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance
@@ -29,6 +30,7 @@ _THINNED = {ChartKind.GROUP: 30, ChartKind.NODE: 180}
 _KEPT_DAYS = {ChartKind.GROUP: 30, ChartKind.NODE: 7}
 _MOST_RANKS = 32
 _NOTHING = float("nan")
+_GROUP = ChartKind.GROUP
 _AT_ONCE = 100
 _PAUSE_S = 0.001
 
@@ -48,7 +50,18 @@ class History:
         self._taken = 0
         self._rings: dict[Subject, dict[str, array[float]]] = {}
         self._members: dict[str, list[tuple[str, int | None]]] = {}
+        self._runs: dict[str, tuple[int, float, int]] = {}
         self._lock = threading.Lock()
+
+    def gpu_use(self) -> dict[str, float | None]:
+        """Return the GPU use of each group now, in percent; None if it is not known."""
+        with self._lock:
+            return {name: self._last(rings) for (kind, name), rings in self._rings.items() if kind is _GROUP}
+
+    def run_use(self, group: str, run: int) -> float | None:
+        """Return the mean GPU use over a group's run, since this server was started; None if not known."""
+        number, total, count = self._runs.get(group, (0, 0.0, 0))
+        return total / count if number == run and count else None
 
     def chart(self, kind: ChartKind, name: str, *, days: bool = False) -> Chart:
         """Return the series of a worker, node or group; empty where nothing was measured."""
@@ -79,7 +92,8 @@ class History:
     def sample(self) -> None:
         """Take one sample, and write down what is due. Raises Unavailable; the last hour is complete then."""
         nodes = self._queries.glances()
-        names = [group.name for group in self._queries.groups()]
+        groups = self._queries.groups()
+        names = [group.name for group in groups]
         of_workers: dict[str, Values] = {}
         of_nodes: dict[str, Values] = {}
         members: dict[str, list[WorkerGlance]] = {}
@@ -95,6 +109,13 @@ class History:
             some = members.get(name, [])
             machines = [of_nodes[node] for node in {one.node for one in some} if node in of_nodes]
             found[ChartKind.GROUP, name] = _of_group([of_workers[one.worker] for one in some], machines)
+        for group in groups:
+            use = found[_GROUP, group.name].get("gpu")
+            if use is not None and group.phase in (GroupPhase.RUNNING, GroupPhase.DEGRADED):
+                number, total, count = self._runs.get(group.name, (0, 0.0, 0))
+                before = (total, count) if number == group.run_number else (0.0, 0)
+                self._runs[group.name] = (group.run_number, before[0] + use, before[1] + 1)
+        self._runs = {name: run for name, run in self._runs.items() if (_GROUP, name) in found}
         with self._lock:
             self._put(found)
             self._members = {
@@ -119,6 +140,11 @@ class History:
                 value = values.get(series)
                 ring[place] = _NOTHING if value is None else value
         self._taken += 1
+
+    def _last(self, rings: Mapping[str, array[float]]) -> float | None:
+        ring = rings.get("gpu")
+        value = ring[(self._taken - 1) % _SAMPLES] if ring is not None and self._taken else _NOTHING
+        return None if math.isnan(value) else value
 
     def _line(self, ring: array[float]) -> list[float | None]:
         place = self._taken % _SAMPLES

@@ -38,9 +38,7 @@ class Metrics:
             "Joins of agents that were tried, by result.",
             *("succeeded", "failed", "refused", "throttled"),
         )
-        self.webhooks = self._by_result(
-            "procguard_webhook_messages", "Messages to webhooks, by result.", "sent", "lost"
-        )
+        self.notices = self._by_result("procguard_notices", "Notices, by result.", "sent", "lost")
         self._registry.register(_CurrentState(queries))
         self._lock = threading.Lock()
         self._text, self._made_at = b"", float("-inf")

@@ -17,6 +17,7 @@ from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.sessions import Sessions
+from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.procguard.server.throttle import Throttle
 
 
@@ -33,6 +34,7 @@ class ServerParts:
     history: History
     control_loop: PeriodicThread
     join_token: str
+    settings: ServerSettings
     inspections: Inspections = field(default_factory=Inspections)
 
     def is_join_token(self, token: str | None) -> bool:

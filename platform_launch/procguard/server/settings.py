@@ -16,19 +16,21 @@ from platform_launch.procguard.server.private import check_ours
 _LARGEST_FILE = 1024 * 1024  # bytes
 
 
-class Webhook(BaseModel):
-    """Whom to tell of groups: ``kind`` is the form of the message, ``events`` what is told."""
+EVENTS = (
+    "failed", "failing", "degraded", "recovered", "finished", "idle", "hold-ends", "queued",
+)  # fmt: skip
+_SCHEMES = (
+    "mailto", "mailtos", "slack", "feishu", "lark", "dingtalk", "wecombot", "msteams", "discord", "tgram",
+)  # fmt: skip
+
+
+class NoticeReceiver(BaseModel):
+    """Who is sent notices of all groups: an address of Apprise, and what is sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2_000)]
-    kind: Literal["json", "slack", "feishu", "dingtalk", "wecom"] = "json"
-    events: tuple[Literal["failed", "failing", "degraded", "recovered", "finished"], ...] = (
-        "failed",
-        "failing",
-        "degraded",
-        "finished",
-    )
+    url: Annotated[str, Field(pattern=r"^[a-z0-9]+://[^\s]+$", max_length=2_000)]
+    events: tuple[Literal[EVENTS], ...] = ("failed", "failing", "degraded", "finished")  # type: ignore[valid-type]
 
 
 class ServerSettings(BaseModel):
@@ -49,7 +51,9 @@ class ServerSettings(BaseModel):
     heartbeat_s: Annotated[float, Field(ge=0.2, le=5)] = 2.0
     log_limit_mib: Annotated[int, Field(ge=1, le=1024 * 1024)] = 64
     logs_limit_gib: Annotated[float, Field(ge=0.01, le=1024 * 1024)] = 100.0
-    webhooks: Annotated[tuple[Webhook, ...], Field(max_length=16)] = ()
+    notices: Annotated[tuple[NoticeReceiver, ...], Field(max_length=16)] = ()
+    notice_schemes: Annotated[tuple[str, ...], Field(max_length=64)] = _SCHEMES
+    owners_default: Literal["creator", "everyone"] = "creator"
     page_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$", max_length=400)] = ""
     session_hours: Annotated[float, Field(ge=0.1, le=24 * 365)] = 12.0
 
@@ -146,6 +150,6 @@ def _problem_text(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         return f"{shown(key)} is not a key"
     message = problem["msg"].removeprefix("Value error, ")
-    if problem["loc"][:1] == ("webhooks",) and not {"kind", "events"} & set(problem["loc"]):
-        return f"{key}: {message}"  # an address of a webhook is a secret
+    if problem["loc"][:1] == ("notices",) and "events" not in problem["loc"]:
+        return f"{key}: {message}"  # the address of a receiver is a secret
     return f"{key}={shown(str(problem['input']))}: {message}" if key else message

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from platform_launch.procguard.api.shapes.groups import GroupShape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
-from platform_launch.procguard.api.wire import GpuReport
+from platform_launch.procguard.api.wire import GpuProcess, GpuReport
 from platform_launch.procguard.core.clock import NEVER
 from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance, natural
 from platform_launch.procguard.core.views import known_mean, known_sum
@@ -50,6 +50,17 @@ class Overview:
     def totals(self) -> Totals:
         """The whole cluster in a few numbers."""
         return totals(self.nodes)
+
+    @cached_property
+    def gpu_processes(self) -> dict[str, list[GpuProcess]]:
+        """Other people's processes on the GPUs of each group."""
+        found: dict[str, list[GpuProcess]] = {}
+        for node in self.nodes:
+            for worker in node.workers if node.entry.gpu_processes else ():
+                for process in node.entry.gpu_processes:
+                    if worker.group and process.gpu in worker.gpu_indexes:
+                        found.setdefault(worker.group, []).append(process)
+        return found
 
     @cached_property
     def counts(self) -> dict[str, list[tuple[str, int]]]:
@@ -256,7 +267,7 @@ def by_rank(workers: Sequence[WorkerGlance]) -> list[WorkerGlance]:
 
 
 PHASES = (
-    *("failed", "degraded", "backing-off", "stopping", "preparing", "running"),
+    *("failed", "degraded", "backing-off", "stopping", "preparing", "queued", "running"),
     *("finished", "stopped", "idle"),
 )
 """What wants a person first."""

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from platform_launch.errors import shown
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
 from platform_launch.procguard.api.shapes.events import EventFilter
+from platform_launch.procguard.api.shapes.groups import GroupShape
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.web import listing
@@ -49,17 +50,46 @@ class Accounts(Protocol):
     def all(self) -> Sequence[object]:
         """Return all users by name."""
 
+    def find(self, name: str) -> Account | None:
+        """Return a user, None if there is none of that name."""
+
     def tokens(self, name: str) -> Sequence[object]:
         """Return a user's tokens."""
 
 
-def add_pages(app: FastAPI, queries: Queries, accounts: Accounts, find_person: FindPerson) -> None:
+class Account(Protocol):
+    """A user."""
+
+    @property
+    def address(self) -> str:
+        """Where notices go."""
+
+
+class GroupUse(Protocol):
+    """How busy groups keep their GPUs, in percent."""
+
+    def gpu_use(self) -> Mapping[str, float | None]:
+        """Return the use of each group now."""
+
+    def run_use(self, group: str, run: int) -> float | None:
+        """Return the mean over a run."""
+
+
+def add_pages(
+    app: FastAPI,
+    queries: Queries,
+    accounts: Accounts,
+    find_person: FindPerson,
+    gpu_use: GroupUse,
+    schemes: Sequence[str],
+) -> None:
     """Put the web page on the server's application, which sets its headers.
 
+    ``schemes`` are those of the addresses that people's notices may go to.
     ``app.state.missing_page`` is what a browser gets for an address that is none.
     """
     app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
-    pages = Pages(queries, accounts, find_person)
+    pages = Pages(queries, accounts, find_person, gpu_use, schemes)
     shows: dict[str, Show] = {
         path: _from_template(template, values) for path, (template, values) in pages.templates().items()
     }
@@ -83,8 +113,17 @@ def _from_template(template: str, values: Callable[[PageRequest], Values]) -> Sh
 class Pages:
     """What is seen at each address. ``{name}`` in one is the group's, worker's or node's that it is about."""
 
-    def __init__(self, queries: Queries, accounts: Accounts, find_person: FindPerson) -> None:
+    def __init__(
+        self,
+        queries: Queries,
+        accounts: Accounts,
+        find_person: FindPerson,
+        gpu_use: GroupUse,
+        schemes: Sequence[str],
+    ) -> None:
         self._queries = queries
+        self._gpu_use = gpu_use
+        self._schemes = schemes
         self._accounts = accounts
         self._find_person = find_person
         self._now = listing.SharedOverview(queries)
@@ -96,9 +135,9 @@ class Pages:
         A page includes its fragments: what it shows by itself and what it fetches later are one template.
         """
         return {
-            "/": ("overview.html", lambda page: self._totals() | self._cards() | self._rows(page.query)),
+            "/": ("overview.html", lambda page: self._totals() | self._cards(page) | self._rows(page.query)),
             "/fragments/totals": ("totals.html", lambda _: self._totals()),
-            "/fragments/groups": ("groups.html", lambda _: self._cards()),
+            "/fragments/groups": ("groups.html", self._cards),
             "/fragments/move": ("move.html", lambda _: {"groups": self._now.read().groups}),
             "/groups/{name}": (
                 "group.html",
@@ -215,11 +254,18 @@ class Pages:
         ordered = [(phase, phases[phase]) for phase in listing.PHASES if phases[phase]]
         return {"totals": now.totals, "phases": ordered}
 
-    def _cards(self) -> Values:
-        now = self._now.read()
+    def _cards(self, page: PageRequest) -> Values:
+        now, mine, name = self._now.read(), "mine" in page.query, page.person.name if page.person else ""
+        shown = [
+            group
+            for group in now.groups
+            if not mine or name == group.requested_by or name in group.settings.owners
+        ]
         return {
-            "groups": listing.failed_first(now.groups),
-            "compact": len(now.groups) > CARDS_SHOWN,
+            "groups": listing.failed_first(shown),
+            "mine": mine,
+            "use": self._use(shown),
+            "compact": len(shown) > CARDS_SHOWN,
             "group_names": [group.name for group in now.groups],
             "counts": now.counts,
         }
@@ -248,12 +294,30 @@ class Pages:
             "waiting": _present(self._queries.worker, group.waiting_for[:WAITING_SHOWN]),
             "quarantined": {node.node: node.entry.quarantine for node in nodes if node.entry.quarantine},
             "counts": now.counts,
+            "use": self._use([group]),
+        }
+
+    def _use(self, groups: Sequence[GroupShape]) -> dict[str, Values]:
+        """Return how busy the GPUs of each group are, and who else is on them."""
+        use, others = self._gpu_use.gpu_use(), self._now.read().gpu_processes
+        return {
+            group.name: {
+                "now": use.get(group.name),
+                "run": self._gpu_use.run_use(group.name, group.run_number),
+                "others": others.get(group.name, ()),
+            }
+            for group in groups
         }
 
     def _runs(self, page: PageRequest) -> Values:
-        before = page.number("before")
-        runs = self._queries.runs(page.name, before, RUNS_SHOWN + 1)
-        return {"runs": runs[:RUNS_SHOWN], "more": len(runs) > RUNS_SHOWN, "before": before}
+        before, cause = page.number("before"), page.query.get("cause", "").strip()[:200]
+        runs = self._queries.runs(page.name, before, RUNS_SHOWN + 1, cause)
+        return {
+            "runs": runs[:RUNS_SHOWN],
+            "more": len(runs) > RUNS_SHOWN,
+            "before": before,
+            "cause": cause,
+        }
 
     def _run(self, page: PageRequest) -> Values:
         text = page.request.path_params["number"]
@@ -319,7 +383,13 @@ class Pages:
         return {"users": self._accounts.all()}
 
     def _account(self, page: PageRequest) -> Values:
-        return {"tokens": self._accounts.tokens(page.person.name if page.person else "")}
+        name = page.person.name if page.person else ""
+        account = self._accounts.find(name)
+        return {
+            "tokens": self._accounts.tokens(name),
+            "schemes": self._schemes,
+            "address_of_notices": account.address if account else "",
+        }
 
     def _events(self, page: PageRequest, chosen: EventFilter) -> Values:
         before = page.number("before")

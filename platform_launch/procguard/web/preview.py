@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def preview(queries: Queries, name: str, form: Mapping[str, str] | None) -> dict[str, Any]:
     """Return the rank table of a group, with the form's fields as its settings.
 
-    ``invalid`` names the fields that cannot be what they are; there is no table then. Raises NotFound.
+    ``invalid`` are the fields that cannot be what they are: the field, a part of it (a variable's name), and
+    whether ProcGuard sets that. There is no table then. Raises NotFound.
     """
     nothing = RankPreview(places=[], idle=[], problems=[], notes=[])
     if form is None:
@@ -29,9 +30,17 @@ def preview(queries: Queries, name: str, form: Mapping[str, str] | None) -> dict
     values["environment"] = {
         name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)
     }
-    values["owners"] = values.pop("owners", "").replace(",", " ").split()
+    for field in ("owners", "links"):
+        values[field] = values.pop(field, "").replace(",", " ").split()
+    for field in ("queue_workers", "hold_until"):
+        values[field] = values.get(field) or None
     try:
         settings = GroupSettings.model_validate(values)
     except ValidationError as error:
-        return {"preview": nothing, "invalid": sorted({str(trouble["loc"][0]) for trouble in error.errors()})}
+        return {"preview": nothing, "invalid": [_invalid(trouble) for trouble in error.errors()[:5]]}
     return {"preview": queries.preview(name, settings), "invalid": []}
+
+
+def _invalid(trouble: Any) -> tuple[str, str, bool]:
+    field, *part = (str(one) for one in trouble["loc"] if one != "[key]")
+    return field, ": ".join(part), trouble["type"] == "set_by_procguard"

@@ -35,8 +35,8 @@ def failed(server: Lab, agents: dict[str, Agent]) -> str:
 def test_limited_agents_say_so(visit: Visit) -> None:
     page = visit()
     expect(page.locator("#w-gn41-0 .tag")).to_have_text("limited")
-    page.locator("#w-gn41-0").get_by_role("link", name="gn41-0", exact=True).click()
-    expect(page.locator("#worker .notice code")).to_have_text(["python train.py", "<b>echo</b>"])
+    page.locator("#w-gn41-0 .tag").click()
+    expect(page.locator("#node .notice code")).to_have_text(["python train.py", "<b>echo</b>"])
 
 
 def test_failed_workers_are_found_by_the_word_on_their_badge(visit: Visit, failed: str) -> None:

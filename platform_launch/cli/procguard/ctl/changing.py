@@ -1,7 +1,8 @@
-"""``procguard ctl create``, ``set``, ``move``, ``start``, ``stop``, ``restart``, ``delete``, ``forget``."""
+"""``procguard ctl create``, ``set``, ``owners``, ``move``, ``start``, ``stop``, ``drain`` and others."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from platform_launch.cli.flags import Number, flags
 from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import GROUPS, NODES, WORKERS, ApiClient, connected, segment
+from platform_launch.cli.procguard.ctl.reading import print_verdict
 from platform_launch.errors import UsageError
 
 _settings = flags(
@@ -26,6 +28,12 @@ _settings = flags(
         metavar="NAME=VALUE",
         help="A variable of the command; all of them are replaced.",
     ),
+    click.option(
+        "--queue-workers", type=click.IntRange(1, 10_000), help="How many to take for --when-free."
+    ),
+    click.option("--queue-nodes", metavar="PATTERNS", help="From which nodes, such as `gn1* gn2*`."),
+    click.option("--hold-until", metavar="TIME", help="When it is stopped and its workers leave it."),
+    click.option("--note", metavar="TEXT"),
     click.option("--max-restarts", type=click.IntRange(0, 1000)),
     click.option("--backoff", "backoff_s", type=Number(), metavar="SECONDS"),
     click.option("--silent-after", "silent_after_s", type=Number(), metavar="SECONDS"),
@@ -92,19 +100,52 @@ def move(client: ApiClient, workers: tuple[str, ...], group: str | None, out: bo
     _echo(f"{', '.join(workers)} → {group or 'no group'}", None, as_json)
 
 
-def _group_action(action: str, meaning: str, done: str) -> click.Command:
+def _group_action(action: str, meaning: str, done: str, *options: Any) -> click.Command:
     @connected
-    def act(client: ApiClient, name: str, as_json: bool) -> None:
-        answer = client.send("POST", f"/groups/{segment(name)}/{action}")
+    def act(client: ApiClient, name: str, as_json: bool, wait: bool, when_free: bool = False) -> int | None:
+        what = "queue" if when_free else action
+        answer = client.send("POST", f"/groups/{segment(name)}/{what}")
         phase, run = answer["group"]["phase"], answer["group"]["run_number"]
-        result = done if answer["changed"] else "was so already"
+        result = ("queued" if when_free else done) if answer["changed"] else "was so already"
         now = "" if result == phase else f", now {phase}"
-        _echo(f"{name}: {result}{now} (run {run})", answer, as_json)
+        if not wait:
+            _echo(f"{name}: {result}{now} (run {run})", answer, as_json)
+            return None
+        click.echo(f"{name}: {result}{now} (run {run})", err=True)
+        return _waited(client, name, as_json)
 
-    return click.command(action, help=meaning)(click.argument("name", shell_complete=GROUPS)(act))
+    wait = click.option(
+        "--wait",
+        is_flag=True,
+        help="Until it is at rest. Exit code: 0 finished (or stopped, with stop), 1 failed, 3 stopped.",
+    )
+    argument = click.argument("name", shell_complete=GROUPS)
+    return click.command(action, help=meaning)(argument(flags(wait, *options)(act)))
 
 
-start = _group_action("start", "Start all workers of a group, or none.", "starting")
+def _waited(client: ApiClient, name: str, as_json: bool) -> int:
+    """Wait until a group is at rest; return the exit code that says how it ended."""
+    while (group := client.get(f"/groups/{segment(name)}"))["phase"] not in _ENDS:
+        time.sleep(_AGAIN_S)
+    text = group["phase"]
+    if failure := group["failure"]:
+        text += f": {failure['worker'] or ''} {failure['text']}"
+    _echo(f"{name}: {text} (run {group['run_number']})", group, as_json)
+    if failure and not as_json:
+        print_verdict(failure["verdict"])
+    stopping = click.get_current_context().command.name == "stop"
+    return 0 if stopping else _ENDS[group["phase"]]
+
+
+_AGAIN_S = 1.0
+_ENDS = {"idle": 3, "finished": 0, "failed": 1, "stopped": 3}
+
+start = _group_action(
+    "start",
+    "Start all workers of a group, or none.",
+    "starting",
+    click.option("--when-free", is_flag=True, help="Queue it: it starts when enough workers are free."),
+)
 stop = _group_action("stop", "Stop all workers of a group.", "stopping")
 restart = _group_action("restart", "Stop all workers of a group and start them again.", "restarting")
 
@@ -125,6 +166,35 @@ def forget(client: ApiClient, node: str, as_json: bool) -> None:
     """Forget a node that is gone."""
     client.send("DELETE", f"/nodes/{segment(node)}")
     _echo(f"{node} is forgotten", None, as_json)
+
+
+@click.command()
+@click.argument("node", shell_complete=NODES)
+@click.option("--end", is_flag=True, help="Let things start there again.")
+@connected
+def drain(client: ApiClient, node: str, end: bool, as_json: bool) -> None:
+    """Let nothing new start on a node; what runs there goes on."""
+    answer = client.send("PUT", f"/nodes/{segment(node)}/drain", {"drained": not end})
+    _echo(f"{node}: {'no longer drained' if end else 'drained'}", answer, as_json)
+
+
+@click.command()
+@click.argument("name", shell_complete=GROUPS)
+@click.argument("users", nargs=-1, metavar="[USER…]")
+@click.option("--everyone", is_flag=True, help="Every operator may change and start it.")
+@connected
+def owners(client: ApiClient, name: str, users: tuple[str, ...], everyone: bool, as_json: bool) -> None:
+    """Print who may change and start a group beside admins; with USERs, make them that."""
+    path = f"/groups/{segment(name)}"
+    settings = client.get(path)["settings"]
+    if users or everyone:
+        if users and everyone:
+            raise UsageError("expected either USERs or --everyone")
+        settings = client.send("PUT", f"{path}/settings", settings | {"owners": list(users)})["settings"]
+    if as_json:
+        print_json(settings["owners"])
+    else:
+        click.echo("\n".join(settings["owners"]) or "every operator")
 
 
 @click.command()

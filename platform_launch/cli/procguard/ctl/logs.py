@@ -1,4 +1,4 @@
-"""``procguard ctl logs``: the last lines of a worker's log, all of it, or what is still to come."""
+"""``procguard ctl logs``: the log of a worker or a group: its last lines, a search, what is still to come."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from platform_launch.cli.output import print_json
-from platform_launch.cli.procguard.ctl.client import WORKERS, ApiClient, connected, segment
+from platform_launch.cli.procguard.ctl.client import GROUPS, WORKERS, ApiClient, connected, segment
+from platform_launch.cli.procguard.ctl.tables import local
 from platform_launch.errors import UsageError
 from platform_launch.text import escaped
 
@@ -17,7 +18,9 @@ _AGAIN_S = 1.0
 
 
 @click.command()
-@click.argument("worker", shell_complete=WORKERS)
+@click.argument("worker", required=False, shell_complete=WORKERS)
+@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="All ranks of a group in one, by time.")
+@click.option("--errors", is_flag=True, help="Only the lines that look like errors.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
 @click.option(
     "-n", "--tail", type=click.IntRange(1, 10_000), default=200, show_default=True, help="The last lines."
@@ -27,19 +30,33 @@ _AGAIN_S = 1.0
 @connected
 def logs(
     client: ApiClient,
-    worker: str,
+    worker: str | None,
+    group: str | None,
+    errors: bool,
     follow: bool,
     tail: int,
     number: int | None,
     search: str | None,
     as_json: bool,
 ) -> None:
-    """Read a worker's log. With -f a new run of the worker is followed too, unless --run names one."""
+    """Read a worker's log, or that of all ranks of a group.
+
+    With -f a new run of the worker is followed too, unless --run names one.
+    """
+    if (worker is None) is (group is None):
+        raise UsageError("expected either a WORKER or --group NAME")
+    if group is not None:
+        _merged(client, group, number, tail, follow, {"search": search or "", "errors": errors}, as_json)
+        return
+    assert worker is not None
     path = f"/workers/{segment(worker)}/log"
     generation = None if number is None else _generation(client, path, worker, number)
-    if search is not None:
-        found = client.get(path, generation=generation, search=search)
-        print_json(found) if as_json else _print_matches(found)
+    if search is not None or errors:
+        offset, more = 0, True
+        while more:
+            found = client.get(path, generation=generation, search=search, errors=errors, offset=offset)
+            print_json(found) if as_json else _print_matches(found)
+            offset, more = found["next_offset"], found["more"]
         return
     window = client.get(path, generation=generation, tail=tail, limit=1024 * 1024)
     if as_json:
@@ -83,8 +100,30 @@ def _echo(text: str) -> None:
 def _print_matches(found: dict[str, Any]) -> None:
     for match in found["matches"]:
         click.echo(f"{match['line']}: {escaped(match['text'])}")
-    if found["more"]:
-        click.echo("there are more: search for something rarer", err=True)
+
+
+def _merged(
+    client: ApiClient,
+    group: str,
+    run: int | None,
+    tail: int,
+    follow: bool,
+    sought: dict[str, Any],
+    as_json: bool,
+) -> None:
+    path, after = f"/groups/{segment(group)}/log", "" if any(sought.values()) else None
+    while True:
+        page = client.get(path, run=run, limit=min(tail, 5_000), after=after, **sought)
+        if as_json:
+            print_json(page)
+        else:
+            for line in page["lines"]:
+                click.echo(f"{local(line['at'])} [{line['rank']} {line['worker']}] {escaped(line['text'])}")
+        after = page["after"]
+        if not page["more"]:
+            if not follow or page["ended"]:
+                return
+            time.sleep(_AGAIN_S)
 
 
 def _write(text: str) -> None:

@@ -1,4 +1,4 @@
-"""``procguard ctl groups``, ``workers``, ``ranks``, ``inspect`` and ``events``."""
+"""``procguard ctl groups``, ``nodes``, ``workers``, ``runs``, ``ranks``, ``inspect`` and ``events``."""
 
 from __future__ import annotations
 
@@ -12,53 +12,156 @@ from platform_launch.cli.procguard.ctl.tables import local, print_table
 from platform_launch.errors import shown_list
 from platform_launch.text import counted, escaped
 
+_SOME = 6
+
 
 @click.command()
 @click.argument("name", required=False, shell_complete=GROUPS)
+@click.option("--state", metavar="STATE", help="Only those in this state, such as running or queued.")
+@click.option("--mine", is_flag=True, help="Only those that you own or started last.")
 @connected
-def groups(client: ApiClient, name: str | None, as_json: bool) -> None:
+def groups(client: ApiClient, name: str | None, state: str | None, mine: bool, as_json: bool) -> None:
     """List groups. With NAME: what that group waits for, and why it failed."""
-    found = client.get(f"/groups/{segment(name)}" if name else "/groups")
+    found = [client.get(f"/groups/{segment(name)}")] if name else client.get("/groups")
+    me = client.get("/me")["name"] if mine else ""
+    found = [
+        group
+        for group in found
+        if state in (None, group["phase"]) and (not mine or me in (group["requested_by"], *_owners(group)))
+    ]
     if as_json:
-        print_json(found)
+        print_json(found[0] if name and found else found)
         return
-    rows = [_group_row(found, verdict=True)] if name else map(_group_row, found)
-    titles = ("group", "state", "since", "run", "restarts", "workers", "master", "about")
-    print_table(titles, rows, "no groups yet: procguard ctl create NAME")
+    titles = ("group", "state", "since", "owner", "run", "restarts", "workers", "master", "about")
+    print_table(titles, map(_group_row, found), "no groups: procguard ctl create NAME makes one")
+    if name and found and (failure := found[0]["failure"]):
+        print_verdict(failure["verdict"])
 
 
-def _group_row(group: dict[str, Any], *, verdict: bool = False) -> tuple[object, ...]:
+def print_verdict(verdict: str) -> None:
+    """Print a verdict below a table, whose cells only have its first line."""
+    for line in verdict.splitlines():
+        click.echo(f"  {escaped(line)}")
+
+
+def _owners(group: dict[str, Any]) -> list[str]:
+    owners: list[str] = group["settings"]["owners"]
+    return owners
+
+
+def _group_row(group: dict[str, Any]) -> tuple[object, ...]:
     settings = group["settings"]
     master = f"{settings['master_addr'] or '?'}:{settings['master_port']}"
     return (
         group["name"],
         group["phase"],
         local(group["phase_since"]),
+        ", ".join(_owners(group)) or "-",
         group["run_number"] or "-",
         f"{group['restarts_used']}/{settings['max_restarts']}",
         len(group["workers"]),
         master,
-        _about(group, verdict=verdict),
+        _about(group),
     )
 
 
-def _about(group: dict[str, Any], *, verdict: bool) -> tuple[str, ...]:
+def _about(group: dict[str, Any]) -> tuple[str, ...]:
     failure = group["failure"]
     parts: list[str] = []
     if failure:
         parts.append(": ".join(filter(None, (failure["worker"], failure["text"]))))
-        if failure["verdict"] and verdict:
-            parts += failure["verdict"].splitlines()
+        if failure["verdict"]:
+            parts.append(failure["verdict"].partition("\n")[0])
+    if group["queue_place"]:
+        parts.append(f"place {group['queue_place']} in the queue")
     if group["silent"]:
-        parts.append(f"silent: {', '.join(group['silent'])}")
+        parts.append(f"silent: {_some(group['silent'])}")
     if group["previous_failure"]:
         before = group["previous_failure"]
         parts.append(f"run {before['run_number']} failed: {before['worker'] or ''} {before['text']}")
     if group["deadline"]:
         parts.append(f"{group['deadline']['what']} in {group['deadline']['in_s']:.0f} s")
     if group["waiting_for"]:
-        parts.append(f"waiting for {', '.join(group['waiting_for'])}")
+        parts.append(f"waiting for {_some(group['waiting_for'])}")
     return tuple(parts)
+
+
+def _some(workers: list[str]) -> str:
+    """Return the first of some workers, and how many they are if that is more."""
+    if len(workers) <= _SOME:
+        return ", ".join(workers)
+    return f"{', '.join(workers[:_SOME])} and {len(workers) - _SOME} more"
+
+
+@click.command()
+@click.option(
+    "--state", metavar="STATE", help="Only those that are busy, free, silent, drained or quarantined."
+)
+@connected
+def nodes(client: ApiClient, state: str | None, as_json: bool) -> None:
+    """List nodes, and other people's processes on their GPUs."""
+    found = [node for node in client.all("/nodes", "node") if state in (None, _node_state(node))]
+    if as_json:
+        print_json(found)
+        return
+    titles = ("node", "state", "workers", "GPUs", "use", "groups", "heartbeat", "about")
+    print_table(titles, map(_node_row, found), "no nodes: start `procguard agent` on each")
+
+
+def _node_state(node: dict[str, Any]) -> str:
+    for state, holds in (
+        ("silent", node["silent"]),
+        ("quarantined", node["quarantine"]),
+        ("drained", node["drained_by"]),
+        ("busy", node["counts"].get("running")),
+    ):
+        if holds:
+            return state
+    return "free"
+
+
+def _node_row(node: dict[str, Any]) -> tuple[object, ...]:
+    used = [gpu["utilization_percent"] for gpu in node["gpus"] if gpu["utilization_percent"] is not None]
+    age = node["heartbeat_age_s"]
+    others = tuple(
+        f"GPU {one['gpu']}: {one['user'] or '?'} {one['name']} (pid {one['pid']})"
+        for one in node["gpu_processes"][:_SOME]
+    )
+    why = (node["quarantine"]["reason"],) if node["quarantine"] else ()
+    return (
+        node["node"],
+        _node_state(node),
+        len(node["workers"]),
+        len(node["gpus"]),
+        f"{sum(used) / len(used):.0f}%" if used else "-",
+        ", ".join(node["groups"]) or "-",
+        "never" if age is None else f"{age:.0f} s ago",
+        why + others,
+    )
+
+
+@click.command()
+@connected
+def users(client: ApiClient, as_json: bool) -> None:
+    """List who may log in; for admins. `procguard user` changes them on the server's machine."""
+    found = client.get("/users")
+    if as_json:
+        print_json(found)
+        return
+    rows = ((user["name"], user["role"], local(user["created_at"])) for user in found)
+    print_table(("user", "role", "since"), rows, "nobody")
+
+
+@click.command()
+@connected
+def tokens(client: ApiClient, as_json: bool) -> None:
+    """List your own API tokens. They are made on your account's page."""
+    found = client.get("/me/tokens")
+    if as_json:
+        print_json(found)
+        return
+    rows = ((token["label"], token["role"], local(token["ends_at"]), token["id"]) for token in found)
+    print_table(("token", "role", "ends", "id"), rows, "no tokens")
 
 
 @click.command()
@@ -113,6 +216,8 @@ def runs(client: ApiClient, name: str, number: int | None, limit: int, as_json: 
     print_table(titles, map(_run_row, [found] if number else found), f"{name} has not run yet")
     if number is None:
         return
+    if found["failure"]:
+        print_verdict(found["failure"]["verdict"])
     click.echo()
     print_table(("setting", "value"), map(_setting_row, found["settings"].items()), "")
     click.echo()
@@ -136,7 +241,7 @@ def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
     failure = run["failure"] or {"worker": "", "text": "", "verdict": ""}
     by = f"{run['requested_by']} (restart {run['restart']})" if run["restart"] else run["requested_by"]
     first = f"{failure['worker'] or ''} {failure['text']}".strip()
-    cause = (first, *failure["verdict"].splitlines())
+    cause = (first, *failure["verdict"].splitlines()[:1])
     size = run["world_size"]
     ended = local(run["ended_at"])
     return run["number"], run["outcome"] or "under way", by, local(run["requested_at"]), ended, size, cause

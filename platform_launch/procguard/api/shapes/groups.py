@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from platform_launch.procguard.api.ranks import WorkerKind
@@ -34,10 +34,14 @@ VariableName = Annotated[
 VariableValue = Annotated[str, StringConstraints(max_length=4_000, pattern=r"^[^\x00]*$")]
 
 
+Link = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=1_000)]
+
+
 class GroupPhase(str, Enum):
     """Where a group is. ``degraded`` is not kept: a group is that while it runs and a worker is silent."""
 
     IDLE = "idle"
+    QUEUED = "queued"
     PREPARING = "preparing"
     RUNNING = "running"
     DEGRADED = "degraded"
@@ -73,14 +77,32 @@ class GroupSettings(Shape):
     """Before the first restart; doubled for each further one, five minutes at most."""
     silent_after_s: Annotated[float, Field(ge=2, le=86_400)] = 15.0
     """A worker without a heartbeat for so long is silent, and its running group degraded."""
-    fail_after_s: Annotated[float, Field(ge=2, le=86_400)] = 60.0
-    """A running group fails when a worker was silent for so long."""
+    fail_after_s: Annotated[float, Field(ge=2, le=86_400)] = 300.0
+    """A running group fails when a worker was silent for so long; sooner if no other rank makes progress."""
     ready_within_s: Annotated[float, Field(ge=2, le=86_400)] = 60.0
     """All workers must be ready to start within this time."""
     grace_s: Annotated[float, Field(ge=0, le=3_600)] = 25.0
     """Between SIGTERM and SIGKILL when the group is stopped."""
     owners: Annotated[list[UserName], Field(max_length=64)] = []
     """Who may change and start the group, beside admins. Empty: every operator."""
+    shared_gpus: bool = False
+    """Start although other people's processes hold the GPUs."""
+    queue_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """How many free workers the group starts with when it is queued."""
+    queue_nodes: Annotated[str, StringConstraints(strip_whitespace=True, max_length=400)] = ""
+    """The nodes whose workers it takes then: patterns such as ``gn1* gn2?``. Empty: any."""
+    hold_until: AwareDatetime | None = None
+    """When the group is stopped and its workers leave it."""
+    idle_percent: Annotated[float, Field(ge=0, le=100)] = 5.0
+    idle_minutes: Annotated[float, Field(ge=0, le=100_000)] = 60.0
+    """A running group that uses less of its GPUs for so long is reported; 0: never."""
+    idle_stop: bool = False
+    """Whether it is stopped as well."""
+    notify: bool = True
+    """Whether whoever started a run is sent notices of it."""
+    note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=2_000)] = ""
+    links: Annotated[list[Link], Field(max_length=16)] = []
+    """Addresses that belong to the group: W&B, TensorBoard, code."""
 
 
 class NewGroup(Shape):
@@ -144,6 +166,8 @@ class GroupDocument(Shape):
     """Why the run before failed, while the group restarts by itself and runs."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    queued_at: datetime | None = None
+    """Since when it waits for free workers."""
 
 
 class GroupShape(GroupDocument):
@@ -155,6 +179,8 @@ class GroupShape(GroupDocument):
     waiting_for: list[str]
     """While preparing: the workers that are not ready. While stopping: those that still run."""
     deadline: Deadline | None
+    queue_place: int | None = None
+    """Its place in the queue, from 1."""
 
 
 class Changed(Shape):

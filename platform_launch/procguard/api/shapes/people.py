@@ -99,6 +99,14 @@ class PasswordChange(Shape):
     new: NewPassword
 
 
+class NoticeAddress(Shape):
+    """Where one's own notices go: an address of Apprise, or empty for nowhere."""
+
+    address: Annotated[
+        str, StringConstraints(strip_whitespace=True, max_length=1_000, pattern=r"^([a-z0-9]+://[!-~]+)?$")
+    ]
+
+
 class NewToken(Shape):
     """A token for a script: what it may do, if its user still may, and for how many days."""
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from enum import Enum
 
 from platform_launch.procguard.api.shapes import Shape
-from platform_launch.procguard.api.wire import GpuReport, MachineReport, QuarantineReport, WorkerState
+from platform_launch.procguard.api.wire import (
+    GpuProcess,
+    GpuReport,
+    MachineReport,
+    QuarantineReport,
+    WorkerState,
+)
 from platform_launch.sentences import Sentence
 from platform_launch.why.answer.verdict import Verdict
 
@@ -89,6 +95,8 @@ class NodeShape(Shape):
     limited_to: list[str] | None
     """The commands its agent is limited to; None: any."""
     machine: MachineReport | None
+    gpu_processes: list[GpuProcess]
+    """Other people's processes on its GPUs."""
     gpus: list[GpuReport]
 
 

@@ -43,8 +43,9 @@ def groups(parts: Parts, _person: Viewer) -> list[GroupShape]:
 
 @router.post("/groups", operation_id="create_group", status_code=201, responses=_CHANGE)
 def create_group(new: NewGroup, parts: Parts, person: Operator) -> GroupShape:
-    """Create a group without workers."""
-    return parts.control.create_group(new, person.name)
+    """Create a group without workers. Its creator is its owner, unless the server is set otherwise."""
+    owners = [person.name] if parts.settings.owners_default == "creator" else []
+    return parts.control.create_group(new, person.name, owners)
 
 
 @router.get("/groups/{name}", operation_id="group", responses=_READ)
@@ -75,9 +76,10 @@ def runs(
     _person: Viewer,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="Only runs with a lower number.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cause: Annotated[str, Query(max_length=200, description="Only runs whose failure holds this text.")] = "",
 ) -> list[RunShape]:
     """List a group's runs, the newest first."""
-    return parts.control.queries.runs(name, before, limit)
+    return parts.control.queries.runs(name, before, limit, cause)
 
 
 @router.get("/groups/{name}/runs/{number}", operation_id="run", responses=_READ)
@@ -181,6 +183,13 @@ def start(name: str, parts: Parts, person: Operator) -> Changed:
     """Start all workers of a group or none. Twice is one start."""
     _own(parts, person, name)
     return parts.control.start(name, person.name)
+
+
+@router.post("/groups/{name}/queue", operation_id="queue", responses=_CHANGE)
+def queue(name: str, parts: Parts, person: Operator) -> Changed:
+    """Start a group with free workers as soon as there are as many as it wants, first come, first served."""
+    _own(parts, person, name)
+    return parts.control.queue(name, person.name)
 
 
 @router.post("/groups/{name}/stop", operation_id="stop", responses=_CHANGE)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from urllib.parse import urlsplit
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
+from platform_launch.errors import LaunchError
 from platform_launch.procguard.api.refused import RequestRefused, Unavailable
 from platform_launch.procguard.api.shapes.people import (
     Login,
@@ -16,6 +18,7 @@ from platform_launch.procguard.api.shapes.people import (
     Me,
     NewToken,
     NewUser,
+    NoticeAddress,
     PasswordChange,
     Person,
     Session,
@@ -36,6 +39,7 @@ from platform_launch.procguard.server.gate import (
     begin_session,
     from_own_page,
 )
+from platform_launch.procguard.server.notices import receiver_at
 from platform_launch.procguard.server.parts import Parts, ServerParts
 from platform_launch.procguard.server.passwords import CHECKS, hash_password, is_password
 from platform_launch.procguard.server.sessions import TOKEN_SESSION
@@ -146,6 +150,26 @@ def _change_own(parts: ServerParts, person: Person, wanted: PasswordChange) -> N
             "the present password is another one", "an admin can set a new one", code="password-differs"
         )
     parts.accounts.by(person.name).set_password(person.name, hash_password(wanted.new))
+
+
+@router.put("/me/notices", operation_id="set_notices", status_code=204, responses=_CHANGE)
+def set_notices(wanted: NoticeAddress, parts: Parts, person: Viewer) -> None:
+    """Set where notices of one's own groups go."""
+    _in_person(person)
+    if wanted.address:
+        schemes = parts.settings.notice_schemes
+        if urlsplit(wanted.address).scheme not in schemes:
+            raise RequestRefused(
+                f"notices go to {', '.join(schemes)}",
+                "an admin can allow more: notice_schemes in the server's configuration",
+                code="notice-scheme",
+                schemes=", ".join(schemes),
+            )
+        try:
+            receiver_at(wanted.address)
+        except LaunchError as error:
+            raise RequestRefused(error.message, error.hint, code="notice-address") from error
+    parts.accounts.by(person.name).set_address(person.name, wanted.address)
 
 
 @router.get("/me/tokens", operation_id="tokens", responses=refusals(401, 403, 503))

@@ -38,6 +38,12 @@
     return found.length ? found : null;
   }
 
+  // Where nobody points at a moment the legend shows the newest values.
+  function latest(plot) {
+    const idx = plot.data[0].length - 1;
+    if (plot.legend.idx !== idx) plot.setLegend({ idx }, false);
+  }
+
   function draw(place, title, unit, most, times, lines) {
     const figure = element("figure", undefined, "chart");
     const now = (values) => shown(values.slice(-2).findLast((one) => one !== null), unit); // what ended has none
@@ -57,6 +63,7 @@
       width: Math.max(240, canvas.clientWidth),
       height: 170,
       legend: { show: true, live: true },
+      hooks: { setLegend: [(plot) => plot.cursor.idx === null && latest(plot)], ready: [latest] },
       cursor: { focus: { prox: 24 }, drag: { x: true, y: false } },
       focus: { alpha: 0.25 },
       scales: { x: { range: ofAxis }, y: { range: (_plot, low, high) => [0, most ?? Math.max(high || 1, 0.001) * 1.1] } },

@@ -29,9 +29,12 @@ htmx.defineExtension("json", {
     for (const [name, value] of Object.entries(Object.fromEntries(parameters.entries?.() ?? Object.entries(parameters)))) {
       const kind = source.elements?.[name]?.dataset ?? {};
       if (kind.number !== undefined) body[name] = value === "" ? null : Number(value);
+      else if (kind.optional !== undefined) body[name] = value.trim() || null;
+      else if (kind.flag !== undefined) body[name] = true;
       else if (kind.words !== undefined) body[name] = value.split(/[\s,]+/).filter(Boolean);
       else body[name] = kind.lines === undefined ? value : variables(value);
     }
+    for (const field of source.elements ?? []) if (field.dataset?.flag !== undefined) body[field.name] = field.checked;
     if (source.dataset.selection !== undefined) {
       body.workers = [...selected].sort();
       body.group ??= null;
@@ -127,7 +130,10 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
     place.hidden = false;
   }
   if (source.dataset.go) return void location.assign(source.dataset.go.replace("{name}", () => source.elements.name.value));
-  if (source.dataset.done) notice([source.dataset.done]);
+  // What is saved and cannot start is said in one breath.
+  const problems = source.id === "settings-form" ? [...document.querySelectorAll("#ranks .problem")] : [];
+  if (problems.length) notice([say("saved_cannot_start"), ...problems.map((one) => one.textContent.trim())], true);
+  else if (source.dataset.done) notice([source.dataset.done]);
   if (source.dataset.selection !== undefined) select([...selected], false);
   if (source.tagName === "FORM" && source.dataset.keep === undefined) source.reset();
   source.closest("dialog")?.close();

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from platform_launch.hardware import running
 from platform_launch.procguard.agent.records import MARKER
 from platform_launch.procguard.api.wire import (
+    GpuProcess,
     Heartbeat,
     JoinRequest,
     QuarantineReport,
@@ -46,6 +47,7 @@ class WireServer:
         self.credential = "credential-1"
         self.taken = False
         self.beats = 0
+        self.gpu_processes: tuple[GpuProcess, ...] = ()
         self.quarantines: list[QuarantineReport | None] = []
         self._http: _Http | None = None
         self._port = 0
@@ -111,6 +113,7 @@ class WireServer:
             self.seen.append(report)
         self.beats += 1
         self.quarantines.append(beat.quarantine)
+        self.gpu_processes = beat.gpu_processes
         orders = {
             number: order.model_copy(
                 update={"log_offset": len(self.logs.get((number, order.generation), b""))}

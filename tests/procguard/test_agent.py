@@ -409,6 +409,27 @@ def test_gpus_are_reported_while_the_driver_answers(
     assert second.memory_used_gib == pytest.approx(600 / 1024)
 
 
+def test_other_peoples_processes_on_the_gpus_are_reported_and_its_own_are_not(
+    server: WireServer, node: AgentNode, fake_nvml: FakeNvml, tmp_path: Path
+) -> None:
+    with subprocess.Popen(["sleep", "300"]) as other:
+        try:
+            variables = fake_nvml(*fake.h100s(1), fake.process(0, other.pid, 2048))
+            node.start(server.url, env=variables)
+            until(lambda: server.gpu_processes, "a report")
+            (seen,) = server.gpu_processes
+            assert (seen.gpu, seen.pid, seen.name, seen.memory_gib) == (0, other.pid, "sleep", 2.0)
+            assert seen.user
+            started(server, 1, SLEEP)
+            until(lambda: server.reports[0].pid, "the training's process")
+            ours = server.reports[0].pid
+            assert ours is not None
+            fake.say(tmp_path / "nvml-0.txt", (*fake.h100s(1), fake.process(0, ours, 1024)))
+            until(lambda: not server.gpu_processes, "the other one to be gone, and its own not to come")
+        finally:
+            other.kill()
+
+
 def test_https_by_the_authority_that_was_given(server: WireServer, node: AgentNode, tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
     if openssl is None:

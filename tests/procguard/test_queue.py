@@ -92,6 +92,13 @@ def test_the_queue_outlives_the_server_and_can_be_left(cluster: Cluster) -> None
     cluster.control.create_group(NewGroup(name="other"), "ann")
     with pytest.raises(RequestRefused, match="how many workers"):
         cluster.control.queue("other", "ann")
+    cluster.control.queue("train", "ann")
+    with pytest.raises(RequestRefused, match="is queued"):
+        cluster.control.move(["gn6-0"], "train", "ann")
+    cluster.control.stop("train", "ann")
+    cluster.control.move(["gn6-0"], "train", "ann")
+    with pytest.raises(RequestRefused, match="workers of its own"):
+        cluster.control.queue("train", "ann")
 
 
 def test_who_came_first_is_served_first_and_not_overtaken(cluster: Cluster) -> None:

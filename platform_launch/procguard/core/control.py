@@ -276,7 +276,7 @@ class Control:
             changes = _changes(group.settings, settings)
             if changes:
                 event = GroupEvent("settings", sentence("changes", changes=changes))
-                self._write(group, GroupStep(group.but(settings=settings), (event,)), who)
+                self._write(group, GroupStep(group.but(settings=settings, hold_noted=False), (event,)), who)
         return self.queries.group(name)
 
     def move(self, workers: Sequence[str], group: str | None, who: str) -> None:
@@ -310,6 +310,13 @@ class Control:
                     f"{name} does not say how many workers it wants",
                     "set it in the group's settings: workers from the queue",
                     code="no-queue-workers",
+                    group=name,
+                )
+            if self._resting_workers(name):
+                raise RequestRefused(
+                    f"{name} has workers of its own",
+                    "start it, or take them out of the group: the queue gives it others",
+                    code="queue-has-workers",
                     group=name,
                 )
             return self._request(name, who, lambda group, _, at: transitions.queue(group, at))
@@ -372,9 +379,14 @@ class Control:
             change.event(self._clock.now(), who, action, object, detail)
         self.queries.changed()
 
+    def _resting_workers(self, name: str) -> bool:
+        """Tell whether a group that is at rest has workers."""
+        group = self._ledger.world.group(name)
+        return bool(group.workers) and not group.active
+
     def _resting(self, name: str) -> Group:
         group = self._ledger.world.group(name)
-        if group.active:
+        if group.active or group.phase is GroupPhase.QUEUED:
             raise RequestRefused(
                 f"{name} is {group.phase.value}", "stop it first", code="group-active", group=name
             )

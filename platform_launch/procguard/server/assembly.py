@@ -9,6 +9,7 @@ from pathlib import Path
 from limits import RateLimitItemPerMinute
 
 from platform_launch.procguard.api.refused import NotFound, Unavailable
+from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
@@ -112,7 +113,12 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
         def drop_old_logs() -> str:
             return retention.keep_within(limit_bytes, logs, control.queries.worker_names())
 
-        database.store.on_event = notices.receive
+        def on_event(event: AuditEvent) -> None:
+            notices.receive(event)
+            if event.action == "failed":
+                parts.meter.failed.inc()
+
+        database.store.on_event = on_event
         with ExitStack() as stack:
             for thread in (
                 parts.control_loop,

@@ -38,6 +38,7 @@ class Metrics:
             "Joins of agents that were tried, by result.",
             *("succeeded", "failed", "refused", "throttled"),
         )
+        self.failed = self._counter("procguard_groups_failed", "Groups that came to failed.")
         self.notices = self._by_result("procguard_notices", "Notices, by result.", "sent", "lost")
         self._registry.register(_CurrentState(queries))
         self._lock = threading.Lock()

@@ -50,6 +50,8 @@ def used() -> set[str]:
     said |= {f"sentence.{code}" for code in re.findall(r'\bsentence\(\s*"([\w-]+)"', PROCGUARD)}
     said |= {f"sentence.{code}" for code in CHOSEN}
     said |= {f"sentence.{code}" for code in re.findall(r"""["']([a-z-]+)["']""", OBSERVE) if code in WORDS}
+    composed = tuple(re.findall(r"""f["']([a-z-]+-)\{""", OBSERVE))
+    said |= {f"sentence.{code}" for code in WORDS if composed and code.startswith(composed)}
     inputs = re.findall(r'"(input-[a-z-]+)"', PROCGUARD)
     said |= {f"problem.{code}{part}" for code in inputs for part in ("", ".hint")}
     said |= set(re.findall(r'self\("(\w+)"', LANGUAGE))

@@ -224,7 +224,7 @@ def test_help_shows_only_limits_that_there_are(ctl: Ctl) -> None:
 
 def test_an_unknown_command_is_told_where_commands_are_listed(ctl: Ctl) -> None:
     code, _, said = ctl("nodez")
-    assert (code, "ctl --help lists the commands" in said) == (64, True), said
+    assert (code, "procguard ctl --help" in said) == (64, True), said
 
 
 def test_logs_on_a_terminal_command_it_nothing(

@@ -28,9 +28,7 @@ _settings = flags(
         metavar="NAME=VALUE",
         help="A variable of the command; all of them are replaced.",
     ),
-    click.option(
-        "--queue-workers", type=click.IntRange(1, 10_000), help="How many to take for --when-free."
-    ),
+    click.option("--queue-workers", type=click.IntRange(1, 10_000), help="How many to take for --when-free."),
     click.option("--queue-nodes", metavar="PATTERNS", help="From which nodes, such as `gn1* gn2*`."),
     click.option("--hold-until", metavar="TIME", help="When it is stopped and its workers leave it."),
     click.option("--note", metavar="TEXT"),

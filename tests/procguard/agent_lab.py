@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from platform_launch.hardware import running
 from platform_launch.procguard.agent.records import MARKER
 from platform_launch.procguard.api.wire import (
-    GpuProcess,
+    ForeignGpuProcess,
     Heartbeat,
     JoinRequest,
     QuarantineReport,
@@ -47,7 +47,7 @@ class WireServer:
         self.credential = "credential-1"
         self.taken = False
         self.beats = 0
-        self.gpu_processes: tuple[GpuProcess, ...] = ()
+        self.gpu_processes: tuple[ForeignGpuProcess, ...] = ()
         self.quarantines: list[QuarantineReport | None] = []
         self._http: _Http | None = None
         self._port = 0

@@ -12,7 +12,7 @@ import pytest
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
-from platform_launch.procguard.api.wire import GpuProcess, GpuReport, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.queue import allot
 from platform_launch.procguard.database import serving
@@ -143,7 +143,7 @@ def test_what_cannot_start_is_not_free(cluster: Cluster, why: str) -> None:
     elif why == "busy":
         cluster.say("gn6", WorkerState.RUNNING, 3)
     else:
-        held = [GpuProcess(gpu=0, pid=4711, user="eve", name="python", memory_gib=30.5)]
+        held = [ForeignGpuProcess(gpu=0, pid=4711, user="eve", name="python", memory_gib=30.5)]
         report = WorkerReport(number=0, state=WorkerState.IDLE, gpus=(gpu,))
         cluster.answer("gn6", report, gpu_processes=held)
     queued(cluster, "train", 1)
@@ -176,8 +176,8 @@ def test_a_hold_ends_with_a_notice_before(cluster: Cluster, monkeypatch: pytest.
 def test_other_peoples_processes_on_the_gpus_are_listed_and_refuse_a_start(cluster: Cluster) -> None:
     cluster.group_of("gn6")
     held = [
-        GpuProcess(gpu=0, pid=4711, user="eve", name="python", memory_gib=30.5),
-        GpuProcess(gpu=3, pid=4712, user="bob", name="python", memory_gib=1.0),
+        ForeignGpuProcess(gpu=0, pid=4711, user="eve", name="python", memory_gib=30.5),
+        ForeignGpuProcess(gpu=3, pid=4712, user="bob", name="python", memory_gib=1.0),
     ]
     report = WorkerReport(number=0, state=WorkerState.IDLE, gpus=(GpuReport(index=0),))
     cluster.answer("gn6", report, gpu_processes=held)
@@ -197,7 +197,7 @@ def test_a_process_that_cannot_be_seen_from_here_is_only_noted(cluster: Cluster)
     """In a container the driver tells pids of the host: it could be anybody's, also this node's own."""
     cluster.group_of("gn6")
     report = WorkerReport(number=0, state=WorkerState.IDLE, gpus=(GpuReport(index=0),))
-    cluster.answer("gn6", report, gpu_processes=[GpuProcess(gpu=0, pid=99)])
+    cluster.answer("gn6", report, gpu_processes=[ForeignGpuProcess(gpu=0, pid=99)])
     preview = cluster.control.queries.preview("g")
     assert (preview.problems, [note.code for note in preview.notes]) == ([], ["gpus-held"])
 

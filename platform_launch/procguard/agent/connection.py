@@ -15,7 +15,7 @@ from platform_launch.procguard.agent.state import StateFolder
 from platform_launch.procguard.api.inspection import RanksSeen, RanksTaken
 from platform_launch.procguard.api.wire import (
     JOIN_TOKEN,
-    GpuProcess,
+    ForeignGpuProcess,
     Heartbeat,
     JoinAnswer,
     JoinRequest,
@@ -72,7 +72,7 @@ class AgentConnection:
         reports: Sequence[WorkerReport],
         machine: MachineReport | None = None,
         quarantine: QuarantineReport | None = None,
-        gpu_processes: Sequence[GpuProcess] = (),
+        gpu_processes: Sequence[ForeignGpuProcess] = (),
     ) -> WorkerOrders:
         """Send a heartbeat; join first where the server does not know us. Raises RequestError."""
         if self._credential is None:

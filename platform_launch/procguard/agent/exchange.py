@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from platform_launch.procguard.api.wire import (
-    GpuProcess,
+    ForeignGpuProcess,
     MachineReport,
     QuarantineReport,
     WorkerOrder,
@@ -31,7 +31,7 @@ class Exchange:
 
     machine: MachineReport | None = None
     """The last reading of the node; of no hurry."""
-    gpu_processes: tuple[GpuProcess, ...] = ()
+    gpu_processes: tuple[ForeignGpuProcess, ...] = ()
     """Other people's, on this node's GPUs."""
     quarantine: QuarantineReport | None = None
     """What holds the node; of no hurry either."""

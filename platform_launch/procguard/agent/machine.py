@@ -15,7 +15,7 @@ import psutil
 from platform_launch.hardware import running
 from platform_launch.hardware.use import GpuMeter, read_machine_use
 from platform_launch.procguard.agent.records import MARKER
-from platform_launch.procguard.api.wire import GpuProcess, GpuReport, MachineReport
+from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport, MachineReport
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class MachineMonitor:
     def __init__(self, meter: GpuMeter, directory: Path, instance: str) -> None:
         self._meter = meter
         self._ours = f"{instance}:"
-        self.gpu_processes: tuple[GpuProcess, ...] = ()
+        self.gpu_processes: tuple[ForeignGpuProcess, ...] = ()
         self._directory = directory
         self.machine: MachineReport | None = None
         self._last: tuple[GpuReport, ...] = ()
@@ -65,7 +65,7 @@ class MachineMonitor:
             self._read_at = time.monotonic()
             time.sleep(_EVERY_S)
 
-    def _others(self) -> Iterator[GpuProcess]:
+    def _others(self) -> Iterator[ForeignGpuProcess]:
         """Yield the processes on the GPUs that belong to no run of this agent."""
         for holder in self._meter.holders():
             if (running.variable(holder.pid, MARKER) or "").startswith(self._ours):
@@ -74,7 +74,7 @@ class MachineMonitor:
             with suppress(psutil.Error, KeyError):  # of another container, or it has ended
                 process = psutil.Process(holder.pid)
                 user, name = process.username()[:64], process.name()[:64]
-            yield GpuProcess(
+            yield ForeignGpuProcess(
                 gpu=holder.gpu, pid=holder.pid, user=user, name=name, memory_gib=holder.memory_gib
             )
 

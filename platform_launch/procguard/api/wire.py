@@ -201,7 +201,7 @@ class MachineReport(WireMessage):
     disk_total_gib: Annotated[float, Field(ge=0)] | None = None
 
 
-class GpuProcess(WireMessage):
+class ForeignGpuProcess(WireMessage):
     """A process that holds memory of a GPU and belongs to no run of this agent."""
 
     gpu: Annotated[int, Field(ge=0, lt=1024)]
@@ -265,7 +265,7 @@ class Heartbeat(WireMessage):
     instance: Instance
     machine: MachineReport | None = None
     quarantine: QuarantineReport | None = None
-    gpu_processes: Annotated[tuple[GpuProcess, ...], Field(max_length=64)] = ()
+    gpu_processes: Annotated[tuple[ForeignGpuProcess, ...], Field(max_length=64)] = ()
     workers: Annotated[tuple[WorkerReport, ...], Field(max_length=MAX_WORKERS_PER_NODE)]
 
 

@@ -17,7 +17,7 @@ from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import (
-    GpuProcess,
+    ForeignGpuProcess,
     GpuReport,
     Heartbeat,
     JoinRequest,
@@ -125,7 +125,7 @@ class NodeEntry:
     seen_at: float | None = None
     machine: MachineReport | None = None
     quarantine: QuarantineReport | None = None
-    gpu_processes: tuple[GpuProcess, ...] = ()
+    gpu_processes: tuple[ForeignGpuProcess, ...] = ()
     """Those that belong to no run of its agent."""
     release: float | None = None
     """When the quarantine began that somebody has ended, until its agent has written so."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.wire import GpuProcess, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import ForeignGpuProcess, WorkerReport, WorkerState
 
 
 class WorkerSnapshot(NamedTuple):
@@ -31,10 +31,10 @@ class WorkerSnapshot(NamedTuple):
     command: tuple[str, ...] = ()
     drained: bool = False
     quarantined: bool = False
-    gpu_processes: tuple[GpuProcess, ...] = ()
+    gpu_processes: tuple[ForeignGpuProcess, ...] = ()
 
     @property
-    def gpus_held(self) -> list[GpuProcess]:
+    def gpus_held(self) -> list[ForeignGpuProcess]:
         """Return other people's processes on this worker's GPUs."""
         mine = {gpu.index for gpu in self.report.gpus} if self.report else set()
         return [process for process in self.gpu_processes if process.gpu in mine]

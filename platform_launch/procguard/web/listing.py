@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from platform_launch.procguard.api.shapes.groups import GroupShape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
-from platform_launch.procguard.api.wire import GpuProcess, GpuReport
+from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport
 from platform_launch.procguard.core.clock import NEVER
 from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance, natural
 from platform_launch.procguard.core.views import known_mean, known_sum
@@ -52,9 +52,9 @@ class Overview:
         return totals(self.nodes)
 
     @cached_property
-    def gpu_processes(self) -> dict[str, list[GpuProcess]]:
+    def gpu_processes(self) -> dict[str, list[ForeignGpuProcess]]:
         """Other people's processes on the GPUs of each group."""
-        found: dict[str, list[GpuProcess]] = {}
+        found: dict[str, list[ForeignGpuProcess]] = {}
         for node in self.nodes:
             for worker in node.workers if node.entry.gpu_processes else ():
                 for process in node.entry.gpu_processes:

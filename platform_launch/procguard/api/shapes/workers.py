@@ -6,7 +6,7 @@ from enum import Enum
 
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.wire import (
-    GpuProcess,
+    ForeignGpuProcess,
     GpuReport,
     MachineReport,
     QuarantineReport,
@@ -95,7 +95,7 @@ class NodeShape(Shape):
     limited_to: list[str] | None
     """The commands its agent is limited to; None: any."""
     machine: MachineReport | None
-    gpu_processes: list[GpuProcess]
+    gpu_processes: list[ForeignGpuProcess]
     """Other people's processes on its GPUs."""
     gpus: list[GpuReport]
 

@@ -72,7 +72,7 @@ docs: .venv/.docs
 	touch $@
 
 .venv/.dev: pyproject.toml | .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[train,jax,dist-launch,procguard,postgres,dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[train,jax,dist-launch,procguard,notices,postgres,dev]"
 	touch $@ .venv/.train
 
 # The newest pip, as the one that comes with Python may take minutes more for what it reads of an index.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from platform_launch import files
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
+from platform_launch.launch.cost import RunClock
 from platform_launch.launch.pace_watch import PaceWatch
-from platform_launch.launch.run_clock import RunClock
 from platform_launch.launch.torchrun_output import closing_signals, failed_local_ranks
 from platform_launch.launch.training_command import REPORT, HangOptions
 from platform_launch.observe.collectives import ranks_in_words

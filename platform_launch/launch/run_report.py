@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from platform_launch.events import Event
-from platform_launch.launch.cost import RunCost
-from platform_launch.launch.run_clock import RunClock
+from platform_launch.launch.cost import RunClock, RunCost
 from platform_launch.text import Phrase, counted
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HangError, LaunchError, UnfitNodeError, of_file
 from platform_launch.events import Event, event
-from platform_launch.launch.exit_file import exit_file
+from platform_launch.launch.exit_code import exit_file
 from platform_launch.launch.notices import MetadataService, sources
 from platform_launch.launch.options import NO_NOTICE, TogetherFlags
 from platform_launch.launch.outcome import Result, was_failure

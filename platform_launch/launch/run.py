@@ -12,7 +12,7 @@ from platform_launch.console import Console
 from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
 from platform_launch.events import event
 from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
-from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.outcome import Result, tell_outcome
 from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext

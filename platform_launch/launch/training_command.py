@@ -10,7 +10,7 @@ from signal import Signals
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu, HcaPort
-from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.notices import Source
 from platform_launch.launch.observed_folder import open_folder, remove_folder, sweep
 from platform_launch.observe.memory import MemoryHeld

@@ -17,7 +17,7 @@ import pytest
 from platform_launch.console import Console
 from platform_launch.errors import InstallationError
 from platform_launch.launch import health_watch, launch, peers
-from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.peers import StillQuestion, pack
 from platform_launch.launch.training_command import HangOptions, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining

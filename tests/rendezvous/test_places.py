@@ -13,7 +13,7 @@ import pytest
 from platform_launch.console import Console
 from platform_launch.launch import run
 from platform_launch.launch.attempt import JobMovedError
-from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.run import RendezvousSettings, run_together
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from platform_launch.events import Event, line
-from platform_launch.launch.exit_file import exit_file
-from platform_launch.launch.torchrun_output import agreed_exit_code
+from platform_launch.launch.exit_code import (
+    agreed_exit_code,
+    exit_file,
+    left_a_signal_traceback,
+    left_an_exit_barrier,
+)
 from platform_launch.supervise import Command, Outcome
 from tests.lab.waiting import LIMIT_S
 
@@ -151,3 +155,20 @@ def test_what_the_training_wrote_itself_comes_before_the_summary() -> None:
         assert file.corrected(ended, _nothing_is_told).exit_code == 66
         file.clear()
         assert file.corrected(ended, _nothing_is_told).exit_code == 42
+
+
+def test_a_store_that_was_gone_at_the_exit_barrier_is_recognised() -> None:
+    assert left_an_exit_barrier(
+        b"step 3\nE1122 11:49:35.933000 4635 torch/distributed/elastic/agent/server/api.py:1009] "
+        b"Error waiting on exit barrier. Elapsed: 0.01 seconds\nTraceback (most recent call last):\n"
+    )
+    assert not left_an_exit_barrier(b"step 3\n")
+    assert not left_an_exit_barrier(b"")
+
+
+def test_a_traceback_with_which_torchrun_answers_a_signal_is_recognised() -> None:
+    assert left_a_signal_traceback(
+        b'    raise SignalException(f"Process {os.getpid()} got signal: {sigval}", sigval=sigval)\n'
+        b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 8779 got signal: 15\n"
+    )
+    assert not left_a_signal_traceback(b"Terminated\n")

@@ -19,11 +19,10 @@ from platform_launch.errors import (
 from platform_launch.events import Event, event
 from platform_launch.health.finding import NodeHealth
 from platform_launch.launch.attempt_phases import RUNS, Happening, Phase, after
-from platform_launch.launch.node_ending import of_hang, of_node, of_training
+from platform_launch.launch.node_ending import TrainingOutput, of_hang, of_node, of_training, wants_port
 from platform_launch.launch.outcome import SpareNotNeededError, was_failure
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
-from platform_launch.launch.training_output import TrainingOutput, wants_port
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
 from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.ending import (

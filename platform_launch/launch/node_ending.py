@@ -1,24 +1,62 @@
-"""How this node came to its end, as the other nodes are told."""
+"""How one attempt ended on this node, as the other nodes are told, with the cause that its output shows.
+
+The output is read from memory: a log may be missing, lost, or on a disk that hangs.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from platform_launch.console.languages import rank_words
 from platform_launch.errors import HangError
+from platform_launch.hardware.cgroup import OomKills
 from platform_launch.health.finding import NodeHealth
-from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.monitor import HangReport
 from platform_launch.observe.steps import highest_step
 from platform_launch.observe.words import english
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.first_failure import last_words
 from platform_launch.rendezvous.restarts import FailedRun, is_young
 from platform_launch.supervise import Outcome
 
-# Of what is said of a hang, what a job's end repeats.
-_MOST_LINES = 8
+_TAIL_BYTES = 256 * 1024
+# Each fact of a verdict once, up to whether to try again.
+_MOST_CAUSE_LINES = 10
+# Causes that cannot pass by themselves. After others a restart may go well: memory that ran out, data that
+# could not be read, whatever else a script raises.
+_LASTING = frozenset(
+    {
+        "batch_arithmetic",
+        "command_missing",
+        "config_invalid",
+        "deepspeed_config",
+        "extension_abi",
+        "launch_program",
+        "library_missing",
+        "missing_module",
+        "module_shadowed",
+        "no_kernel_image",
+        "numpy_abi",
+        "script_missing",
+        "syntax_error",
+        "wrong_arguments",
+    }
+)
+# Of a hang, what the end of the job repeats.
+_MOST_HANG_LINES = 8
+_LONGEST_LINE = 480
+# As JSON, where one character may take twelve: what nodes tell each other of an end has room for 64 KiB.
+_LONGEST_LINE_BYTES = 2000
+# What the system says of a port that another process has, and how a line names the port.
+_TAKEN = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
+_PORT = re.compile(rb"(?:\bport\b\W{0,3}|\('[^']{0,255}', )(\d{2,5})\b")
 
 
 def of_node(
@@ -31,7 +69,7 @@ def of_node(
 def of_training(
     node: Fingerprint, outcome: Outcome, output: TrainingOutput, health: NodeHealth | None
 ) -> NodeEnding:
-    """Return the end of a training that was told to stop, failed or finished, with its cause."""
+    """Return how processes ended that were asked to stop, failed or finished, with the cause."""
     kind = EndKind.FINISHED
     if outcome.stopped_by is not None:
         kind = EndKind.STOPPED
@@ -53,10 +91,69 @@ def _lines(finding: HangFinding) -> list[str]:
 
 
 def of_hang(node: Fingerprint, report: HangReport) -> NodeEnding:
-    """Return the end of a training that hangs, at the place of who is to blame for it."""
-    cause = Cause("hang", (), tuple(_lines(report.finding)[:_MOST_LINES]))
+    """Return the end of an attempt that hangs, at the rank that keeps the others waiting."""
+    cause = Cause("hang", (), tuple(_lines(report.finding)[:_MOST_HANG_LINES]))
     ending = replace(of_node(node, EndKind.HUNG, HangError.exit_code, cause), silent_s=report.still_s)
     culprit = next(iter(report.finding.culprits), None)
     if culprit is not None and culprit.node_rank is not None:
         ending = replace(ending, node_rank=culprit.node_rank, host=culprit.host)
     return ending
+
+
+class TrainingOutput:
+    """The end of what a training wrote. ``tail()`` returns it as it stands in the log at ``log``."""
+
+    def __init__(self, log: Path, tail: Callable[[], bytes]) -> None:
+        self._log = log
+        self._tail = tail
+        self._lines_before: int | None = 0  # None: too many to be counted
+        self._oom_kills = OomKills()
+
+    def begin(self) -> None:
+        """The processes start now: earlier attempts and the launcher wrote to the log before."""
+        self._oom_kills = OomKills()
+        try:
+            with self._log.open("rb") as file:
+                before = file.read(_TAIL_BYTES)
+                self._lines_before = before.count(b"\n") if len(before) < _TAIL_BYTES else None
+        except OSError:
+            self._lines_before = 0
+
+    def text(self) -> str:
+        """Return the end of it."""
+        return self._tail().decode(errors="replace")
+
+    def why(self) -> Cause | None:
+        """Return what the other nodes should repeat: the cause where one can be told, else the last lines."""
+        from platform_launch.why import LogSource, explain
+
+        text, name = self.text(), self._log.name
+        if len(text) < _TAIL_BYTES and self._lines_before is not None:
+            text = "\n" * self._lines_before + text
+        else:  # line numbers would mislead
+            name = f"the end of {name}"
+        verdict = explain([LogSource(name, io.BytesIO(text.encode()))], self._oom_kills.so_far())
+        if verdict.kind in ("cause", "suspect", "unknown"):
+            first = (verdict.first_error,) if verdict.first_error else ()
+            evidence = (verdict.title, *(found.text for found in verdict.evidence or first))
+            lasting = verdict.kind == "cause" and (verdict.retry != "no" or verdict.cause in _LASTING)
+            retry = (verdict.retry or "") if lasting else ""
+            return Cause(verdict.cause or "", _short(evidence), _short(verdict.lines()), retry)
+        words = last_words(text)
+        return Cause("", words, words) if words else None
+
+
+def wants_port(tail: bytes, port: int) -> bool:
+    """Tell whether a training found a port taken, at the end of its output: this one, or one not named."""
+    lines = [line for line in tail.splitlines() if _TAKEN.search(line)]
+    named = {int(number) for line in lines for number in _PORT.findall(line)}
+    return bool(lines) and (not named or port in named)
+
+
+def _short(lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(_cut(line) for line in lines if line)[:_MOST_CAUSE_LINES]
+
+
+def _cut(line: str) -> str:
+    line = line[:_LONGEST_LINE]
+    return line if len(json.dumps(line)) <= _LONGEST_LINE_BYTES else line[: _LONGEST_LINE_BYTES // 12]

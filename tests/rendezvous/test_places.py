@@ -14,10 +14,10 @@ from platform_launch.console import Console
 from platform_launch.launch import run
 from platform_launch.launch.attempt import JobMovedError
 from platform_launch.launch.exit_code import ExitFile
+from platform_launch.launch.node_ending import TrainingOutput
 from platform_launch.launch.run import RendezvousSettings, run_together
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
-from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.connecting import Found, JoinTarget

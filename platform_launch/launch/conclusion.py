@@ -1,28 +1,33 @@
-"""How a launch is concluded: why the training failed, its record, and the last lines."""
+"""The end of a launch: the root cause of a failure, the record beside the log, and the last lines."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import select
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from platform_launch import files
+from platform_launch.confidential import masked, masked_arguments
 from platform_launch.console import Console, in_a_log
 from platform_launch.console.languages import event_line
 from platform_launch.events import event
 from platform_launch.launch.exit_code import left_a_signal_traceback, left_an_exit_barrier
 from platform_launch.launch.memory_peak import MemoryPeak
 from platform_launch.launch.outcome import Result, beside, ending, tell_outcome
-from platform_launch.launch.record import write_record, write_termination_message
+from platform_launch.launch.stages import versions
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.project import git_revision
 from platform_launch.supervise.signals import ENDING, SignalInbox
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
     from platform_launch.supervise import Outcome
@@ -33,6 +38,10 @@ if TYPE_CHECKING:
 _WHY_S = 60.0
 _WHY_HURRIED_S = 2.0
 _RECORD_S = 5.0
+
+# Kubernetes shows what a container writes here as the reason of its end; it keeps 4096 bytes.
+_TERMINATION_LOG = Path("/dev/termination-log")
+_TERMINATION_BYTES = 4096
 
 
 def conclude(
@@ -176,3 +185,59 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
     if failed:
         raise failed[0]
     return found[0] if found else None
+
+
+def write_record(plan: LaunchPlan, started: datetime, outcome: Mapping[str, object]) -> Path | None:
+    """Write the record of a launch that has ended; return its path, or None when it cannot be written.
+
+    A record is a convenience: whatever an argument or a disk is like, it never stops a launch.
+    """
+    path = plan.log_path.with_suffix(".json")
+    document = {
+        **_without_secrets(plan.as_dict()),
+        "versions": versions(),
+        "git_revision": git_revision(plan.training.program.source),
+        "started": iso_utc(started),
+        "ended": iso_utc(),
+        "outcome": outcome,
+    }
+    try:
+        text = json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # What is no UTF-8 becomes an escape of JSON's own.
+        files.write_whole(path, text.encode(errors="backslashreplace"), mode=files.SHARED)
+    except (OSError, ValueError):
+        return None
+    return path
+
+
+def _without_secrets(plan: dict[str, Any]) -> dict[str, Any]:
+    """Mask what looks like a secret: a record is read by others than its writer."""
+    variables = {
+        group: [{**one, "value": masked(one["name"], one["value"])} for one in plan[group]]
+        for group in ("env", "kept")
+    }
+    program = {**plan["training"]["program"]}
+    program["arguments"] = masked_arguments(program["arguments"])
+    training = {**plan["training"], "program": program}
+    return {**plan, **variables, "training": training, "argv": masked_arguments(plan["argv"])}
+
+
+def first_failed(records: Iterable[Path]) -> int | None:
+    """Return the node that failed first, by the records of one launch; None where none says so.
+
+    Nodes that met say the same; of those that did not meet, the one whose training was the shortest.
+    """
+    failed: list[tuple[float, int]] = []
+    for record in records:
+        with suppress(OSError, ValueError, KeyError, TypeError):  # another launch may be writing there
+            outcome = json.loads(record.read_text(encoding="utf-8"))["outcome"]
+            failed.append((float(outcome["duration_s"]), int(outcome["first_failed_node"])))
+    return min(failed)[1] if failed else None
+
+
+def write_termination_message(text: str) -> None:
+    """Leave the reason of a failure where Kubernetes looks for it; elsewhere there is no such file."""
+    with suppress(OSError):
+        if _TERMINATION_LOG.exists():
+            _TERMINATION_LOG.write_bytes(text.encode(errors="backslashreplace")[:_TERMINATION_BYTES])

@@ -13,7 +13,7 @@ from platform_launch.errors import InstallationError
 from platform_launch.events import event
 from platform_launch.hardware import Hardware, ports
 from platform_launch.helper import PACKAGE
-from platform_launch.launch.record import first_failed
+from platform_launch.launch.conclusion import first_failed
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.text import Phrase
 from platform_launch.why.answer.verdict import Verdict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform as interpreter
 import shlex
+import sys
 from collections.abc import Sequence
 
 from platform_launch import __version__
@@ -11,12 +12,14 @@ from platform_launch.confidential import masked, masked_arguments
 from platform_launch.console import Console
 from platform_launch.doctor.finding import Finding, Level, refuse
 from platform_launch.events import Event, event
-from platform_launch.launch.record import versions
+from platform_launch.hardware import packages
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.render import hardware_rows
 from platform_launch.plan.request import Form
 from platform_launch.platforms import title_of
 from platform_launch.text import Phrase, counted, joined
+
+_PACKAGES = ("torch", "accelerate", "deepspeed", "transformers", "jax", "nvidia-ml-py")
 
 
 def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) -> None:
@@ -179,3 +182,9 @@ def _configuration(plan: LaunchPlan, console: Console) -> None:
         console.info(
             Phrase("global batch: {batch}, learning rate: {rate}", batch=training.global_batch, rate=rate)
         )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the main training packages, without importing them."""
+    own = {"platform-launch": __version__, "python": sys.version.split()[0]}
+    return {**own, **packages.versions(_PACKAGES)}

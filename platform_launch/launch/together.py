@@ -9,8 +9,8 @@ from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.hardware import packages, storage
 from platform_launch.launch.options import TogetherFlags
-from platform_launch.launch.record import versions
 from platform_launch.launch.run import RendezvousSettings, run_together, tell
+from platform_launch.launch.stages import versions
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.project import git_revision
 from platform_launch.rendezvous.authentication import read_secret

@@ -24,7 +24,7 @@ from platform_launch.launch.memory_peak import MemoryPeak
 from platform_launch.launch.nodes import telling_the_others, train
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome import SpareNotNeededError, tell_outcome
-from platform_launch.launch.publishing import publishers, publishing
+from platform_launch.launch.run_report import publishers, publishing
 from platform_launch.launch.stages import announce
 from platform_launch.launch.training_command import NodePlace
 from platform_launch.launch.unfit import quarantine_file, refuse_if_quarantined, remember

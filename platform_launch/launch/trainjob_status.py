@@ -18,11 +18,12 @@ from urllib.parse import urlsplit
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.events import Event, event
-from platform_launch.launch.run_report import RunReport
 from platform_launch.text import iso_utc
 
 if TYPE_CHECKING:
     from http.client import HTTPSConnection
+
+    from platform_launch.launch.run_report import RunReport
 
 URL = "KUBEFLOW_TRAINER_SERVER_URL"
 CA_CERT = "KUBEFLOW_TRAINER_SERVER_CA_CERT"

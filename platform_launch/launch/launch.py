@@ -18,12 +18,11 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.events import event
 from platform_launch.hardware import cgroup
-from platform_launch.launch.binding_watch import BindingWatch
 from platform_launch.launch.conclusion import conclude, verdict_on
-from platform_launch.launch.memory_peak import MemoryPeak
 from platform_launch.launch.nodes import telling_the_others, train
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome import SpareNotNeededError, tell_outcome
+from platform_launch.launch.process_watch import BindingWatch, MemoryPeak
 from platform_launch.launch.run_report import publishers, publishing
 from platform_launch.launch.stages import announce
 from platform_launch.launch.training_command import NodePlace

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from platform_launch.events import Event
-from platform_launch.launch.binding_watch import BindingWatch, affinities
+from platform_launch.launch.process_watch import BindingWatch, affinities
 from platform_launch.observe import BIND_VARIABLE, HOOK
 from tests.lab.waiting import until
 

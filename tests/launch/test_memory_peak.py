@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from platform_launch.events import line
-from platform_launch.launch.memory_peak import MemoryPeak
+from platform_launch.launch.process_watch import MemoryPeak
 from platform_launch.observe.memory import MemoryHeld, memory_lines
 from tests.lab.waiting import until
 

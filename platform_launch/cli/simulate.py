@@ -60,8 +60,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
 
     Takes the options of `run`, and what follows --. One failing node ends all.
     """
-    from platform_launch.launch import rehearsal
-    from platform_launch.launch.simulate import simulate
+    from platform_launch.launch import simulate as simulation
     from platform_launch.supervise import DEFAULT_GRACE_S, Command
     from platform_launch.supervise.processes import fill_closed_descriptors
 
@@ -92,8 +91,8 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     spares = values["spares"]
     total = nodes + spares
     nproc = values["nproc_per_node"] or 1
-    shares = rehearsal.node_variables(hardware.detect(env), total, nproc, Console())
-    entrypoint, chosen = rehearsal.entrypoint(root)
+    shares = simulation.node_variables(hardware.detect(env), total, nproc, Console())
+    entrypoint, chosen = simulation.entrypoint(root)
     environments = [
         {
             **env.inherited(),
@@ -102,7 +101,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
             **of_platform,
             languages.VARIABLE: languages.current(),
         }
-        for share, of_platform in zip(shares, rehearsal.platform_variables(total), strict=True)
+        for share, of_platform in zip(shares, simulation.platform_variables(total), strict=True)
     ]
     plan = _plan(options, Environment(environments[0]))
     logs = plan.log_path.parent
@@ -113,9 +112,11 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     commands = [Command((*entrypoint, *arguments), variables) for variables in environments]
     started = time.monotonic()
     grace_s = DEFAULT_GRACE_S if values["grace_s"] is None else values["grace_s"]
-    code = simulate(commands, [f"node {rank}" for rank in range(total)], grace_s=grace_s, spares=spares)
+    code = simulation.simulate(
+        commands, [f"node {rank}" for rank in range(total)], grace_s=grace_s, spares=spares
+    )
     written = sorted(set(logs.glob("train_*.log")) - of_earlier_launches)
-    rehearsal.conclude(written, plan, nodes, code, time.monotonic() - started)
+    simulation.conclude(written, plan, nodes, code, time.monotonic() - started)
     return code
 
 

@@ -1,23 +1,34 @@
-"""Several nodes of a job on one machine: each a supervised command, their lines side by side."""
+"""Several nodes of one job on this machine: what each is given, their lines side by side, the job's end."""
 
 from __future__ import annotations
 
 import os
 import re
+import socket
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from textwrap import wrap
 from threading import Timer
 
-from platform_launch.console import in_a_log, on_a_terminal
+from platform_launch.console import STDOUT, Console, in_a_log, on_a_terminal
+from platform_launch.console.languages import event_line
 from platform_launch.console.outlet import Outlet
+from platform_launch.errors import InstallationError
 from platform_launch.events import CATALOGUE, Event, event, marked
+from platform_launch.hardware import Hardware, ports
+from platform_launch.helper import PACKAGE
+from platform_launch.launch.conclusion import first_failed
+from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
 from platform_launch.supervise.channel import Channel, open_pipe
 from platform_launch.supervise.processes import how_it_ended, shell_code
 from platform_launch.supervise.text import LogText, RedrawnLines, WholeLines
+from platform_launch.text import Phrase
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.sources import events_of, node_of
 
-_STDOUT = 1
 # A node's own supervisor kills what is left of its training, and says so, before it is killed itself.
 _NODE_END_S = 15.0
 _NARROWEST = 40
@@ -27,6 +38,64 @@ _LABEL = re.compile(r"\[node \d+\] ")
 _SETTLED_AFTER_S = 5.0
 _LEVELS = {b"INFO": 36, b"SUCCESS": 32, b"WARN": 33, b"ERROR": 31}
 _COLOURS = (36, 33, 35, 32, 34, 31)
+
+
+def platform_variables(nodes: int) -> list[dict[str, str]]:
+    """Return what the simplest platform sets on each node: four names that count nodes, and where to meet.
+
+    Raises InstallationError where they cannot meet on this machine.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("127.0.0.1", 9))  # sends nothing
+        except OSError as error:
+            raise InstallationError(
+                Phrase("this machine does not reach itself at 127.0.0.1: {problem}", problem=error.strerror),
+                "bring up its loopback interface: ip link set lo up",
+            ) from error
+    with ports.listen(0) as one, ports.listen(0) as other:
+        master_port, meeting_port = one.getsockname()[1], other.getsockname()[1]
+    return [
+        {
+            "WORLD_SIZE": str(nodes),
+            "RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(master_port),
+            "INIT_MASTER_PORT": str(meeting_port),
+        }
+        for rank in range(nodes)
+    ]
+
+
+def node_variables(
+    machine: Hardware, nodes: int, nproc_per_node: int, console: Console
+) -> list[dict[str, str]]:
+    """Split the machine among the nodes: GPUs where there is at least one for each, else CPUs alone."""
+    gpus = [gpu.uuid if gpu.mig else str(gpu.index) for gpu in machine.gpus.devices]
+    each = len(gpus) // nodes
+    threads = max(1, int(machine.host.cpus // (nodes * nproc_per_node)))
+    # Every node is this machine: the loopback interface reaches them all, whatever its name resolves to.
+    common = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
+    if each:
+        return [
+            {**common, "CUDA_VISIBLE_DEVICES": ",".join(gpus[rank * each : (rank + 1) * each])}
+            for rank in range(nodes)
+        ]
+    if gpus:
+        console.tell(event("gpus-not-split", gpus=len(gpus), nodes=nodes))
+    return [{**common, "CUDA_VISIBLE_DEVICES": ""} for _ in range(nodes)]
+
+
+def entrypoint(root: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the command a platform would start, and variables that make it use this interpreter.
+
+    The shell entrypoint takes the environment that is active before any other; an interpreter that is no
+    environment's own ``bin/python3`` is started directly.
+    """
+    script, own = root / "start_multinode_platform.sh", Path(sys.prefix, "bin", "python3")
+    if script.is_file() and own.is_file() and own.samefile(sys.executable):
+        return (str(script),), {"VIRTUAL_ENV": sys.prefix}
+    return (sys.executable, str(PACKAGE / "__main__.py"), "run"), {}
 
 
 def simulate(
@@ -46,7 +115,7 @@ class _Simulation:
     def __init__(self, labels: Sequence[str], grace_s: float, spares: int) -> None:
         self._labels = labels
         self._spares = spares
-        self._outlet = Outlet(_STDOUT, lambda _error: None)
+        self._outlet = Outlet(STDOUT, lambda _error: None)
         self._label_of: dict[int, str] = {}
         self._failures: list[int] = []
         self._timer: Timer | None = None
@@ -58,9 +127,9 @@ class _Simulation:
             stack.enter_context(self._watch)
             nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, nothing)
-            live = LiveLine(self._outlet) if os.isatty(_STDOUT) else None
+            live = LiveLine(self._outlet) if os.isatty(STDOUT) else None
             for index, (command, label) in enumerate(zip(commands, self._labels, strict=True)):
-                colour = _COLOURS[index % len(_COLOURS)] if os.isatty(_STDOUT) else None
+                colour = _COLOURS[index % len(_COLOURS)] if os.isatty(STDOUT) else None
                 reading, writing = open_pipe()
                 self._watch.follow(Channel(reading, NodeLines(self._outlet, label, colour, live)))
                 try:
@@ -86,8 +155,60 @@ class _Simulation:
             self._timer.start()
 
     def _tell(self, event: Event) -> None:
-        text = on_a_terminal(event) if os.isatty(_STDOUT) else in_a_log(event)
+        text = on_a_terminal(event) if os.isatty(STDOUT) else in_a_log(event)
         self._outlet.write(f"{text}\n".encode(errors="backslashreplace"))
+
+
+def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, duration_s: float) -> None:
+    """Say how the job ended and where to go on, on standard output, as the nodes do.
+
+    ``written`` are logs that are new in the folder, those of other launches that began meanwhile among them.
+    """
+    own = [log for log in written if _is_of(plan, log)]
+    rank = first_failed(log.with_suffix(".json") for log in own) if code else None
+    speaking = Console(number=STDOUT)
+    rows, logs = [("nodes", str(nodes)), ("trained", _trained(plan))], plan.log_path.parent
+    if rank is not None:
+        log = next((log for log in own if node_of(log.name) == rank), None)
+        ended = event("simulated-node-failed", node=rank, log=str(log or "none was written"))
+        last = {one.id: one for one in (events_of(log) or () if log else ())}
+        if "verdict" in last:
+            verdict = Verdict.told(last["verdict"].fields)
+            rows += [("cause", verdict.short_title()), ("fix", verdict.to_do())]
+        elif "node-hung" in last and "no-progress" in last:
+            rows.append(("cause", event_line(last["no-progress"])))
+        rows += [
+            ("log", str(log or "")),
+            ("next", f"platform-launch logs {logs} --level WARN; platform-launch why {logs}"),
+        ]
+    elif code == 0:
+        folder = plan.log_path.parent
+        ended = event("simulation-finished", nodes=nodes, logs=str(folder), duration_s=duration_s)
+        rows += [
+            ("logs", f"platform-launch logs {folder}"),
+            ("next", "the same command on each node, with run for simulate"),
+        ]
+    else:  # told to end
+        speaking.close()
+        return
+    speaking.tell(ended)
+    failed = Phrase("node {rank} failed first", rank=rank)
+    title = Phrase("all {nodes} nodes finished", nodes=nodes) if rank is None else failed
+    speaking.banner(title, rows, ended.level)
+    speaking.close()
+
+
+def _is_of(plan: LaunchPlan, log: Path) -> bool:
+    """Whether the launch that wrote a log was one of this job's nodes: nobody else has its master port."""
+    master = f"{plan.topology.master_addr}:{plan.topology.master_port}"
+    return any(
+        event.id == "launch-opened" and event.fields.get("master") == master for event in events_of(log) or ()
+    )
+
+
+def _trained(plan: LaunchPlan) -> str:
+    config = f" with {plan.training.config}" if plan.training.config else ""
+    return f"{plan.training.program.title}{config}"
 
 
 def _without_mark(text: str) -> str:
@@ -111,7 +232,7 @@ class LiveLine:
     def columns(self) -> int:
         """How many columns a line may take."""
         with suppress(OSError):
-            return max(_NARROWEST, os.get_terminal_size(_STDOUT).columns - 1)
+            return max(_NARROWEST, os.get_terminal_size(STDOUT).columns - 1)
         return 80
 
     def above(self, lines: bytes) -> None:

@@ -1,18 +1,28 @@
-"""What runs on one node, which place in the job it is for, and what the watches of it need to know."""
+"""What runs on one node: for which place in the job, and what its monitors need to know.
+
+The private folder in which its processes answer is held by their launch, and swept if that was killed. A
+launch holds a lock of its folder, which the kernel releases whatever ended it: unlike a process id, a lock
+means the same in all containers that share a folder for temporary files, and is never given to another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import Signals
 
+from platform_launch import files
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu, HcaPort
 from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.notices import Source
-from platform_launch.launch.observed_folder import open_folder, remove_folder, sweep
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.supervise import Command
 
@@ -21,6 +31,12 @@ RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
 
 # What is done about a hang.
 REPORT, STOP, RESTART = "report", "stop", "restart"
+
+# As ``cli/launch_options.py`` names them: when it was started, and its process.
+_NAME = re.compile(r"observe-\d{8}-\d{6}-\d+")
+_PURPOSE = "the training's processes will answer questions there"
+
+_held: dict[Path, int] = {}
 
 
 @dataclass(frozen=True)
@@ -119,3 +135,58 @@ class TrainingCommand:
         """Return the command of a start after so many others, which it finds in its environment."""
         env = {**self.command.env, RESTART_COUNT: str(restarts)}
         return replace(self, command=replace(self.command, env=env))
+
+
+def open_folder(folder: Path) -> None:
+    """Make the folder, empty, and hold it until :func:`remove_folder`, or the end of this process.
+
+    Raises OSError, InputError.
+    """
+    _let_go(folder)
+    while True:
+        files.private_folder(folder, _PURPOSE)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without locks, on which nothing is swept
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        # Between making and holding it, another launch may have swept it.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), folder.lstat()):
+                break
+        os.close(descriptor)
+    _held[folder] = descriptor
+    for path in folder.iterdir():
+        path.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove the folder with what the training's processes left there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _let_go(folder)
+
+
+def sweep(temporary: Path) -> None:
+    """Remove the folders of launches that are no more from this user's folder for temporary files."""
+    if files.private_problem(temporary):
+        return
+    with suppress(OSError):
+        for folder in temporary.iterdir():
+            if _NAME.fullmatch(folder.name) and folder not in _held and not files.private_problem(folder):
+                with suppress(OSError), _alone(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process alone. Raises OSError where another holds it, or none can."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _let_go(folder: Path) -> None:
+    descriptor = _held.pop(folder, None)
+    if descriptor is not None:
+        os.close(descriptor)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.launch.observed_folder import open_folder, remove_folder, sweep
+from platform_launch.launch.training_command import open_folder, remove_folder, sweep
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from platform_launch.launch.observed_folder import open_folder
+from platform_launch.launch.training_command import open_folder
 open_folder(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)

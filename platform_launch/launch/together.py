@@ -1,29 +1,241 @@
-"""What a node brings when the nodes of its job meet: nothing of it is imported where a node trains alone."""
+"""A node's run together with the other nodes of its job: meet, train, agree, and perhaps start again.
+
+Nothing of this is imported if a node meets no others.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from platform_launch.console import Console
 from platform_launch.environment import Environment
-from platform_launch.errors import LaunchError
+from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
+from platform_launch.events import event
 from platform_launch.hardware import packages, storage
+from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
+from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.options import TogetherFlags
-from platform_launch.launch.run import RendezvousSettings, run_together, tell
+from platform_launch.launch.outcome import Result, tell_outcome
 from platform_launch.launch.stages import versions
+from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
+from platform_launch.launch.watched_training import LaunchContext
+from platform_launch.observe.steps import highest_step
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.project import git_revision
-from platform_launch.rendezvous.authentication import read_secret
+from platform_launch.rendezvous.authentication import Secret, read_secret
+from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint, take
 from platform_launch.rendezvous.listening import rendezvous_ports
+from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, why_not_again
 from platform_launch.rendezvous.run.places import Places
-from platform_launch.supervise import Command
-from platform_launch.supervise.signals import SignalInbox
+from platform_launch.rendezvous.run.task import Moved, RunTask
+from platform_launch.supervise import Command, Outcome
+from platform_launch.supervise.signals import Interrupted, SignalInbox
 from platform_launch.topology import Topology
 
 _NCCL_PACKAGES = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 
-__all__ = ["fingerprint", "refuse", "rendezvous_settings", "run_together"]
+
+@dataclass(frozen=True)
+class RendezvousSettings:
+    """Where the rendezvous is, and the user's settings for it. ``max_restarts`` of node 0 counts for all.
+
+    ``ports`` are those of the rendezvous, in their order.
+    """
+
+    master_addr: str
+    master_port: int
+    ports: tuple[int, ...]
+    roll_call_timeout_s: float = 600.0
+    node_timeout_s: float = 60.0
+    max_restarts: int = 0
+    secret: Secret | None = None
+    spares: int = 0
+    places: Places = field(default_factory=Places)
+
+
+def run_together(
+    training_at: Callable[[NodePlace], TrainingCommand],
+    fingerprint: Fingerprint,
+    settings: RendezvousSettings,
+    context: LaunchContext,
+) -> Result:
+    """Run a node's training together with those of the other nodes. Main thread only.
+
+    ``training_at`` gives what this node runs in the place of a node; a spare waits for one. Raises
+    LaunchError when the nodes cannot start, on all of them the same, Interrupted when a signal ends this node
+    before they have met, and SpareNotNeededError. A training that finished here keeps its exit code 0
+    whatever happens elsewhere.
+    """
+    console = context.console
+    job = _JobSoFar(training_at, fingerprint, settings, console)
+    console.tell(
+        event(
+            "roll-call-opened",
+            nnodes=fingerprint.nnodes,
+            master_addr=settings.master_addr,
+            port=settings.ports[0],
+            limit_s=settings.roll_call_timeout_s,
+        )
+    )
+    while True:
+        attempt = Attempt(job.training, job.started_again, job.task(), context)
+        try:
+            outcome = _trained(attempt)
+            settled = attempt.settle(outcome, job.take(attempt, outcome))
+        except JobMovedError as elsewhere:
+            job.follow(elsewhere.moved)
+            continue
+        finally:
+            attempt.close()
+        rank = job.place.node_rank
+        if settled.restart and rank in settled.bad:
+            console.tell(event("node-left-out"))
+        if not settled.restart or rank in settled.bad:
+            return Result(
+                exit_code(outcome, settled, rank),
+                outcome,
+                job.place,
+                settled,
+                job.restarts,
+                settled.first_failed,
+                context.reporter.clock.so_far(),
+                attempt.health,
+                attempt.saves,
+            )
+        job.restart(settled)
+
+
+class _JobSoFar:
+    """What a node has seen of its job, over the starts of its training; ``place`` is the one it has now."""
+
+    def __init__(
+        self,
+        training_at: Callable[[NodePlace], TrainingCommand],
+        fingerprint: Fingerprint,
+        settings: RendezvousSettings,
+        console: Console,
+    ) -> None:
+        self.settings = settings
+        self.restarts = 0
+        self.place = NodePlace(fingerprint.node_rank, settings.master_addr)
+        self.training = training_at(self.place)
+        self._training_at = training_at
+        self._fingerprint = fingerprint
+        self._console = console
+        self._is_spare = fingerprint.node_rank >= fingerprint.nnodes
+        self._failed: list[FailedRun] = []
+        self._port_given_up = False
+        self._replaced: tuple[int, ...] = ()
+        self._lost = False
+
+    def task(self) -> RunTask:
+        """Return what the rendezvous needs for the next start."""
+        task = _task(self._fingerprint, self.settings, self.training, self.restarts)
+        return replace(task, spare=self._is_spare, replaced=self._replaced, lost=self._lost)
+
+    def started_again(self, place: NodePlace, restarts: int) -> TrainingCommand:
+        """Return what this node runs in a place after so many other starts."""
+        return self._training_at(place).started_again(restarts)
+
+    def follow(self, moved: Moved) -> None:
+        """Go to where the nodes meet instead."""
+        self.settings = replace(self.settings, master_addr=moved.host)
+        self.restarts = max(self.restarts, moved.restarts_used)
+        self._is_spare = self._is_spare or self._fingerprint.node_rank == 0  # that rank is another's there
+        self._lost = True
+
+    def take(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
+        """Note how a start went, and in which place; return why this node wants no other, None if it does."""
+        self._stay_at(attempt)
+        self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
+        max_restarts = self.settings.max_restarts
+        not_again = why_not_again(self._failed, self.restarts - self._port_given_up, max_restarts)
+        if len(self.settings.ports) > 1 and not self._port_given_up and attempt.was_in_the_way(outcome):
+            self._port_given_up, not_again = True, None
+            self._failed.clear()
+            used = attempt.rendezvous_port
+            self._console.tell(event("port-given-up", port=used))
+            others = tuple(port for port in self.settings.ports if port != used)
+            self.settings = replace(self.settings, ports=others)
+        if attempt.hung and self.training.hangs and self.training.hangs.on_hang == STOP:
+            return NotAgain(NotAgainKind.HANG)
+        return not_again
+
+    def restart(self, settled: RunOutcome) -> None:
+        """Say that the nodes meet again, and why."""
+        self.restarts += 1
+        self._replaced, self._lost = settled.replaced, lost_node_0(settled)
+        tell_outcome(settled, self._console)
+        settings = self.settings
+        if self._lost and settings.spares and settings.places.stays:
+            stays, limit_s = settings.places.stays, settings.roll_call_timeout_s
+            self._console.tell(event("job-stays", reason=stays, limit_s=limit_s))
+        most = max(self.restarts, settings.max_restarts)
+        self._console.tell(event("nodes-restart", restart=self.restarts, max_restarts=most))
+
+    def _stay_at(self, attempt: Attempt) -> None:
+        """Take the place that this node had in a start for its own: a spare may have been given one."""
+        self.restarts, self._is_spare = attempt.restarts, False
+        # The job may have moved to another place and back, which a comparison of places does not show.
+        self.settings = replace(self.settings, master_addr=attempt.place.master_addr)
+        if attempt.place != self.place:
+            self.place, before = attempt.place, self._fingerprint
+            stand_in = before.stand_in or self.place.node_rank != before.node_rank
+            self._fingerprint = replace(before, node_rank=self.place.node_rank, stand_in=stand_in)
+            self.training = self._training_at(self.place)
+
+
+def lost_node_0(settled: RunOutcome) -> bool:
+    """Tell whether a run ended without node 0, so that it may not come to the next start."""
+    kind = settled.ending.kind if settled.ending is not None else None
+    return 0 in settled.replaced or kind in (EndKind.COORDINATOR_GONE, EndKind.COORDINATOR_SILENT)
+
+
+def _trained(attempt: Attempt) -> Outcome:
+    """Meet the others and train; return how it ended here."""
+    try:
+        attempt.meet()
+        return attempt.train()
+    except Interrupted as interrupted:
+        outcome = attempt.not_begun(interrupted.number)
+        if outcome is None:
+            raise
+        return outcome
+
+
+def exit_code(outcome: Outcome, settled: RunOutcome, node_rank: int) -> int:
+    """Return the code of a node: its training's, that of who failed first, or what its devices are worth."""
+    finished = outcome.exit_code == 0 and outcome.stopped_by is None
+    if finished or settled.exit_code == 0:
+        return outcome.exit_code
+    bad = [node.node_rank for node in settled.unwell if node.bad]
+    if node_rank in bad:
+        return UnfitNodeError.exit_code
+    return NodesAbsentError.exit_code if bad else settled.exit_code
+
+
+def _task(
+    fingerprint: Fingerprint, settings: RendezvousSettings, training: TrainingCommand, restarts: int
+) -> RunTask:
+    return RunTask(
+        node=replace(fingerprint, restarts_used=restarts),
+        master_addr=settings.master_addr,
+        master_port=settings.master_port,
+        ports=settings.ports,
+        roll_call_timeout_s=settings.roll_call_timeout_s,
+        node_timeout_s=settings.node_timeout_s,
+        grace_s=training.grace_s,
+        secret=settings.secret,
+        spares=settings.spares,
+        spare=fingerprint.node_rank >= fingerprint.nnodes,
+        max_restarts=settings.max_restarts,
+        places=settings.places,
+    )
 
 
 def refuse(
@@ -34,7 +246,7 @@ def refuse(
     console: Console,
     inbox: SignalInbox,
 ) -> None:
-    """Let the other nodes know why this one does not start."""
+    """Let the other nodes know why this one does not start; give up after a while."""
     refusing = Fingerprint(
         topology.node_rank,
         topology.nnodes,
@@ -45,7 +257,17 @@ def refuse(
         refusal=refusal.message,
         refusal_code=refusal.exit_code,
     )
-    tell(refusing, rendezvous_settings(topology, env, flags), env.inherited(), console, inbox)
+    settings = rendezvous_settings(topology, env, flags)
+    console.tell(event("refusal-told", limit_s=TELL_S))
+    hurried = replace(settings, roll_call_timeout_s=min(TELL_S, settings.roll_call_timeout_s))
+    training = TrainingCommand(Command((), env.inherited()), Path(os.devnull), "", 0.0, ExitFile(None))
+    task = _task(refusing, hurried, training, 0)
+    attempt = Attempt(training, lambda _place, _restarts: training, task, LaunchContext(console, inbox))
+    try:
+        with suppress(LaunchError, Interrupted, JobMovedError):
+            attempt.meet()
+    finally:
+        attempt.close()
 
 
 def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFlags) -> RendezvousSettings:

@@ -11,12 +11,12 @@ from queue import Queue
 import pytest
 
 from platform_launch.console import Console
-from platform_launch.launch import run
+from platform_launch.launch import together
 from platform_launch.launch.attempt import JobMovedError
 from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.node_ending import TrainingOutput
-from platform_launch.launch.run import RendezvousSettings, run_together
 from platform_launch.launch.saves import Saves
+from platform_launch.launch.together import RendezvousSettings, run_together
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.rendezvous.authentication import Secret
@@ -156,7 +156,7 @@ def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
     def training_at(_place: NodePlace) -> TrainingCommand:
         return TrainingCommand(ProcessCommand((), {}), Path("/dev/null"), "", 1.0, ExitFile(None))
 
-    monkeypatch.setattr(run, "Attempt", attempt)
+    monkeypatch.setattr(together, "Attempt", attempt)
     settings = RendezvousSettings("node0", 1, (2,), max_restarts=1)
     run_together(training_at, fingerprint(1), settings, LaunchContext(Console(), SignalInbox()))
     assert looked_for == ["node0", "node7", "node0"]

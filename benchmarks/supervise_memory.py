@@ -31,7 +31,7 @@ SUPERVISED = """
 import os, sys
 from importlib import import_module
 from pathlib import Path
-for name in ("cli.run", "console", "launch.launch", "plan.render"):
+for name in ("cli.run", "console", "launch.job", "plan.render"):
     import_module(f"platform_launch.{name}")
 for name in ("pynvml", "psutil", "yaml", "rich.console", "rich.panel", "rich.rule"):
     import_module(name)

@@ -20,7 +20,7 @@ from platform_launch.doctor import Level, examination, worst
 from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
 from platform_launch.health.quarantine import release as release_node
-from platform_launch.launch.unfit import held_by, node_name
+from platform_launch.launch.fitness import held_by, node_name
 from platform_launch.rendezvous.listening import rendezvous_ports
 from platform_launch.text import Phrase, counted, joined, wrapped
 

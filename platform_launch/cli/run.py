@@ -102,7 +102,7 @@ def command(
     together = options.together(flags)
     request = launch_options.request(flags)
     if not print_env:
-        from platform_launch.launch.launch import run_node
+        from platform_launch.launch.job import run_node
 
         return run_node(env, request, together, ranks_from, examine=not no_doctor)
     topology = detect(env, request.overrides)

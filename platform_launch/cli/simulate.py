@@ -15,7 +15,7 @@ from platform_launch.console import STDOUT, Console, languages
 from platform_launch.console.screen import Screen
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
-from platform_launch.launch.launch import BRIEF
+from platform_launch.launch.job import BRIEF
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.project import project_root
 from platform_launch.text import Phrase

@@ -18,15 +18,22 @@ from pathlib import Path
 from signal import Signals
 
 from platform_launch import files
+from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu, HcaPort
 from platform_launch.launch.exit_code import ExitFile
-from platform_launch.launch.notices import Source
+from platform_launch.launch.notices import MetadataService, Source, sources
+from platform_launch.launch.options import NO_NOTICE, TogetherFlags
+from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
-from platform_launch.supervise import Command
+from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.plan.request import Request
+from platform_launch.supervise import DEFAULT_GRACE_S, Command
+from platform_launch.topology import node_prefix
 
-# The training finds here how often it was started again.
+_GIB = 2**30
+# The processes find here how often it was started again.
 RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
 
 # What is done about a hang.
@@ -135,6 +142,66 @@ class TrainingCommand:
         """Return the command of a start after so many others, which it finds in its environment."""
         env = {**self.command.env, RESTART_COUNT: str(restarts)}
         return replace(self, command=replace(self.command, env=env))
+
+
+def training_command(
+    plan: LaunchPlan,
+    env: Environment,
+    request: Request,
+    flags: TogetherFlags,
+    reported: ExitFile,
+    memory: Callable[[], MemoryHeld],
+) -> TrainingCommand:
+    """Return what a plan runs; ``memory()`` is the most that its processes held so far."""
+    notice_signal = Signals[flags.notice_signal] if flags.notice_signal != NO_NOTICE else None
+    topology = plan.topology
+    return TrainingCommand(
+        reported.passed_to(Command(plan.argv, plan.child_environment(env.inherited()))),
+        plan.log_path,
+        node_prefix(topology.node_rank) if topology.nnodes > 1 else "",
+        DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
+        reported,
+        _hang_options(plan, env, flags, memory),
+        health_options(plan, env, flags.health_interval_s),
+        int(request.log_limit_gib * _GIB),
+        is_agent=plan.launcher in ("torchrun", "accelerate"),
+        nnodes=topology.nnodes,
+        notices=tuple(sources(env, MetadataService())) if notice_signal is not None else (),
+        notice_signal=notice_signal,
+    )
+
+
+def _hang_options(
+    plan: LaunchPlan, env: Environment, flags: TogetherFlags, memory: Callable[[], MemoryHeld]
+) -> HangOptions | None:
+    """Return what the hang monitor needs; None if the processes should not be touched."""
+    folder = next((variable.value for variable in plan.env if variable.name == FOLDER_VARIABLE), None)
+    if folder is None:
+        return None
+    topology = plan.topology
+    return HangOptions(
+        Path(folder),
+        topology.node_rank,
+        topology.world_size or 1,
+        env.hostname,
+        plan.log_path,
+        flags.on_hang,
+        flags.hang_after_s,
+        {index: f"GPU {gpu.index}" for index, gpu in enumerate(plan.hardware.gpus.devices)},
+        memory,
+    )
+
+
+def health_options(plan: LaunchPlan, env: Environment, interval_s: float) -> HealthOptions:
+    """Return the devices that the job uses on this node: its GPUs, and the ports that carry its traffic."""
+    machine = plan.hardware
+    return HealthOptions(
+        interval_s,
+        plan.topology.node_rank,
+        env.hostname,
+        () if machine.assumed else machine.gpus.monitored,
+        tuple(plan.ports_in_use(env.inherited())),
+    )
 
 
 def open_folder(folder: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
-from platform_launch.launch.nodes import health_options
+from platform_launch.launch.training_command import health_options
 from tests.doctor.cases import healthy
 from tests.plan.machines import machine, port
 

@@ -16,7 +16,7 @@ import pytest
 
 from platform_launch.console import Console
 from platform_launch.errors import InstallationError
-from platform_launch.launch import health_watch, launch, peers
+from platform_launch.launch import fitness, health_watch, peers
 from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.peers import StillQuestion, pack
 from platform_launch.launch.training_command import HangOptions, TrainingCommand
@@ -41,9 +41,9 @@ def test_too_few_threads_are_refused_and_counted(monkeypatch: pytest.MonkeyPatch
             Scarce.left -= 1
             super().start()
 
-    monkeypatch.setattr(launch, "Thread", Scarce)
+    monkeypatch.setattr(fitness, "Thread", Scarce)
     with pytest.raises(InstallationError, match="only 5 more threads and processes"):
-        launch._expect_threads()
+        fitness._expect_threads()
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ def _answers(port: int) -> bool:
 
 def test_a_launch_that_serves_nothing_does_not_load_what_would() -> None:
     code = (
-        "import sys, platform_launch.cli.run, platform_launch.launch.launch;"
+        "import sys, platform_launch.cli.run, platform_launch.launch.job;"
         "print(*{'http.server', 'wsgiref', 'prometheus_client'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

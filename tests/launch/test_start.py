@@ -64,7 +64,7 @@ def test_a_training_of_one_node_waits_for_the_import_of_nothing_that_only_watche
         _, words = launch.communicate(timeout=LIMIT_S)
     assert launch.returncode == 3, words
     imported = set(json.loads((tmp_path / "imported").read_text()))
-    assert "platform_launch.launch.nodes" in imported
+    assert "platform_launch.launch.job" in imported
     meeting = {name for name in imported if name.startswith("platform_launch.rendezvous.run.")}
     meeting |= {"platform_launch.launch.together", "platform_launch.rendezvous.protocol"} & imported
     watching = (_WATCHES | {"platform_launch.observe.hang", "platform_launch.observe.monitor"}) & imported

@@ -1,14 +1,17 @@
-"""This node and the quarantine: it takes no part while it is in it, and goes in when its devices fail."""
+"""Whether this node is fit to take part: limits of its processes, and the quarantine for failed devices."""
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from platform_launch.environment import Environment
-from platform_launch.errors import InputError, UnfitNodeError
+from platform_launch.errors import InputError, InstallationError, UnfitNodeError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu
 from platform_launch.health import quarantine
@@ -23,6 +26,52 @@ from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth
+
+_FEWEST_FILES = 32
+_FEWEST_THREADS = 16
+
+
+def expect_limits() -> None:
+    """Refuse if too few files, threads and processes are allowed for a launch. Raises InstallationError."""
+    _expect_descriptors()
+    _expect_threads()
+
+
+def _expect_descriptors() -> None:
+    may_be_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= may_be_open < _FEWEST_FILES:
+        raise InstallationError(
+            Phrase(
+                "{may_be_open} files may be open at a time (ulimit -n): expected {fewest} at least, and "
+                "a training needs thousands",
+                may_be_open=may_be_open,
+                fewest=_FEWEST_FILES,
+            ),
+            "raise the limit of this container or shell, e.g. ulimit -n 65536",
+        )
+
+
+def _expect_threads() -> None:
+    tried = Flag()
+    threads = [Thread(target=tried.wait, daemon=True) for _ in range(_FEWEST_THREADS)]
+    started = 0
+    try:
+        for thread in threads:
+            thread.start()
+            started += 1
+    except RuntimeError as error:  # all that Python says, whatever the limit was
+        raise InstallationError(
+            Phrase(
+                "only {started} more threads and processes can be started here: expected {fewest} at "
+                "least, and a training needs hundreds",
+                started=started,
+                fewest=_FEWEST_THREADS,
+            ),
+            "raise the limit of this container (pids), of this user (ulimit -u), or of the memory that a "
+            "process may address (ulimit -v)",
+        ) from error
+    finally:
+        tried.set()
 
 
 def node_name(env: Environment) -> str:

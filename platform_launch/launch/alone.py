@@ -1,0 +1,97 @@
+"""A node's run if it meets no others: train, ask the devices after a failure, and perhaps start again."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from platform_launch.console import Console
+from platform_launch.errors import HangError, UnfitNodeError
+from platform_launch.events import event
+from platform_launch.launch.options import TogetherFlags
+from platform_launch.launch.outcome import Result, was_failure
+from platform_launch.launch.training_command import RESTART, NodePlace, TrainingCommand
+from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
+from platform_launch.supervise import Outcome
+
+
+def run_alone(
+    training: TrainingCommand,
+    place: NodePlace,
+    flags: TogetherFlags,
+    context: LaunchContext,
+) -> Result:
+    """Run the job's processes of a node that meets no others, again after a failure if that was asked for.
+
+    Main thread only. Raises Interrupted when a signal comes before they start.
+    """
+    restarts = 0
+    failures: list[Outcome] = []
+    while True:
+        watched = WatchedTraining(training.started_again(restarts), context)
+        try:
+            outcome = watched.run()
+            hung = watched.hang is not None
+            worth = watched.ask_devices() if hung or was_failure(outcome) else None
+        finally:
+            watched.close()
+        bad = worth is not None and worth.bad
+        if not hung and not was_failure(outcome):
+            break
+        failures.append(outcome)
+        if not _starts_again(failures, flags, context.console, hung=hung, bad=bad):
+            break
+        restarts += 1
+        context.console.tell(event("node-restarts", restart=restarts, max_restarts=flags.max_restarts))
+    failed = outcome.exit_code != 0 and (outcome.stopped_by is None or hung)
+    code = UnfitNodeError.exit_code if bad else HangError.exit_code if hung else outcome.exit_code
+    run = None
+    if worth is not None:
+        from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
+
+        unwell = (UnwellNode(place.node_rank, training.health.host, worth),) if worth.reasons else ()
+        run = RunOutcome(code, well=int(not unwell), unwell=unwell)
+    return Result(
+        code,
+        outcome,
+        place,
+        run,
+        restarts=restarts,
+        first_failed=place.node_rank if failed else None,
+        cost=context.reporter.clock.so_far(),
+        health=worth,
+        saves=watched.saves.known,
+    )
+
+
+def _starts_again(
+    failures: Sequence[Outcome], flags: TogetherFlags, console: Console, *, hung: bool, bad: bool
+) -> bool:
+    """Tell whether a node that meets no others starts again, as several would; report why it does not."""
+    if not flags.max_restarts:
+        return False
+    # Here: no other launch of one node needs them.
+    from platform_launch.observe.steps import highest_step
+    from platform_launch.rendezvous.restarts import (
+        FailedRun,
+        NotAgain,
+        NotAgainKind,
+        describe_not_again,
+        is_young,
+        why_not_again,
+    )
+    from platform_launch.why import LogSource, explain
+
+    runs = [FailedRun(highest_step(one.tail.decode(errors="replace")), one.duration_s) for one in failures]
+    not_again = why_not_again(runs, len(failures) - 1, flags.max_restarts)
+    if bad:
+        not_again = NotAgain(NotAgainKind.BAD_NODE)
+    elif hung and flags.on_hang != RESTART:
+        not_again = NotAgain(NotAgainKind.HANG)
+    elif not_again is None and not hung and is_young(runs[-1]):
+        found = explain([LogSource("the end of the output", io.BytesIO(failures[-1].tail))])
+        not_again = NotAgain(NotAgainKind.JOB) if found.retry == "no" else None
+    if not_again is not None:
+        values = {"kind": not_again.kind.value, "max_restarts": flags.max_restarts}
+        console.tell(event("not-restarted", reason=describe_not_again(not_again), **values))
+    return not_again is None

@@ -107,7 +107,7 @@ def command(
         return run_node(env, request, together, ranks_from, examine=not no_doctor)
     topology = detect(env, request.overrides)
     machine = hardware.detect(env, master_addr=topology.master_addr, assume=assume_gpus)
-    _print(build_plan(env, machine, request), form or "table")
+    _print(build_plan(env, machine, request, topology), form or "table")
     return 0
 
 

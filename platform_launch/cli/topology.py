@@ -15,7 +15,7 @@ from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.plan.processes import processes_per_node
-from platform_launch.platforms import detect
+from platform_launch.platforms import detect, doubt_count
 from platform_launch.text import Phrase, padded
 from platform_launch.topology import Topology
 
@@ -58,7 +58,7 @@ def _read(overrides: Any, assume_gpus: str | None) -> Topology:
     """Detect, and count processes as a launch here would where the platform does not say how many."""
     env = Environment.of_this_process()
     machine = hardware.detect(env, assume=assume_gpus)
-    topology = detect(env, overrides, gpu_count=len(machine.gpus.devices) or None)
+    topology = doubt_count(detect(env, overrides), len(machine.gpus.devices))
     if topology.nproc_per_node is None:
         nproc, source = processes_per_node(None, "", machine)
         sources = {**topology.sources, "nproc_per_node": source}

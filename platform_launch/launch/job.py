@@ -150,7 +150,7 @@ def _plan(
     expect_limits()
     machine = hardware.detect(env, master_addr=topology.master_addr)
     refuse_if_quarantined(quarantine, env, machine.gpus.devices, console.tell)
-    plan = _with_log(build_plan(env, machine, request), console)
+    plan = _with_log(build_plan(env, machine, request, topology), console)
     _make_private_folders(plan, request)
     with console.only_noting_facts() if BRIEF in env else nullcontext():
         announce(plan, console, _findings(plan, env) if examine else [])

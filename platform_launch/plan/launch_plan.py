@@ -18,7 +18,7 @@ from platform_launch.plan.request import COMMAND, EXAMPLES, Request
 from platform_launch.plan.training import Training, choose_training
 from platform_launch.plan.variables import EnvVar, Removal
 from platform_launch.plan.warning import PlanWarning
-from platform_launch.platforms import detect
+from platform_launch.platforms import detect, doubt_count
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
@@ -83,14 +83,17 @@ class LaunchPlan:
         }
 
 
-def build_plan(env: Environment, hardware: Hardware, request: Request) -> LaunchPlan:
+def build_plan(
+    env: Environment, hardware: Hardware, request: Request, topology: Topology | None = None
+) -> LaunchPlan:
     """Decide the launch of this node from values alone.
 
-    Raises TopologyError, InputError or UsageError for whatever can be known to fail before it starts.
+    ``topology`` is what :func:`detect` made of ``env`` and the request, if the caller has it already. Raises
+    TopologyError, InputError or UsageError for whatever can be known to fail before it starts.
     """
     launchers.check(request)
     gpus = len(hardware.gpus.devices)
-    topology = detect(env, request.overrides, gpu_count=gpus or None)
+    topology = doubt_count(topology or detect(env, request.overrides), gpus)
     hardware = _with_allocated(hardware, topology)
     nproc, source = launchers.processes_per_node(request, env, topology, hardware)
     topology = dataclasses.replace(

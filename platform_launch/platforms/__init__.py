@@ -13,6 +13,7 @@ from platform_launch.platforms import bare, tables, workers
 from platform_launch.platforms.aws import AWS_BATCH, SAGEMAKER
 from platform_launch.platforms.azureml import AZUREML
 from platform_launch.platforms.baidu import AIHC, PADDLECLOUD
+from platform_launch.platforms.bare import doubt_count
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.batch import COBALT, LSF, PBS
 from platform_launch.platforms.clusters import DETERMINED, LEPTON, MODELARTS
@@ -31,7 +32,7 @@ from platform_launch.platforms.volcengine import ARNOLD, VOLCENGINE_MLP
 from platform_launch.text import Phrase, either
 from platform_launch.topology import Overrides, Topology
 
-__all__ = ["LOCAL", "PLATFORMS", "Dialect", "detect", "title_of"]
+__all__ = ["LOCAL", "PLATFORMS", "Dialect", "detect", "doubt_count", "title_of"]
 
 PLATFORMS: tuple[Dialect, ...] = (
     bare.TORCHRUN.because("a worker is never started again, whatever else it inherited"),
@@ -91,12 +92,9 @@ _BY_NAME = {dialect.name: dialect for dialect in (*PLATFORMS, LOCAL)}
 _FROM_FLAGS = "flags"
 
 
-def detect(
-    environment: Environment, overrides: Overrides | None = None, gpu_count: int | None = None
-) -> Topology:
-    """Return this node's place in the job.
+def detect(environment: Environment, overrides: Overrides | None = None) -> Topology:
+    """Return this node's place in the job, by its variables and flags alone.
 
-    ``gpu_count`` is only compared with WORLD_SIZE, to warn when the four bare names may count processes.
     Raises TopologyError when the variables contradict each other, leave a field open that no flag supplies,
     or show that this command was started once per process; its ``reading`` holds what could be read. Raises
     UsageError for an unknown platform name.
@@ -108,7 +106,6 @@ def detect(
         reading = _from_flags(reading)
     if "level" in reading.problems:
         raise with_reading(reading.problems["level"], reading)
-    bare.doubt_count(reading, gpu_count)
     return resolve(reading, overrides, environment)
 
 

@@ -8,12 +8,15 @@ cli/launcher.py; torch local_elastic_agent.py.
 
 from __future__ import annotations
 
+import dataclasses
+
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError
 from platform_launch.platforms import workers
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import USER_NNODES, Reading
 from platform_launch.text import Phrase
+from platform_launch.topology import Topology
 
 READ_AS_NODES = "read as nodes: the four bare names, no other mark"
 
@@ -76,17 +79,16 @@ def _mark_process_names(reading: Reading, environment: Environment) -> None:
     )
 
 
-def doubt_count(reading: Reading, gpu_count: int | None) -> None:
-    """Warn when WORLD_SIZE is exactly this node's number of GPUs: it may count processes after all."""
-    nnodes = reading.nnodes
-    if gpu_count and gpu_count > 1 and nnodes and nnodes.source == "WORLD_SIZE" and nnodes.value == gpu_count:
-        reading.warnings.append(
-            Phrase(
-                "WORLD_SIZE={nnodes} is also the number of GPUs of this node: if it counts processes, "
-                "set it to the number of nodes, or pass --nnodes",
-                nnodes=nnodes.value,
-            )
-        )
+def doubt_count(topology: Topology, gpus: int) -> Topology:
+    """Warn if WORLD_SIZE is exactly this node's number of GPUs: it may count processes after all."""
+    if gpus <= 1 or topology.nnodes != gpus or topology.sources.get("nnodes") != "WORLD_SIZE":
+        return topology
+    doubt = Phrase(
+        "WORLD_SIZE={nnodes} is also the number of GPUs of this node: if it counts processes, "
+        "set it to the number of nodes, or pass --nnodes",
+        nnodes=topology.nnodes,
+    )
+    return dataclasses.replace(topology, warnings=(*topology.warnings, doubt))
 
 
 def _refine_mosaicml(reading: Reading, environment: Environment) -> None:

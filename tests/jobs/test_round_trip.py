@@ -10,7 +10,7 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.jobs import TARGETS, render
-from platform_launch.platforms import detect
+from platform_launch.platforms import detect, doubt_count
 from platform_launch.topology import Overrides, Topology
 from tests.jobs.controllers import CONTROLLERS, Node, bare_kubebrain
 from tests.jobs.manifests import ENTRYPOINT, KUBERNETES_TARGETS, a_job, documents
@@ -29,7 +29,7 @@ PLATFORMS = {
 
 def read(node: Node, gpus: int) -> Topology:
     """What the launcher makes of a started node on which it counts ``gpus``."""
-    return detect(Environment(node.variables, hostname=node.hostname), Overrides(), gpu_count=gpus or None)
+    return doubt_count(detect(Environment(node.variables, hostname=node.hostname), Overrides()), gpus)
 
 
 @pytest.mark.parametrize("gpus", [8, 1, 0])

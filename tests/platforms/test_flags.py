@@ -9,7 +9,7 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError, UsageError
-from platform_launch.platforms import detect
+from platform_launch.platforms import detect, doubt_count
 from platform_launch.topology import Overrides
 
 Node = Callable[..., Environment]
@@ -161,9 +161,10 @@ def test_the_local_platform_can_be_named_but_not_against_hints(node: Node, refus
 
 def test_as_many_nodes_as_gpus_is_doubted(node: Node) -> None:
     eight = node(QUAD, WORLD_SIZE="8")
-    assert any("number of GPUs" in warning for warning in detect(eight, gpu_count=8).warnings)
-    assert not any("number of GPUs" in warning for warning in detect(eight, gpu_count=4).warnings)
-    assert not any("number of GPUs" in warning for warning in detect(eight).warnings)
+    assert any("number of GPUs" in warning for warning in doubt_count(detect(eight), 8).warnings)
+    said = detect(eight, Overrides(nnodes=8))
+    for topology in (doubt_count(detect(eight), 4), doubt_count(detect(eight), 0), doubt_count(said, 8)):
+        assert not any("number of GPUs" in warning for warning in topology.warnings)
 
 
 def test_several_nodes_by_flag_need_a_rank_too(node: Node) -> None:

@@ -5,7 +5,8 @@ refuses with 66, and exits with 143 when it is asked to stop) writes a JSON obje
 ``{"exit_code": 66, "reason": "…"}``, to the file that PLATFORM_LAUNCH_EXIT_FILE names, whole or not at all.
 The reason becomes an event, which `why` quotes.
 
-The other functions read what torchrun's agent prints at the end about the processes it started.
+In a job of several nodes, a node may exit with the code of another (``job_exit_code``). The other functions
+read what torchrun's agent prints at the end about the processes it started.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
+from platform_launch.errors import NodesAbsentError, UnfitNodeError
 from platform_launch.events import Event, event
 from platform_launch.supervise import Command, Outcome
+
+if TYPE_CHECKING:
+    from platform_launch.rendezvous.ending import RunOutcome
 
 VARIABLE = "PLATFORM_LAUNCH_EXIT_FILE"
 _LARGEST = 64 * 1024
@@ -93,6 +99,17 @@ def exit_file() -> Iterator[ExitFile]:
         return
     with folder as name:
         yield ExitFile(Path(name, "exit.json"))
+
+
+def job_exit_code(outcome: Outcome, settled: RunOutcome, node_rank: int) -> int:
+    """Return the exit code of a node: its own, that of the node that failed first, or that of a bad node."""
+    finished = outcome.exit_code == 0 and outcome.stopped_by is None
+    if finished or settled.exit_code == 0:
+        return outcome.exit_code
+    bad = [node.node_rank for node in settled.unwell if node.bad]
+    if node_rank in bad:
+        return UnfitNodeError.exit_code
+    return NodesAbsentError.exit_code if bad else settled.exit_code
 
 
 def agreed_exit_code(tail: bytes) -> int | None:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from platform_launch.console import Console
 from platform_launch.environment import Environment
-from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
+from platform_launch.errors import LaunchError
 from platform_launch.events import event
 from platform_launch.hardware import packages, storage
 from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
-from platform_launch.launch.exit_code import ExitFile
+from platform_launch.launch.exit_code import ExitFile, job_exit_code
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome import Result, tell_outcome
 from platform_launch.launch.stages import versions
@@ -97,7 +97,7 @@ def run_together(
             console.tell(event("node-left-out"))
         if not settled.restart or rank in settled.bad:
             return Result(
-                exit_code(outcome, settled, rank),
+                job_exit_code(outcome, settled, rank),
                 outcome,
                 job.place,
                 settled,
@@ -206,17 +206,6 @@ def _trained(attempt: Attempt) -> Outcome:
         if outcome is None:
             raise
         return outcome
-
-
-def exit_code(outcome: Outcome, settled: RunOutcome, node_rank: int) -> int:
-    """Return the code of a node: its training's, that of who failed first, or what its devices are worth."""
-    finished = outcome.exit_code == 0 and outcome.stopped_by is None
-    if finished or settled.exit_code == 0:
-        return outcome.exit_code
-    bad = [node.node_rank for node in settled.unwell if node.bad]
-    if node_rank in bad:
-        return UnfitNodeError.exit_code
-    return NodesAbsentError.exit_code if bad else settled.exit_code
 
 
 def _task(

@@ -18,10 +18,10 @@ from platform_launch.health import quarantine
 from platform_launch.health.faults import of_xids
 from platform_launch.health.finding import Grade, NodeHealth, node_health
 from platform_launch.health.quarantine import QuarantinedNode
+from platform_launch.launch.exit_code import job_exit_code
 from platform_launch.launch.fitness import remember
 from platform_launch.launch.node_ending import TrainingOutput
 from platform_launch.launch.outcome import beside
-from platform_launch.launch.together import exit_code
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, is_young
 from platform_launch.rendezvous.run.deciding import no_use
@@ -89,12 +89,12 @@ def outcome(code: int) -> Outcome:
     ("unwell", "rank", "code"), [((BAD,), 1, 78), ((BAD,), 0, 75), ((WORN,), 2, 1), ((), 0, 1)]
 )
 def test_only_the_bad_node_says_not_here_again(unwell: tuple[UnwellNode, ...], rank: int, code: int) -> None:
-    assert exit_code(outcome(1), RunOutcome(1, FAILED, unwell=unwell), rank) == code
+    assert job_exit_code(outcome(1), RunOutcome(1, FAILED, unwell=unwell), rank) == code
 
 
 def test_a_node_that_finished_or_was_told_to_end_keeps_its_code() -> None:
-    assert exit_code(outcome(0), RunOutcome(1, FAILED, unwell=(BAD,)), 1) == 0
-    assert exit_code(outcome(143), RunOutcome(0, FAILED, unwell=(BAD,)), 1) == 143
+    assert job_exit_code(outcome(0), RunOutcome(1, FAILED, unwell=(BAD,)), 1) == 0
+    assert job_exit_code(outcome(143), RunOutcome(0, FAILED, unwell=(BAD,)), 1) == 143
 
 
 def test_where_a_node_is_bad_no_log_says_otherwise() -> None:

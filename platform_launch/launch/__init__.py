@@ -1,5 +1,5 @@
-"""A node's training among the others': roll call, hand-off, fail together, and start again.
+"""The life of one node of a job; ``job`` shows it on one page.
 
-This joins two rooms that do not know each other: ``supervise`` runs the training, ``rendezvous`` lets the
-nodes meet, in a process of its own that is spoken to over pipes (``link``).
+This joins two packages that do not know each other: ``supervise`` runs the processes of a node, and
+``rendezvous`` lets the nodes of a job meet, stay connected and agree how the run ended.
 """

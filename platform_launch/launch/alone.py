@@ -9,7 +9,7 @@ from platform_launch.console import Console
 from platform_launch.errors import HangError, UnfitNodeError
 from platform_launch.events import event
 from platform_launch.launch.options import TogetherFlags
-from platform_launch.launch.outcome import Result, was_failure
+from platform_launch.launch.outcome.result import Result, was_failure
 from platform_launch.launch.training_command import RESTART, NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
 from platform_launch.supervise import Outcome

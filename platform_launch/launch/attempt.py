@@ -19,8 +19,14 @@ from platform_launch.errors import (
 from platform_launch.events import Event, event
 from platform_launch.health.finding import NodeHealth
 from platform_launch.launch.attempt_phases import RUNS, Happening, Phase, after
-from platform_launch.launch.node_ending import TrainingOutput, of_hang, of_node, of_training, wants_port
-from platform_launch.launch.outcome import SpareNotNeededError, was_failure
+from platform_launch.launch.outcome.node_ending import (
+    TrainingOutput,
+    of_hang,
+    of_node,
+    of_training,
+    wants_port,
+)
+from platform_launch.launch.outcome.result import SpareNotNeededError, was_failure
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining

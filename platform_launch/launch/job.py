@@ -27,11 +27,11 @@ from platform_launch.errors import LaunchError, of_file
 from platform_launch.events import Event, event
 from platform_launch.hardware import cgroup
 from platform_launch.launch.alone import run_alone
-from platform_launch.launch.conclusion import conclude, verdict_on
-from platform_launch.launch.exit_code import exit_file
 from platform_launch.launch.fitness import expect_limits, quarantine_file, refuse_if_quarantined, remember
 from platform_launch.launch.options import TogetherFlags
-from platform_launch.launch.outcome import Result, SpareNotNeededError, tell_outcome
+from platform_launch.launch.outcome.conclusion import conclude, verdict_on
+from platform_launch.launch.outcome.exit_code import exit_file
+from platform_launch.launch.outcome.result import Result, SpareNotNeededError, tell_outcome
 from platform_launch.launch.process_watch import BindingWatch, MemoryPeak
 from platform_launch.launch.run_report import publishers, publishing
 from platform_launch.launch.stages import announce

@@ -19,7 +19,7 @@ from platform_launch.errors import InstallationError
 from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.hardware import Hardware, ports
 from platform_launch.helper import PACKAGE
-from platform_launch.launch.conclusion import first_failed
+from platform_launch.launch.outcome.conclusion import first_failed
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
 from platform_launch.supervise.channel import Channel, open_pipe

@@ -17,9 +17,9 @@ from platform_launch.errors import LaunchError
 from platform_launch.events import event
 from platform_launch.hardware import packages, storage
 from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
-from platform_launch.launch.exit_code import ExitFile, job_exit_code
 from platform_launch.launch.options import TogetherFlags
-from platform_launch.launch.outcome import Result, tell_outcome
+from platform_launch.launch.outcome.exit_code import ExitFile, job_exit_code
+from platform_launch.launch.outcome.result import Result, tell_outcome
 from platform_launch.launch.stages import versions
 from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext

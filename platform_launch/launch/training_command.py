@@ -22,9 +22,9 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu, HcaPort
-from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.notices import MetadataService, Source, sources
 from platform_launch.launch.options import NO_NOTICE, TogetherFlags
+from platform_launch.launch.outcome.exit_code import ExitFile
 from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan

@@ -18,10 +18,10 @@ from platform_launch.health import quarantine
 from platform_launch.health.faults import of_xids
 from platform_launch.health.finding import Grade, NodeHealth, node_health
 from platform_launch.health.quarantine import QuarantinedNode
-from platform_launch.launch.exit_code import job_exit_code
 from platform_launch.launch.fitness import remember
-from platform_launch.launch.node_ending import TrainingOutput
-from platform_launch.launch.outcome import beside
+from platform_launch.launch.outcome.exit_code import job_exit_code
+from platform_launch.launch.outcome.node_ending import TrainingOutput
+from platform_launch.launch.outcome.result import beside
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, is_young
 from platform_launch.rendezvous.run.deciding import no_use

@@ -17,7 +17,7 @@ import pytest
 from platform_launch.console import Console
 from platform_launch.errors import InstallationError
 from platform_launch.launch import fitness, health_watch, peers
-from platform_launch.launch.exit_code import ExitFile
+from platform_launch.launch.outcome.exit_code import ExitFile
 from platform_launch.launch.peers import StillQuestion, pack
 from platform_launch.launch.training_command import HangOptions, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
@@ -174,7 +174,7 @@ def test_where_no_thread_is_left_for_the_monitor_the_link_to_the_other_nodes_goe
 
 WITHOUT_THREADS = """
 import sys, threading
-from platform_launch.launch import conclusion
+from platform_launch.launch.outcome import conclusion
 from platform_launch.cli import main
 
 class Refused(threading.Thread):

@@ -13,8 +13,8 @@ import pytest
 from platform_launch.console import Console
 from platform_launch.launch import together
 from platform_launch.launch.attempt import JobMovedError
-from platform_launch.launch.exit_code import ExitFile
-from platform_launch.launch.node_ending import TrainingOutput
+from platform_launch.launch.outcome.exit_code import ExitFile
+from platform_launch.launch.outcome.node_ending import TrainingOutput
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.together import RendezvousSettings, run_together
 from platform_launch.launch.training_command import NodePlace, TrainingCommand

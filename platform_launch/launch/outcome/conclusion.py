@@ -19,8 +19,8 @@ from platform_launch.confidential import masked, masked_arguments
 from platform_launch.console import Console, in_a_log
 from platform_launch.console.languages import event_line
 from platform_launch.events import event
-from platform_launch.launch.exit_code import left_a_signal_traceback, left_an_exit_barrier
-from platform_launch.launch.outcome import Result, beside, ending, tell_outcome
+from platform_launch.launch.outcome.exit_code import left_a_signal_traceback, left_an_exit_barrier
+from platform_launch.launch.outcome.result import Result, beside, ending, tell_outcome
 from platform_launch.launch.process_watch import MemoryPeak
 from platform_launch.launch.stages import versions
 from platform_launch.observe.memory import MemoryHeld

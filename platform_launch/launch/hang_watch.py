@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from platform_launch import files
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
-from platform_launch.launch.cost import RunClock
 from platform_launch.launch.outcome.exit_code import closing_signals, failed_local_ranks
 from platform_launch.launch.pace_watch import PaceWatch
+from platform_launch.launch.statistics.cost import RunClock
 from platform_launch.launch.training_command import REPORT, HangOptions
 from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket

@@ -1,11 +1,11 @@
 """The life of one node of a job, from its variables to its exit code.
 
-    detect       platforms, ranks_from         which node of which job this is
-    plan         hardware, fitness, plan       what the machine has, what will run; stages announces it
-    rendezvous   together, attempt             all nodes meet and compare what they have in common
-    train        watched_training              the processes run, supervised and monitored
-    agree        attempt, node_ending          what the end means for all nodes; perhaps another attempt
-    finish       conclusion, outcome           the root cause, the record, the last lines, the exit code
+    detect       platforms, ranks_from             which node of which job this is
+    plan         hardware, fitness, plan           what the machine has, what will run; stages announces it
+    rendezvous   together, attempt                 all nodes meet and compare what they have in common
+    train        watched_training                  the processes run, supervised and monitored
+    agree        attempt, outcome.node_ending      what the end means for all nodes; perhaps another attempt
+    finish       outcome.conclusion                the root cause, the record, the last lines, the exit code
 
 A node that meets no others (``alone``) skips the rendezvous and agrees with nobody.
 """
@@ -33,8 +33,8 @@ from platform_launch.launch.outcome.conclusion import conclude, verdict_on
 from platform_launch.launch.outcome.exit_code import exit_file
 from platform_launch.launch.outcome.result import Result, SpareNotNeededError, tell_outcome
 from platform_launch.launch.process_watch import BindingWatch, MemoryPeak
-from platform_launch.launch.run_report import publishers, publishing
 from platform_launch.launch.stages import announce
+from platform_launch.launch.statistics.run_report import publishers, publishing
 from platform_launch.launch.training_command import NodePlace, TrainingCommand, training_command
 from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan

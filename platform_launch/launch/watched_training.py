@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from platform_launch.console import Console
 from platform_launch.events import event
 from platform_launch.launch.notices import NoticeWatch, ReclaimNotice
-from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.saves import SaveWatch
+from platform_launch.launch.statistics.run_report import RunReporter
 from platform_launch.launch.training_command import TrainingCommand
 from platform_launch.supervise import Outcome, Supervisor
 from platform_launch.supervise.signals import WARNING, SignalInbox

@@ -17,7 +17,7 @@ from platform_launch.doctor.examination import BETWEEN_NODES
 from platform_launch.doctor.quick import NAMES
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
-from platform_launch.launch.cost import RunCost
+from platform_launch.launch.statistics.cost import RunCost
 from platform_launch.rendezvous import rejection
 from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind, describe_not_again
 from platform_launch.sentences import sentence

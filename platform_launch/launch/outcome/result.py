@@ -14,7 +14,7 @@ from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth
-    from platform_launch.launch.cost import RunCost
+    from platform_launch.launch.statistics.cost import RunCost
     from platform_launch.launch.training_command import NodePlace
     from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
     from platform_launch.why import Verdict

@@ -23,7 +23,7 @@ from platform_launch.text import iso_utc
 if TYPE_CHECKING:
     from http.client import HTTPSConnection
 
-    from platform_launch.launch.run_report import RunReport
+    from platform_launch.launch.statistics.run_report import RunReport
 
 URL = "KUBEFLOW_TRAINER_SERVER_URL"
 CA_CERT = "KUBEFLOW_TRAINER_SERVER_CA_CERT"

@@ -13,16 +13,16 @@ from platform_launch.errors import InstallationError
 from platform_launch.events import Event, event
 from platform_launch.extras import install_extra
 from platform_launch.hostlist import bracketed
-from platform_launch.launch.cost import RunClock, RunCost
 from platform_launch.launch.options import TogetherFlags
-from platform_launch.launch.trainjob_status import URL, TrainJobStatus
+from platform_launch.launch.statistics.cost import RunClock, RunCost
+from platform_launch.launch.statistics.trainjob_status import URL, TrainJobStatus
 from platform_launch.text import Phrase, counted
 
 if TYPE_CHECKING:
     from platform_launch.health.comparison import NodeSample
     from platform_launch.health.finding import DeviceFinding, NodeHealth
     from platform_launch.launch.health_watch import HealthWatch
-    from platform_launch.launch.metrics import MetricsServer
+    from platform_launch.launch.statistics.metrics import MetricsServer
     from platform_launch.launch.training_command import HealthOptions
 
 
@@ -166,7 +166,7 @@ def _metrics(
     address: tuple[str, int], report: Callable[[], RunReport], console: Console
 ) -> list[MetricsServer]:
     try:
-        from platform_launch.launch.metrics import MetricsServer
+        from platform_launch.launch.statistics.metrics import MetricsServer
     except ModuleNotFoundError as error:
         raise InstallationError(
             Phrase("this Python has no {module}, which --metrics-port answers with", module=error.name),

@@ -1,4 +1,4 @@
-"""One start of a training on one node: the roll call, the run, and what became of it on all nodes."""
+"""One attempt on one node: the roll call, the run, and what became of it on all nodes."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class JobMovedError(Exception):
 
 
 class Attempt:
-    """Leads one start from the roll call to the outcome. For one use, in the main thread.
+    """Leads one attempt from the roll call to the outcome. For one use, in the main thread.
 
     ``training_at(place, restarts)`` is what this node runs once it is known as which one; ``place`` and
-    ``restarts`` are then as the nodes have agreed. ``output`` is what the training put
-    into the log, and ``health`` what the devices of this node said after a failure.
+    ``restarts`` are then as the nodes have agreed. ``output`` is what the processes wrote
+    to the log, and ``health`` what the devices of this node reported after a failure.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Attempt:
 
     @property
     def hung(self) -> bool:
-        """Whether this node found that the training hangs, and ended it."""
+        """Whether this node found that the attempt hangs, and ended it."""
         return self._watched.hang is not None
 
     @property
@@ -184,7 +184,7 @@ class Attempt:
                 )
 
     def train(self) -> Outcome:
-        """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
+        """Run the processes to their end, here or elsewhere. Raises Interrupted if a signal came before."""
         self.output.begin()
         try:
             return self._watched.run()
@@ -192,7 +192,7 @@ class Attempt:
             self._move(Happening.ENDED)
 
     def not_begun(self, number: signal.Signals) -> Outcome | None:
-        """Return what became of a training that a signal forestalled; None where the nodes had not met yet.
+        """Return the outcome if a signal came before the processes started; None if the nodes had not met.
 
         From the roll call's last word on, the others train already: they are told as later in the run.
         """
@@ -205,7 +205,7 @@ class Attempt:
         return Outcome(128 + number, None, 0.0, self._training.log_path, number.name, ())
 
     def was_in_the_way(self, outcome: Outcome) -> bool:
-        """Tell whether the training failed because its nodes meet on a port that it wants for itself."""
+        """Return whether the processes failed because the nodes meet on a port that they need themselves."""
         return (
             self._task.leads
             and was_failure(outcome)
@@ -214,7 +214,7 @@ class Attempt:
         )
 
     def settle(self, outcome: Outcome, not_again: NotAgain | None) -> RunOutcome:
-        """Tell how the training ended, and return what that means for the whole job."""
+        """Report how the processes ended, and return what that means for the whole job."""
         if was_failure(outcome):
             self.health = self._watched.ask_devices()
         left = self._left if outcome.stopped_by is not None else None
@@ -259,7 +259,7 @@ class Attempt:
         return error.known_as("nodes-misplaced") if isinstance(error, TopologyError) else error
 
     def _still_s(self) -> float | None:
-        """Return for how long nothing has moved in the training of this node, None where nobody can tell."""
+        """Return for how long nothing has moved on this node, None if that is unknown."""
         return self._watched.still_s(self._task.node_timeout_s / 4)
 
     def _next_news(self) -> RunNews | None:
@@ -311,7 +311,7 @@ class Attempt:
             self._console.speak_for(rank, self._training.prefix)
 
     def _take_place(self, message: AllHere) -> None:
-        """Prepare the training of the place that this node has, before anything can happen to it."""
+        """Prepare what this node runs in its place, before anything can happen to it."""
         node = self._task.node
         self.place = NodePlace(message.node_rank, message.host)
         self.restarts = message.restarts_used
@@ -338,7 +338,7 @@ class Attempt:
             self._rendezvous.send(StopAll(of_node(self._task.node, EndKind.STOPPED, 0, stopped_by=reason)))
 
     def _on_hang(self) -> None:
-        """End the training of all nodes, which hangs."""
+        """End this attempt on all nodes: it hangs."""
         assert self._watched.hang is not None
         ending = of_hang(self._task.node, self._watched.hang)
         self._rendezvous.send(StopAll(ending))

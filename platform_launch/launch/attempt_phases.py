@@ -1,4 +1,4 @@
-"""How far one start of a job has come on this node, as a table. Pure.
+"""How far one attempt has come on this node, as a table. Pure.
 
 MEETING ── met ──→ RUNNING ── ended ──→ ENDED ── settled ──→ OVER
    │                │  │                │  │
@@ -27,7 +27,7 @@ class Phase(Enum):
 
 
 class Happening(Enum):
-    """What moves a start on.
+    """What moves an attempt on.
 
     MET: all nodes are there. WITHDREW: this node was asked to end before that. ENDED: its processes have
     ended, or were never started. CLOSED, LOST: see Phase. SETTLED: the outcome of the job is known.

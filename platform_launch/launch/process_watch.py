@@ -56,7 +56,7 @@ class MemoryPeak:
         return MemoryHeld(self.processes_gib, dict(self.gpus_gib))
 
     def as_event(self) -> Event | None:
-        """Return what to say of it; None where nothing was seen."""
+        """Return the event that reports it; None if nothing was seen."""
         held = self.held
         if not held:
             return None
@@ -79,7 +79,7 @@ class MemoryPeak:
         wait_s = min(_FIRST_S, self._interval_s)
         while not self._over.wait(wait_s):
             wait_s = self._interval_s
-            with suppress(OSError):  # a worth-having figure, never worth a training
+            with suppress(OSError):  # a figure worth having, never worth a job
                 self.sample()
         self._meter.close()
 

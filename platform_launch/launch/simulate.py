@@ -29,7 +29,7 @@ from platform_launch.text import Phrase
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.sources import events_of, node_of
 
-# A node's own supervisor kills what is left of its training, and says so, before it is killed itself.
+# A node's own supervisor kills what is left of its processes, and reports it, before it is killed itself.
 _NODE_END_S = 15.0
 _NARROWEST = 40
 _OWN = re.compile(rb"\[node \d+\] \d\d:\d\d:\d\d \[(INFO|SUCCESS|WARN|ERROR)\] ")
@@ -287,7 +287,7 @@ class NodeLines:
         self.outlet.write(lines.replace(self._label, self._painted))
 
     def _laid_out(self, lines: bytes, columns: int) -> bytes:
-        """Break the launcher's lines between words, and colour its tags; a training's stay as they are."""
+        """Break the launcher's lines between words, and colour its tags; other lines stay as they are."""
         return b"".join(self._one(line, columns) for line in lines.splitlines(keepends=True))
 
     def _one(self, line: bytes, columns: int) -> bytes:

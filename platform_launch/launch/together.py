@@ -64,11 +64,11 @@ def run_together(
     settings: RendezvousSettings,
     context: LaunchContext,
 ) -> Result:
-    """Run a node's training together with those of the other nodes. Main thread only.
+    """Run this node's part of a job together with the other nodes. Main thread only.
 
     ``training_at`` gives what this node runs in the place of a node; a spare waits for one. Raises
     LaunchError when the nodes cannot start, on all of them the same, Interrupted when a signal ends this node
-    before they have met, and SpareNotNeededError. A training that finished here keeps its exit code 0
+    before they have met, and SpareNotNeededError. A node whose processes finished keeps its exit code 0
     whatever happens elsewhere.
     """
     console = context.console
@@ -111,7 +111,7 @@ def run_together(
 
 
 class _JobSoFar:
-    """What a node has seen of its job, over the starts of its training; ``place`` is the one it has now."""
+    """What a node has seen of its job, over all attempts; ``place`` is the one it has now."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class _JobSoFar:
         self._lost = True
 
     def take(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
-        """Note how a start went, and in which place; return why this node wants no other, None if it does."""
+        """Record an attempt and its place; return why this node wants no other, None if it does."""
         self._stay_at(attempt)
         self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
         max_restarts = self.settings.max_restarts

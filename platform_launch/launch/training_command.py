@@ -60,7 +60,7 @@ class HangOptions:
 
     ``folder`` is the private folder that the hook writes to, None where nothing is observed; ``after_s`` is 0
     where no hang is looked for, which leaves ``inspect`` its answers. ``memory()`` is the most that the
-    training held so far.
+    processes held so far.
     """
 
     folder: Path | None
@@ -86,14 +86,14 @@ class HangOptions:
         return True
 
     def remove_folder(self) -> None:
-        """Remove the folder with what the training's processes left there."""
+        """Remove the folder with what the processes left there."""
         if self.folder is not None:
             remove_folder(self.folder)
 
 
 @dataclass(frozen=True)
 class HealthOptions:
-    """The devices of a training on a node, and how often they are asked; 0: only when it has failed."""
+    """The devices that a job uses on a node, and how often they are asked; 0: only after a failure."""
 
     interval_s: float
     node_rank: int
@@ -113,7 +113,7 @@ NO_DEVICES = HealthOptions(0.0, 0, "")
 
 @dataclass(frozen=True)
 class TrainingCommand:
-    """What a supervisor needs to run a training.
+    """What a supervisor needs to run the processes of an attempt.
 
     ``is_agent``: it starts the ranks, and can be held. ``notices`` tell that this node will be taken away;
     the ranks then get ``notice_signal``, None if that is not wanted.
@@ -226,7 +226,7 @@ def open_folder(folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove the folder with what the training's processes left there."""
+    """Remove the folder with what the processes left there."""
     shutil.rmtree(folder, ignore_errors=True)
     _let_go(folder)
 

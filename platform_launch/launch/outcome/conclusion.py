@@ -75,7 +75,7 @@ def _close(
     console: Console,
     started: datetime,
 ) -> None:
-    """Say how the training ended, and where to look."""
+    """Report how the processes ended, and where to look."""
     outcome = result.outcome
     followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
     ended = ending(outcome, result.exit_code, followed)
@@ -132,7 +132,7 @@ def _memory_words(held: MemoryHeld) -> Phrase:
 
 
 def verdict_on(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:
-    """Ask the log why a training failed here; None where nothing failed, or where another node began it.
+    """Read in the log why the processes failed; None if none failed, or if another node failed first.
 
     What a node's log says that lost its partner is a consequence, and would stand beside the cause.
     """

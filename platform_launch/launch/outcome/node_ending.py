@@ -101,7 +101,7 @@ def of_hang(node: Fingerprint, report: HangReport) -> NodeEnding:
 
 
 class TrainingOutput:
-    """The end of what a training wrote. ``tail()`` returns it as it stands in the log at ``log``."""
+    """The end of what the processes wrote. ``tail()`` returns it as it is in the log at ``log``."""
 
     def __init__(self, log: Path, tail: Callable[[], bytes]) -> None:
         self._log = log
@@ -144,7 +144,7 @@ class TrainingOutput:
 
 
 def wants_port(tail: bytes, port: int) -> bool:
-    """Tell whether a training found a port taken, at the end of its output: this one, or one not named."""
+    """Return whether a port was taken, by the end of the output: this one, or one that it does not name."""
     lines = [line for line in tail.splitlines() if _TAKEN.search(line)]
     named = {int(number) for line in lines for number in _PORT.findall(line)}
     return bool(lines) and (not named or port in named)

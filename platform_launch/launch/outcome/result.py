@@ -1,4 +1,4 @@
-"""How it ended, said: the training of this node, and what that meant for the job."""
+"""How a run ended on this node, what that means for the job, and the events that report it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SpareNotNeededError(Exception):
 
 
 def was_failure(outcome: Outcome) -> bool:
-    """Tell whether a training failed, here or elsewhere, and was not just told to end."""
+    """Return whether processes failed, here or elsewhere, rather than being asked to stop."""
     return outcome.exit_code != 0 and outcome.stopped_by not in signal.Signals.__members__
 
 
@@ -105,9 +105,9 @@ def beside(verdict: Verdict | None, run: RunOutcome | None) -> Verdict | None:
 
 
 def ending(outcome: Outcome, exit_code: int, followed: int | None = None) -> Event:
-    """Return how the training ended; ``followed`` is the other node whose failure ended it, if one's did.
+    """Return how the processes ended; ``followed`` is the other node whose failure ended them, if any.
 
-    ``exit_code`` is the launch's: that of a training that was stopped only tells how it was made to end.
+    ``exit_code`` is the launch's: that of processes that were stopped only shows which signal they got.
     """
     values: dict[str, object] = {
         "exit_code": outcome.exit_code if outcome.stopped_by is None else exit_code,

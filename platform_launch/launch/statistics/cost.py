@@ -22,7 +22,7 @@ _MEASURABLE_S = 2.0
 
 @dataclass(frozen=True)
 class StartCost:
-    """One start of a training: how long the nodes were waited for, how long it ran, and what it named.
+    """One attempt: how long this node waited for the others, how long it ran, and the steps it named.
 
     ``hang_s`` is for how long it hung, until it went on or ended, ``slow_s`` for how long all others waited
     for slow ranks.
@@ -42,7 +42,7 @@ class RunCost:
     ``steps`` were done, of which ``lost_steps`` were done again after restarts. ``starting_s`` is from a
     start to its first step, ``restart_s`` the wait for nodes before each start but the first.
     ``productive_share`` is the part of all time in which steps were done that lasted. ``speed_change`` is the
-    speed of the last quarter relative to the first one's, less 1. ``slow_s`` is part of the training time:
+    speed of the last quarter relative to the first one's, less 1. ``slow_s`` is part of ``training_s``:
     all others waited for slow ranks, as node 0 knows. ``step`` is the one that was named last,
     ``target_step`` the last one that the output announces, ``eta_s`` the time until then.
     """
@@ -180,7 +180,7 @@ class RunClock:
         self._watch: StepWatch | None = None
 
     def begin(self, log: Path) -> None:
-        """A training begins, which writes into ``log``."""
+        """The processes of an attempt start; they write to ``log``."""
         self._began = self._clock()
         self._hung_s, self._hangs_since, self._slow_s = 0.0, None, 0.0
         watch = StepWatch(log)
@@ -188,7 +188,7 @@ class RunClock:
         self._watch = watch
 
     def end(self) -> None:
-        """It has ended."""
+        """They have ended."""
         if self._watch is None:
             return
         self._starts.append(self._start(self._watch.stop()))

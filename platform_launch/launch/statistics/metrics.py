@@ -26,7 +26,7 @@ class _Handler(WSGIRequestHandler):
     timeout = _CLIENT_LIMIT_S
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """Say nothing: this process's output is the training's."""
+        """Log nothing: this process's output is the job's."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -85,7 +85,7 @@ class RunReport:
 
 
 class RunReporter:
-    """Reports a run over all its starts; each start hands in the watch of its devices."""
+    """Reports a run over all its attempts; each hands in the watch of its devices."""
 
     def __init__(self, clock: RunClock | None = None) -> None:
         self.clock = clock or RunClock()
@@ -96,11 +96,11 @@ class RunReporter:
     def begin(
         self, devices: HealthOptions, tell: Callable[[Event], None], health: HealthWatch | None = None
     ) -> None:
-        """Another start begins: ``tell(event)`` says something during it, ``health`` watches its devices."""
+        """Another attempt begins: ``tell(event)`` reports during it, ``health`` watches its devices."""
         self._devices, self._tell, self._health = devices, tell, health
 
     def tell(self, event: Event) -> None:
-        """Say an event where the training's output goes."""
+        """Report an event in the output of the processes."""
         if self._tell is not None:
             self._tell(event)
 

@@ -1,7 +1,7 @@
 """A run's progress for the status of its Kubeflow TrainJob: Trainer 2.2 and later tell each pod where to.
 
 Sources: kubeflow/trainer, the proposal 2779 (trainjob-progress), pkg/statusserver, and the plugin that sets
-the variables. Nothing here may harm a training: each question has a limit, and whoever refuses ten in a row
+the variables. Nothing here may harm a job: each request has a limit, and a server that refuses ten in a row
 is asked no more but for once, at the end.
 """
 
@@ -78,7 +78,7 @@ class TrainJobStatus:
             if status and status != self._posted:
                 self._post({**status, "lastUpdatedTime": iso_utc()})
                 self._posted, self._refusals = status, 0
-        except Exception as error:  # whatever it is, the training goes on
+        except Exception as error:  # whatever it is, the job goes on
             self._refusals += 1
             if self._refusals == 1:
                 problem = str(error) if isinstance(error, LaunchError) else repr(error)

@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -150,9 +151,10 @@ class Client:
     """Joins over a connection and keeps it, or replaces it. ``events`` are the messages of node 0.
 
     ``coordinator_count`` is that of its last heartbeat. ``refused_since`` is since when nothing listens where
-    node 0 was; None while somebody does, or nobody can tell. ``offset_s`` is this node's clock less that of
-    node 0, wrong by ``error_s`` at most; None: not known yet. ``wake()`` is called in the loop's thread for
-    each event.
+    node 0 was; None while somebody does, or nobody can tell. ``ended_at`` is when the connection was closed
+    in order, as when node 0's process ends; None while it is open, or if it broke. ``offset_s`` is this
+    node's clock less that of node 0, wrong by ``error_s`` at most; None: not known yet. ``wake()`` is called
+    in the loop's thread for each event.
     """
 
     def __init__(
@@ -170,6 +172,7 @@ class Client:
         self.events: SimpleQueue[Message | CoordinatorGone] = SimpleQueue()
         self.coordinator_count = 0
         self.refused_since: float | None = None
+        self.ended_at: float | None = None
         self.machine_answers = True
         self.offset_s = 0.0
         self.error_s: float | None = None
@@ -220,7 +223,8 @@ class Client:
     async def _run(self) -> None:
         opened: Opened | None = self._first
         while opened is not None and not self._closed:
-            self._opened, self._connected, self.refused_since = opened, True, None
+            self._opened, self._connected = opened, True
+            self.refused_since = self.ended_at = None
             self._write(encode(self._join))
             for data in self._published.values():
                 self._write(data)
@@ -249,11 +253,13 @@ class Client:
                 now = time.monotonic()
                 if not reading.done():
                     if silence.observe(now) >= _ANSWER_LIMIT_S:
+                        reset(opened.writer)
                         return
                     continue
                 silence.heard(now)
                 line = reading.result()
                 if not line:
+                    self.ended_at = now
                     return
                 reading = asyncio.ensure_future(opened.reader.line(_MOST_LINE_BYTES))
                 message = read_line(opened.seal.open(line), self._purpose, Message)
@@ -346,6 +352,14 @@ class Client:
         if self._task is not None:
             self._task.cancel()
         self._opened.writer.close()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close a connection so that the other side sees it break: closed in order would say that we end."""
+    with suppress(OSError):
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()
 
 
 __all__ = [

@@ -150,6 +150,11 @@ class Coordinator:
             return 0.0
         return time.monotonic() - peer.closed_at
 
+    def ended_s(self, member: Member) -> float:
+        """Return the same for a connection that was closed in order, which a network hardly does."""
+        peer = self._peers.get(member.number)
+        return 0.0 if peer is None or peer.ended_at is None else self.gone_s(member)
+
     def is_stopped(self, member: Member) -> bool:
         """Tell of a silent member whether its machine answers: then its launcher was stopped or is stuck."""
         peer = self._peers.get(member.number)

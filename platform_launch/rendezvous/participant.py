@@ -174,6 +174,11 @@ class Participant:
         return 0.0 if since is None else time.monotonic() - since
 
     @property
+    def coordinator_ended_s(self) -> float:
+        """The same if the connection was closed in order, which a network hardly does."""
+        return 0.0 if self._client is None or self._client.ended_at is None else self.coordinator_gone_s
+
+    @property
     def coordinator_is_stopped(self) -> bool:
         """Whether the machine of a silent node 0 answers, so that its launcher was stopped or is stuck."""
         return self._client is not None and self._client.machine_answers

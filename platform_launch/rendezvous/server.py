@@ -79,8 +79,9 @@ class Peer:
     """A node that has joined: one membership, over one connection after another.
 
     ``count`` is that of its last heartbeat, ``closed_at`` when its connection was closed without a word (None
-    while it is open). ``offset_s`` is its clock less that of this node, wrong by ``error_s`` at most; None:
-    not known yet. ``waiting_bytes`` are those of its messages that nobody has looked at.
+    while it is open), ``ended_at`` the same if it was closed in order, as when a process ends. ``offset_s``
+    is its clock less that of this node, wrong by ``error_s`` at most; None: not known yet. ``waiting_bytes``
+    are those of its messages that nobody has looked at.
     """
 
     number: int
@@ -90,6 +91,7 @@ class Peer:
     first_count: int = -1
     left: bool = False
     closed_at: float | None = None
+    ended_at: float | None = None
     rejected_at: float | None = None
     offset_s: float = 0.0
     error_s: float | None = None
@@ -295,7 +297,8 @@ class Server:
             if old is not None:
                 old.transport.abort()
             self._report(Joined(peer, resumed=True))
-        peer.writer, peer.seal, peer.closed_at = writer, seal, None
+        peer.writer, peer.seal = writer, seal
+        peer.closed_at = peer.ended_at = None
         return peer
 
     async def _listen(self, peer: Peer, reader: LineReader) -> None:
@@ -305,6 +308,7 @@ class Server:
         while peer.writer is writer:
             line = await reader.line(most)
             if not line:
+                peer.ended_at = time.monotonic() if peer.writer is writer else peer.ended_at
                 return
             message = read_line(seal.open(line), self._purpose, Message)
             if isinstance(message, Beat):

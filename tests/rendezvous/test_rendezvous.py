@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from platform_launch.rendezvous.client import Opened, Unopened, open_one
+from platform_launch.rendezvous.client import Opened, Unopened, open_one, reset
 from platform_launch.rendezvous.loop import event_loop
 from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import InvalidMessageError
@@ -215,8 +215,20 @@ def test_a_launcher_whose_connection_is_closed_and_not_resumed_is_gone() -> None
         member = rendezvous.coordinator.membership.ranks[1]
         assert rendezvous.coordinator.gone_s(member) == 0.0
         node.close()
-        until(lambda: rendezvous.coordinator.gone_s(member) > 0.2)
+        until(lambda: rendezvous.coordinator.ended_s(member) > 0.2)
         assert not rendezvous.coordinator.has_left(member)
+
+
+def test_a_connection_that_a_node_gives_up_has_not_ended() -> None:
+    with live(2) as rendezvous:
+        node = rendezvous.joined(1)
+        client = node._client
+        assert client is not None
+        client.hold(True)  # it does not come back
+        event_loop().post(reset, client._opened.writer)
+        member = rendezvous.coordinator.membership.ranks[1]
+        until(lambda: rendezvous.coordinator.gone_s(member) > 0.2)
+        assert not rendezvous.coordinator.ended_s(member)
 
 
 def test_a_node_hears_that_another_coordinator_took_the_place_of_its_own() -> None:

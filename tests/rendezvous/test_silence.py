@@ -6,6 +6,7 @@ from platform_launch.rendezvous.run.silence import (
     SilenceNews,
     SilenceReporter,
     in_view_of,
+    is_gone,
     is_lost,
 )
 
@@ -25,6 +26,23 @@ def test_a_run_ends_for_silence_only_where_the_training_does_not_go_on(
     silent_s: float, still_s: float | None, *, lost: bool
 ) -> None:
     assert is_lost(silent_s, still_s, 60.0) is lost
+
+
+@pytest.mark.parametrize(
+    ("gone_s", "still_s", "ended_s", "gone"),
+    [
+        (3600.0, 1.0, 0.0, False),  # the network closes connections, and the training goes on
+        (1.0, 600.0, 1.0, False),  # it may be about to resume
+        (2.0, 5.0, 0.0, True),
+        (2.0, None, 2.0, True),
+        (59.0, 1.0, 59.0, False),
+        (60.0, 1.0, 60.0, True),  # the launcher ended, and the ranks elsewhere do not notice
+    ],
+)
+def test_a_closed_connection_ends_a_run_that_is_still_or_when_it_was_closed_in_order_for_long(
+    gone_s: float, still_s: float | None, ended_s: float, *, gone: bool
+) -> None:
+    assert is_gone(gone_s, still_s, ended_s, 60.0) is gone
 
 
 def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:

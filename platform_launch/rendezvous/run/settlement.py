@@ -167,7 +167,7 @@ class Settlement:
         self._coordinator.membership.replaced_after_s = (
             self._silent_after_s if newcomers_may else float("inf")
         )
-        killed = [rank for rank in waited_for if is_gone(self._gone_s(rank), still_s)]
+        killed = [rank for rank in waited_for if self._is_killed(rank, still_s)]
         lost = [rank for rank in waited_for if self._is_lost(self._silent_s(rank), still_s, now)]
         if killed:
             self._stop_all(self._vanished(killed, EndKind.LAUNCHER_KILLED), now)
@@ -186,6 +186,15 @@ class Settlement:
         if still_s is None and now - self._reported_at < self._silent_after_s:
             return False
         return is_lost(silent_s, still_s, self._node_timeout_s)
+
+    def _is_killed(self, rank: int, still_s: float | None) -> bool:
+        member = self._nodes[rank]
+        return is_gone(
+            self._coordinator.gone_s(member),
+            still_s,
+            self._coordinator.ended_s(member),
+            self._node_timeout_s,
+        )
 
     @property
     def _is_over(self) -> bool:

@@ -106,18 +106,19 @@ class Stay:
         self.coordinator_excerpt = excerpt.lines if excerpt is not None else self.coordinator_excerpt
         self._state = participant.state(RunState) or self._state
         if self._state.outcome is None:
-            self._miss_coordinator(participant.coordinator_silent_s, participant.coordinator_gone_s)
+            self._miss_coordinator(participant.coordinator_silent_s)
 
     @property
     def _still_s(self) -> float | None:
         return None if self._has_ended else self._own.still_s()
 
-    def _miss_coordinator(self, silent_s: float, gone_s: float) -> None:
+    def _miss_coordinator(self, silent_s: float) -> None:
         """Report that node 0 is silent, and give it up when nothing moves here either. Raises LostError."""
         limit_s = self._task.node_timeout_s
         if self._has_ended:  # only the outcome is missing, which nobody waits for that long
             limit_s = silent_after_s(limit_s)
-        if is_gone(gone_s, self._still_s if gone_s else None):
+        gone_s, ended_s = self.participant.coordinator_gone_s, self.participant.coordinator_ended_s
+        if is_gone(gone_s, self._still_s if gone_s else None, ended_s, limit_s):
             raise LostError(EndKind.COORDINATOR_GONE, silent_s)
         if is_lost(silent_s, self._still_s, limit_s):
             raise LostError(EndKind.COORDINATOR_SILENT, silent_s)

@@ -157,7 +157,7 @@ class Attempt:
         while True:
             message = self._next_news()
             if isinstance(message, ConsoleLine):
-                self._hear(message)
+                self._print(message)
             elif isinstance(message, AllHere):
                 for warning in message.warnings:
                     self._console.tell(event("nodes-differ", difference=warning))
@@ -227,7 +227,7 @@ class Attempt:
             except Interrupted:
                 return alone
             if isinstance(message, ConsoleLine):
-                self._hear(message)
+                self._print(message)
             elif isinstance(message, Settled):
                 ending = message.outcome.ending
                 # A training may fail of the others' end before its launcher hears what that is for.
@@ -242,7 +242,7 @@ class Attempt:
         restart = outcome.exit_code != 0 and not_again is None
         return RunOutcome(NodesAbsentError.exit_code, self._lost, restart, not_again)
 
-    def _hear(self, line: ConsoleLine) -> None:
+    def _print(self, line: ConsoleLine) -> None:
         """Print a line of the rendezvous; a line without an event belongs to the one before."""
         if line.event:
             self._console.tell(Event(line.event, line.level, fields={"what": line.text}))

@@ -31,7 +31,7 @@ from platform_launch.launch.fitness import expect_limits, quarantine_file, refus
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome.conclusion import conclude, verdict_on
 from platform_launch.launch.outcome.exit_code import exit_file
-from platform_launch.launch.outcome.result import Result, SpareNotNeededError, tell_outcome
+from platform_launch.launch.outcome.result import Result, SpareNotNeededError, report_outcome
 from platform_launch.launch.process_watch import BindingWatch, MemoryPeak
 from platform_launch.launch.stages import announce
 from platform_launch.launch.statistics.run_report import publishers, publishing
@@ -126,7 +126,7 @@ def launch(
         console.tell(event("launch-left", signal=interrupted.number.name))
         return 128 + interrupted.number
     except SpareNotNeededError as spare:
-        tell_outcome(spare.outcome, console)
+        report_outcome(spare.outcome, console)
         console.tell(event("spare-not-needed"))
         return spare.outcome.exit_code
     finally:

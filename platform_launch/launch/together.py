@@ -19,7 +19,7 @@ from platform_launch.hardware import packages, storage
 from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome.exit_code import ExitFile, job_exit_code
-from platform_launch.launch.outcome.result import Result, tell_outcome
+from platform_launch.launch.outcome.result import Result, report_outcome
 from platform_launch.launch.stages import versions
 from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext
@@ -86,7 +86,7 @@ def run_together(
         attempt = Attempt(job.training, job.started_again, job.task(), context)
         try:
             outcome = _trained(attempt)
-            settled = attempt.settle(outcome, job.take(attempt, outcome))
+            settled = attempt.settle(outcome, job.record(attempt, outcome))
         except JobMovedError as elsewhere:
             job.follow(elsewhere.moved)
             continue
@@ -149,7 +149,7 @@ class _JobSoFar:
         self._is_spare = self._is_spare or self._fingerprint.node_rank == 0  # that rank is another's there
         self._lost = True
 
-    def take(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
+    def record(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
         """Record an attempt and its place; return why this node wants no other, None if it does."""
         self._stay_at(attempt)
         self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
@@ -170,7 +170,7 @@ class _JobSoFar:
         """Say that the nodes meet again, and why."""
         self.restarts += 1
         self._replaced, self._lost = settled.replaced, lost_node_0(settled)
-        tell_outcome(settled, self._console)
+        report_outcome(settled, self._console)
         settings = self.settings
         if self._lost and settings.spares and settings.places.stays:
             stays, limit_s = settings.places.stays, settings.roll_call_timeout_s

@@ -21,7 +21,7 @@ from platform_launch.health.quarantine import QuarantinedNode
 from platform_launch.launch.fitness import remember
 from platform_launch.launch.outcome.exit_code import job_exit_code
 from platform_launch.launch.outcome.node_ending import TrainingOutput
-from platform_launch.launch.outcome.result import beside
+from platform_launch.launch.outcome.result import with_devices
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, is_young
 from platform_launch.rendezvous.run.deciding import no_use
@@ -99,11 +99,11 @@ def test_a_node_that_finished_or_was_told_to_end_keeps_its_code() -> None:
 
 def test_where_a_node_is_bad_no_log_says_otherwise() -> None:
     said = Verdict("cause", cause="illegal_memory_access", retry="no")
-    told = beside(said, RunOutcome(1, FAILED, unwell=(BAD,)))
+    told = with_devices(said, RunOutcome(1, FAILED, unwell=(BAD,)))
     assert told is not None
     assert told.retry == "another_node"
     assert "GPU 3: XID 79" in told.retry_reason
-    assert beside(said, RunOutcome(1, FAILED, unwell=(WORN,))) is said
+    assert with_devices(said, RunOutcome(1, FAILED, unwell=(WORN,))) is said
 
 
 # As a driver does in mid-run: it says something else from now on.

@@ -20,7 +20,7 @@ from platform_launch.console import Console, in_a_log
 from platform_launch.console.languages import event_line
 from platform_launch.events import event
 from platform_launch.launch.outcome.exit_code import left_a_signal_traceback, left_an_exit_barrier
-from platform_launch.launch.outcome.result import Result, beside, ending, tell_outcome
+from platform_launch.launch.outcome.result import Result, ending, report_outcome, with_devices
 from platform_launch.launch.process_watch import MemoryPeak
 from platform_launch.launch.stages import versions
 from platform_launch.observe.memory import MemoryHeld
@@ -54,12 +54,12 @@ def conclude(
 ) -> None:
     """Say how it ended and why, and leave it where a person or Kubernetes looks later."""
     happened: list[str] = []
-    verdict = beside(verdict, result.run)
+    verdict = with_devices(verdict, result.run)
     why = verdict.lines() if verdict else []
     if result.run is not None:
         # What the others repeat of this node's log, its own verdict says in full.
         quote = verdict is None or result.first_failed != plan.topology.node_rank
-        happened = tell_outcome(result.run, console, quote=quote)
+        happened = report_outcome(result.run, console, quote=quote)
     if verdict is not None:
         console.tell(event("verdict", **verdict.as_dict()), lines=why)
     _close(plan, result, verdict, memory, console, started)

@@ -54,7 +54,7 @@ def was_failure(outcome: Outcome) -> bool:
     return outcome.exit_code != 0 and outcome.stopped_by not in signal.Signals.__members__
 
 
-def tell_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> list[str]:
+def report_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> list[str]:
     """Say how the run ended for all nodes, nothing where every node finished; return the lines.
 
     ``quote`` repeats what the log of the node says that the others followed.
@@ -90,7 +90,7 @@ def _unwell(node: UnwellNode) -> Event:
     )
 
 
-def beside(verdict: Verdict | None, run: RunOutcome | None) -> Verdict | None:
+def with_devices(verdict: Verdict | None, run: RunOutcome | None) -> Verdict | None:
     """Return what the log tells with what the devices tell: where one is bad, no log says otherwise."""
     bad = [node for node in (run.unwell if run is not None else ()) if node.bad]
     if verdict is None or not bad:

@@ -200,8 +200,8 @@ def _reporting_refusals(
         yield
     except Exception as error:
         known = of_file(error) if isinstance(error, OSError) else None
-        unforeseen = LaunchError(f"{type(error).__name__}: {error}")
-        refusal = error if isinstance(error, LaunchError) else known or unforeseen
+        described = f"{type(error).__name__}: {error}"  # of an error that nobody foresaw
+        refusal = error if isinstance(error, LaunchError) else known or LaunchError(described)
         # A spare that cannot start is one spare fewer, and no reason for the others to stop.
         if meets and not topology.is_spare:
             fields = {"what": refusal.message, "message": refusal.message}

@@ -210,8 +210,8 @@ ROOMS = (
 # Programs for another Python, and ProcGuard's command line.
 LEFT_OUT = ("probes", "procguard", "ctl")
 LAUNCH = (
-    *("attempt.py", "cost.py", "health_watch.py", "launch.py", "publishing.py"),
-    *("ranks_from.py", "rehearsal.py", "stages.py", "unfit.py"),
+    *("attempt.py", "fitness.py", "health_watch.py", "job.py", "ranks_from.py", "simulate.py"),
+    *("stages.py", "statistics/cost.py", "statistics/run_report.py"),
 )
 ROLL_CALL = (
     *("authentication", "connecting", "ending", "listening", "loop", "participant", "ranks"),

@@ -289,7 +289,7 @@ def options_page() -> str:
         "|---|---|",
     ]
     context = click.Context(run_command, info_name="run")
-    for option in run_command.get_params(context):
+    for option in run_command.params:  # without --help, whose names click keeps from its first use
         record = option.get_help_record(context)
         if record is not None:
             names, meaning = (" ".join(text.split()).replace("|", "\\|") for text in record)

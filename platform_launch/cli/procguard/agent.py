@@ -68,7 +68,7 @@ _MOST_ADDRESSES = 32
     "--orphan-after",
     "orphan_after_s",
     least=1,
-    default=60,
+    default=300,
     text="How long a training goes on without an agent.",
 )
 @click.option("--no-observe", is_flag=True, help="Do not open trainings to questions about their stacks.")

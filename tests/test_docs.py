@@ -4,8 +4,11 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+
+import yaml
 
 from platform_launch import errors
 
@@ -61,3 +64,18 @@ def test_both_readmes_have_the_same_sections() -> None:
         return [len(line) - len(line.lstrip("#")) for line in lines if line.startswith("#") and " " in line]
 
     assert shape("README.md") == shape("README.zh-CN.md")
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    def listed(entry: object) -> Iterator[str]:
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(entry, dict):
+            yield from (page for value in entry.values() for page in listed(value))
+        elif isinstance(entry, list):
+            yield from (page for value in entry for page in listed(value))
+
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert len(pages) > 5
+    assert pages - set(listed(navigation)) == set()

@@ -164,7 +164,7 @@ READ = {
     "PLATFORM_LAUNCH_EXPLAIN_URL": "server with OpenAI's chat interface that `why --explain` asks, such as `http://gpu-1:8000/v1`",
     "PLATFORM_LAUNCH_EXPLAIN_MODEL": "which of its models to ask",
     "PLATFORM_LAUNCH_EXPLAIN_KEY": "its API key, if it wants one",
-    "PLATFORM_LAUNCH_BRIEF": "set by `simulate` on a terminal: this node's facts go into its log only",
+    "PLATFORM_LAUNCH_VERBOSE": "if set, the screen shows what the log has, as with `--verbose`",
     "PLATFORM_LAUNCH_FROM_FILE": "set by the entrypoint: the names it took from that file",
     "PLATFORM_LAUNCH_ENV_FILE": "settings file to read instead of `configs/platform.env`",
     "PLATFORM_LAUNCH_EXAMPLE": "example to run if the entrypoint is given no arguments at all (`--example`)",

@@ -56,8 +56,13 @@ class Kind(NamedTuple):
 # Whatever a line of it says may change; ids, levels and fields are what programs read.
 CATALOGUE: dict[str, Kind] = {
     # A launch, from its opening to its end.
-    "launch-opened": Kind("INFO", "platform_launch {version}: node {node_rank} of {nnodes}, job {job}"),
+    "launch-opened": Kind(
+        "INFO",
+        "platform_launch {version}: node {node_rank} of {nnodes}, job {job}: host {host}, GPUs {gpus}; "
+        "{launcher} {program}; master {master}",
+    ),
     "log-opened": Kind("INFO", "log: {path}"),
+    "log-written": Kind("INFO", "log: {path}"),
     "launch-refused": Kind("ERROR", "{message}"),
     "no-line-matches": Kind("INFO", "no line matches"),
     "training-finished": Kind("SUCCESS", "training finished after {duration}"),
@@ -248,6 +253,28 @@ CATALOGUE: dict[str, Kind] = {
     "simulated-node-lost": Kind("WARN", "{what}: the others go on, with a spare"),
     "simulated-node-failed": Kind("ERROR", "node {node} failed first; its log: {log}", ("node",)),
 }
+
+# Events that only the log has, unless somebody watches the screen.
+DETAILS = frozenset(
+    {
+        "log-written",
+        "record-written",
+        "memory-peak",
+        "roll-call-opened",
+        "exit-barrier-left",
+        "binding-verified",
+    }
+)
+# On such a screen only node 0 reports these, and only the other nodes the last one.
+OF_NODE_0 = frozenset({"roll-call-complete", "run-cost", "node-failed", "node-quoted"})
+OF_OTHER_NODES = frozenset({"training-followed"})
+
+
+def is_for_every_screen(event: Event, node_rank: int) -> bool:
+    """Tell whether an event belongs on a screen that nobody watches: a pipe, a platform's log."""
+    if event.id == "end-asked":  # without a signal it follows from what another node reported
+        return bool(event.fields.get("signal"))
+    return event.id not in DETAILS | (OF_OTHER_NODES if node_rank == 0 else OF_NODE_0)
 
 
 def event(event_id: str, /, **fields: object) -> Event:

@@ -156,6 +156,7 @@ together_options = flags(
         show_default=True,
         help="Signal to ranks when a spot notice or Slurm's end time is near, if they handle it.",
     ),
+    click.option("--verbose", is_flag=True, help="Show on the screen what otherwise only the log has."),
 )
 
 

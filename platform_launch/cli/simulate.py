@@ -11,11 +11,9 @@ import click
 from platform_launch import hardware
 from platform_launch.cli import completion, launch_options, run
 from platform_launch.cli.options import together
-from platform_launch.console import STDOUT, Console, languages
-from platform_launch.console.screen import Screen
+from platform_launch.console import Console, languages
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
-from platform_launch.launch.job import BRIEF
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.project import project_root
 from platform_launch.text import Phrase
@@ -107,8 +105,6 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     logs = plan.log_path.parent
     of_earlier_launches = set(logs.glob("train_*.log"))
     arguments = [*options, "--", *click.get_current_context().meta["arguments"]]
-    if Screen(STDOUT).is_terminal:
-        environments[1:] = [{**variables, BRIEF: "1"} for variables in environments[1:]]
     commands = [Command((*entrypoint, *arguments), variables) for variables in environments]
     started = time.monotonic()
     grace_s = DEFAULT_GRACE_S if values["grace_s"] is None else values["grace_s"]

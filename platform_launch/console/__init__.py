@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from platform_launch.console.languages import event_line, phrase_words, stage_title, title_before
 from platform_launch.console.screen import STDERR, STDOUT, Screen
 from platform_launch.errors import LaunchError
-from platform_launch.events import CATALOGUE, Event, mark
+from platform_launch.events import CATALOGUE, Event, is_for_every_screen, mark
 from platform_launch.text import one_line
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Console:
     """Speaks on standard error. ``prefix`` opens every line, e.g. ``[node 1] `` where nodes are several.
 
     In a log or a pipe a line carries the time, and at its end the event's mark (``platform_launch.events``).
+    While ``quiet``, what only explains (stages, facts, some events) goes into the log, if there is one, and
+    not to the screen.
     """
 
     def __init__(self, prefix: str = "", *, number: int = STDERR, node_rank: int = 0) -> None:
@@ -47,16 +49,7 @@ class Console:
         self._log: LogFile | None = None
         self._events: EventFile | None = None
         self._waiting: list[Event] = []
-        self._facts_are_shown = True
-
-    @contextmanager
-    def only_noting_facts(self) -> Iterator[None]:
-        """Leave stages and INFO lines out of the screen meanwhile: another node has said the same there."""
-        self._facts_are_shown = False
-        try:
-            yield
-        finally:
-            self._facts_are_shown = True
+        self.quiet = False
 
     def keep(self, path: Path) -> Path | None:
         """Write every line from here on into a log as well, and every event, also earlier ones, beside it.
@@ -74,6 +67,11 @@ class Console:
                 self._events.append(event)
         self._waiting.clear()
         return self._log.path
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person looks at a terminal here."""
+        return self._screen.is_terminal
 
     @property
     def has_log(self) -> bool:
@@ -98,11 +96,14 @@ class Console:
             if file is not None:
                 file.close()
 
-    def tell(self, event: Event, lines: Sequence[str] = ()) -> None:
-        """Say an event: for people its line, or these ``lines``; for programs the event itself."""
+    def tell(self, event: Event, lines: Sequence[str] = (), *, most_shown: int | None = None) -> None:
+        """Say an event: for people its line, or these ``lines``; for programs the event itself.
+
+        ``most_shown`` limits the lines on a quiet screen.
+        """
         self.note(event)
-        for text in lines or (event_line(event),):
-            self._put(event.level, text, event)
+        for number, text in enumerate(lines or (event_line(event),)):
+            self._put(event.level, text, event, detail=most_shown is not None and number >= most_shown)
 
     def note(self, event: Event) -> None:
         """Put an event into the event file alone."""
@@ -131,13 +132,21 @@ class Console:
         """Say a line of a level that is known only when it comes: INFO, SUCCESS, WARN or ERROR."""
         self._put(level, phrase_words(text))
 
+    def shows(self, level: str, event: Event | None, *, detail: bool = False) -> bool:
+        """Tell whether a line goes to the screen, too; a ``detail`` does unless the screen is quiet."""
+        if not self.quiet or not self.has_log:
+            return True
+        if event is None:
+            return level != "INFO" and not detail
+        return not detail and is_for_every_screen(event, self._node_rank)
+
     def stage(self, number: int, title: str) -> None:
         """Open one of the launch's five stages."""
         title = stage_title(number, title)
         lead = f"{self.prefix}{_now()} "
         plain = f"{lead}== {number}/5 {title} ".ljust(_WIDTH, "=")
         self._keep(plain)
-        if not self._facts_are_shown:
+        if self.quiet and self.has_log:
             return
         if self._screen.styled:
             from platform_launch.console import banner
@@ -187,10 +196,10 @@ class Console:
         for text in _refusal(error):
             self._screen.write(f"{text}\n")
 
-    def _put(self, level: str, text: str, event: Event | None = None) -> None:
+    def _put(self, level: str, text: str, event: Event | None = None, *, detail: bool = False) -> None:
         lead, flat = f"{self.prefix}{_now()} ", one_line(text)
         full = f"{flat} {mark(event)}" if event is not None else flat
-        if level != "INFO" or self._facts_are_shown:
+        if self.shows(level, event, detail=detail):
             self._show(lead, level, flat, full, event)
         self._keep(f"{lead}[{level}] {full}")  # should that fail, it is said below the line
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -51,8 +51,8 @@ from platform_launch.topology import Topology, node_prefix
 if TYPE_CHECKING:
     from platform_launch.doctor import Finding
 
-# Set by `simulate` for nodes whose facts another one tells on the same terminal.
-BRIEF = "PLATFORM_LAUNCH_BRIEF"
+# As --verbose, for whoever cannot change the command.
+VERBOSE = "PLATFORM_LAUNCH_VERBOSE"
 
 
 def run_node(
@@ -99,6 +99,10 @@ def launch(
     started = datetime.now(timezone.utc)
     prefix = node_prefix(topology.node_rank) if topology.nnodes > 1 else ""
     console = Console(prefix, node_rank=topology.node_rank)
+    watched = (
+        console.is_watched and topology.node_rank == 0
+    )  # a terminal that several nodes share hears it once
+    console.quiet = not (together.verbose or VERBOSE in env or watched)
     quarantine = quarantine_file(env, together.quarantine)
     try:
         with inbox.raising(), _reporting_refusals(topology, env, together, console, inbox):
@@ -152,8 +156,7 @@ def _plan(
     refuse_if_quarantined(quarantine, env, machine.gpus.devices, console.tell)
     plan = _with_log(build_plan(env, machine, request, topology), console)
     _make_private_folders(plan, request)
-    with console.only_noting_facts() if BRIEF in env else nullcontext():
-        announce(plan, console, _findings(plan, env) if examine else [])
+    announce(plan, console, _findings(plan, env) if examine else [])
     return plan
 
 

@@ -18,7 +18,8 @@ class TogetherFlags:
     ``health_interval_s`` is how often GPUs and ports are asked how they are; 0: only after a failure.
     ``quarantine`` is the file of nodes that no job should be put on. ``metrics`` is where Prometheus may ask:
     an address of this node and a port (0: a free one). ``no_trainjob_status`` leaves the status of a Kubeflow
-    TrainJob to the training. ``notice_signal`` is one of :data:`NOTICE_SIGNALS`.
+    TrainJob to the training. ``notice_signal`` is one of :data:`NOTICE_SIGNALS`. ``verbose`` shows on the
+    screen what the log has.
     """
 
     no_roll_call: bool
@@ -32,3 +33,4 @@ class TogetherFlags:
     metrics: tuple[str, int] | None
     no_trainjob_status: bool
     notice_signal: str = NOTICE_SIGNALS[0]
+    verbose: bool = False

@@ -91,6 +91,9 @@ def _open(plan: LaunchPlan, console: Console) -> None:
             nproc_per_node=topology.nproc_per_node,
             master=f"{topology.master_addr}:{topology.master_port}",
             host=plan.hardware.host.hostname,
+            gpus=rows["GPUs"],
+            launcher=plan.launcher,
+            program=program,
         )
     )
 

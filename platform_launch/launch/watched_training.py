@@ -81,6 +81,7 @@ class WatchedTraining:
             grace_s=training.grace_s,
             log_limit_bytes=training.log_limit_bytes,
             on_event=context.console.note,
+            is_shown=lambda event: context.console.shows("INFO", event),
             on_start=self._on_start,
             on_ending=self._on_ending,
             on_exit=self._on_exit,

@@ -58,8 +58,13 @@ class Tee:
     def say(self, shown: str, kept: str) -> None:
         """Write a line of our own, never inside another: ``shown`` to the outlet, ``kept`` in the log."""
         parting = b"" if self._prefix.at_line_start else b"\n"
-        self._log.append(self._log_text.feed(parting + self._prefix.whole(kept)), self)
+        self.keep(kept)
         self.outlet.write(self._prefix.feed(parting + shown.encode(errors="backslashreplace") + b"\n"))
+
+    def keep(self, kept: str) -> None:
+        """Write a line of our own into the log alone."""
+        parting = b"" if self._prefix.at_line_start else b"\n"
+        self._log.append(self._log_text.feed(parting + self._prefix.whole(kept)), self)
 
     def finish(self) -> None:
         """Write what was held back for the log."""

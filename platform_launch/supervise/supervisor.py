@@ -65,7 +65,8 @@ class Supervisor:
     command has exited, while what it left behind is still being ended. ``on_asked``, ``inbox`` and
     ``spread_s``: see :class:`Watch`.
     ``temporary`` folders of the caller are removed should this process be killed. ``is_agent``: the command
-    starts the ranks of this node, and is held while they save (see :mod:`holding`).
+    starts the ranks of this node, and is held while they save (see :mod:`holding`). Only the log gets an
+    event that ``is_shown`` refuses.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class Supervisor:
         temporary: Sequence[Path] = (),
         is_agent: bool = False,
         spread_s: float = 0.0,
+        is_shown: Callable[[Event], bool] = lambda _event: True,
     ) -> None:
         self._command = command
+        self._is_shown = is_shown
         self._prefix = prefix
         self._log = LogFile(log_path, self._tell, most_bytes=log_limit_bytes)
         self._code = -int(signal.SIGKILL)  # what stands if even SIGKILL does not end it
@@ -216,7 +219,10 @@ class Supervisor:
         """Say it where the output goes: into the log as well, and never waiting for a reader."""
         fd = max(self._tees)
         kept = in_a_log(event)
-        self._tees[fd].say(on_a_terminal(event) if os.isatty(fd) else kept, kept)
+        if self._is_shown(event):
+            self._tees[fd].say(on_a_terminal(event) if os.isatty(fd) else kept, kept)
+        else:
+            self._tees[fd].keep(kept)
         self._on_event(event)
 
     def _on_lost(self, error: OSError) -> None:

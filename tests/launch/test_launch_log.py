@@ -69,8 +69,8 @@ def started(script: Path) -> Iterator[subprocess.Popen[str]]:
 def test_the_log_holds_every_line_of_launcher_and_training_in_their_order(script: Path) -> None:
     logs = script.parent / "logs"
     done = subprocess.run(
-        command(logs, script), env=environment(S="0"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=LIMIT_S, check=True,
+        command(logs, script, "--verbose"), env=environment(S="0"), stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     (log,) = logs.glob("*.log")
     assert log.read_text() == done.stdout

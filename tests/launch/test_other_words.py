@@ -116,7 +116,7 @@ def in_both_words(tmp_path: Path, other_words: Path, *options: str, **variables:
         ]
         first = [record["first_failed_node"] for record in records]
         ids = [ids_of(log) for log in logs_of(folder)]
-        assert ("roll call: 2 nodes meet" in said[0]) is (words is None), said[0]
+        assert ("roll call: all 2 nodes" in said[0]) is (words is None), said[0]
         results.append((codes, first, ids, conclusions(folder)))
     return results
 

@@ -18,7 +18,7 @@ from platform_launch import files
 from platform_launch.confidential import masked, masked_arguments
 from platform_launch.console import Console, in_a_log
 from platform_launch.console.languages import event_line
-from platform_launch.events import event
+from platform_launch.events import Event, event
 from platform_launch.launch.outcome.exit_code import left_a_signal_traceback, left_an_exit_barrier
 from platform_launch.launch.outcome.result import Result, ending, report_outcome, with_devices
 from platform_launch.launch.process_watch import MemoryPeak
@@ -52,33 +52,43 @@ def conclude(
     console: Console,
     started: datetime,
 ) -> None:
-    """Say how it ended and why, and leave it where a person or Kubernetes looks later."""
-    happened: list[str] = []
+    """Say how it ended and, last, why; leave it where a person or Kubernetes looks later."""
     verdict = with_devices(verdict, result.run)
+    ended = _report_end(plan, result, memory, console)
+    happened: list[str] = []
     why = verdict.lines() if verdict else []
     if result.run is not None:
         # What the others repeat of this node's log, its own verdict says in full.
         quote = verdict is None or result.first_failed != plan.topology.node_rank
         happened = report_outcome(result.run, console, quote=quote)
     if verdict is not None:
-        console.tell(event("verdict", **verdict.as_dict()), lines=why)
-    _close(plan, result, verdict, memory, console, started)
+        # Node 0 quotes it in full, if it is there.
+        quoted = plan.topology.node_rank > 0 and result.run is not None
+        console.tell(event("verdict", **verdict.as_dict()), lines=why, most_shown=1 if quoted else None)
+    record = _record(plan, result, verdict, memory, started)
+    if record is not None:
+        console.tell(event("record-written", path=str(record)))
+    console.banner(
+        event_line(ended),
+        [
+            ("job", plan.job_name),
+            ("why", verdict.headline() if verdict else ""),
+            ("fix", verdict.to_do() if verdict else ""),
+            ("memory", _memory_words(memory.held) if memory.as_event() else ""),
+            ("cost", result.cost.in_words() if result.cost else ""),
+            ("log", str(result.outcome.log_path or "")),
+            ("record", str(record or "")),
+        ],
+        ended.level,
+    )
     if result.exit_code:
         write_termination_message("\n".join([*happened, *why]))
 
 
-def _close(
-    plan: LaunchPlan,
-    result: Result,
-    verdict: Verdict | None,
-    memory: MemoryPeak,
-    console: Console,
-    started: datetime,
-) -> None:
-    """Report how the processes ended, and where to look."""
+def _record(
+    plan: LaunchPlan, result: Result, verdict: Verdict | None, memory: MemoryPeak, started: datetime
+) -> Path | None:
     outcome = result.outcome
-    followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
-    ended = ending(outcome, result.exit_code, followed)
     written: list[Path | None] = []
     values = {
         "exit_code": result.exit_code,
@@ -94,7 +104,14 @@ def _close(
     with suppress(RuntimeError):  # no thread is left: what this node says at its end matters more
         writing.start()
         writing.join(_RECORD_S)  # a disk that hangs keeps no launch from ending
-    record = written[0] if written else None
+    return written[0] if written else None
+
+
+def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: Console) -> Event:
+    """Report how the processes ended, and where to look; return the event of their end."""
+    outcome = result.outcome
+    followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
+    ended = ending(outcome, result.exit_code, followed)
     if outcome.exit_code == 0 and plan.topology.nnodes > 1 and left_an_exit_barrier(outcome.tail):
         console.tell(event("exit-barrier-left"))
     if outcome.stopped_by is not None and left_a_signal_traceback(outcome.tail):
@@ -107,24 +124,11 @@ def _close(
         console.tell(saved)
     console.tell(ended)
     if result.cost is not None:
-        console.tell(event("run-cost", text=result.cost.in_words(), **result.cost.as_dict()))
+        cost = event("run-cost", text=result.cost.in_words(), **result.cost.as_dict())
+        console.tell(cost, most_shown=0 if result.exit_code else None)
     if outcome.log_path is not None:
-        console.tell(event("log-opened", path=str(outcome.log_path)))
-    if record is not None:
-        console.tell(event("record-written", path=str(record)))
-    console.banner(
-        event_line(ended),
-        [
-            ("job", plan.job_name),
-            ("why", verdict.headline() if verdict else ""),
-            ("fix", verdict.to_do() if verdict else ""),
-            ("memory", _memory_words(memory.held) if peak else ""),
-            ("cost", result.cost.in_words() if result.cost else ""),
-            ("log", str(outcome.log_path or "")),
-            ("record", str(record or "")),
-        ],
-        ended.level,
-    )
+        console.tell(event("log-written", path=str(outcome.log_path)))
+    return ended
 
 
 def _memory_words(held: MemoryHeld) -> Phrase:

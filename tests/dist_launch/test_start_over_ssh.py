@@ -64,7 +64,7 @@ def work(tmp_path: Path) -> Path:
 
 def start(node: Node, work: Path, *arguments: str, hosts: str = "gn[1-2]") -> subprocess.Popen[str]:
     entry = ["--entrypoint", str(work / "entry point.sh"), "--name", "demo"]
-    flags = ["--gpus-per-node", "0", *entry, "--hosts", hosts, "--start"]
+    flags = ["--gpus-per-node", "0", *entry, "--hosts", hosts, "--script", "my train.py", "--start"]
     env = {**node.env, "VIRTUAL_ENV": "/my venv", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "platform_launch", "init", *flags, *arguments]
     return node.host.popen(command, env=env, cwd=work, stdin=subprocess.DEVNULL)
@@ -82,7 +82,7 @@ def first_lines(started: subprocess.Popen[str], wanted: int, text: str) -> list[
 
 
 def test_every_host_gets_its_rank_and_each_argument_as_it_was_written(pair: list[Node], work: Path) -> None:
-    flags = ["--script", "my train.py", "--env", "MODE=x;touch planted"]
+    flags = ["--env", "MODE=x;touch planted"]
     hostile = ["a b", "$(touch planted)", "'\"`;&|", "two\nlines", ""]
     for rank in (0, 1):
         (work / f"end{rank}").write_text("0")

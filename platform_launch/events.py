@@ -266,7 +266,7 @@ DETAILS = frozenset(
     }
 )
 # On such a screen only node 0 reports these, and only the other nodes the last one.
-OF_NODE_0 = frozenset({"roll-call-complete", "run-cost", "node-failed", "node-quoted"})
+OF_NODE_0 = frozenset({"roll-call-complete", "run-cost"})
 OF_OTHER_NODES = frozenset({"training-followed"})
 
 

@@ -20,6 +20,8 @@ from tests.lab.nvml import fake
 # Before torch is imported anywhere. Threads that wait for each other spin: where as many trainings as cores
 # run side by side, two threads each cost five times the processor time of one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests read on screens what a launcher knows. test_quiet.py reads what others see.
+os.environ.setdefault("PLATFORM_LAUNCH_VERBOSE", "1")
 # Images often ask Python to keep no bytecode. Tests start this package more than a thousand times, and each
 # start would compile it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

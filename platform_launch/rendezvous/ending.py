@@ -137,6 +137,12 @@ class RunOutcome(Message):
         return self.ending is not None and self.ending.in_good_order
 
     @property
+    def node_0_is_lost(self) -> bool:
+        """Whether node 0 can no longer report for all."""
+        kinds = (EndKind.COORDINATOR_GONE, EndKind.COORDINATOR_SILENT)
+        return self.ending is not None and self.ending.kind in kinds
+
+    @property
     def first_failed(self) -> int | None:
         """The rank of the node whose failure the others followed."""
         return None if self.ending is None or self.stopped else self.ending.node_rank

@@ -56,15 +56,14 @@ def conclude(
     verdict = with_devices(verdict, result.run)
     ended = _report_end(plan, result, memory, console)
     happened: list[str] = []
+    in_full = plan.topology.node_rank == 0 or result.run is None or result.run.node_0_is_lost
     why = verdict.lines() if verdict else []
     if result.run is not None:
         # What the others repeat of this node's log, its own verdict says in full.
         quote = verdict is None or result.first_failed != plan.topology.node_rank
-        happened = report_outcome(result.run, console, quote=quote)
+        happened = report_outcome(result.run, console, quote=quote, in_full=in_full)
     if verdict is not None:
-        # Node 0 quotes it in full, if it is there.
-        quoted = plan.topology.node_rank > 0 and result.run is not None
-        console.tell(event("verdict", **verdict.as_dict()), lines=why, most_shown=1 if quoted else None)
+        console.tell(event("verdict", **verdict.as_dict()), lines=why, most_shown=None if in_full else 1)
     record = _record(plan, result, verdict, memory, started)
     if record is not None:
         console.tell(event("record-written", path=str(record)))

@@ -54,10 +54,13 @@ def was_failure(outcome: Outcome) -> bool:
     return outcome.exit_code != 0 and outcome.stopped_by not in signal.Signals.__members__
 
 
-def report_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> list[str]:
+def report_outcome(
+    run: RunOutcome, console: Console, *, quote: bool = True, in_full: bool = True
+) -> list[str]:
     """Say how the run ended for all nodes, nothing where every node finished; return the lines.
 
-    ``quote`` repeats what the log of the node says that the others followed.
+    ``quote`` repeats what the log of the node says that the others followed. Without ``in_full``, a quiet
+    screen leaves to node 0 which node failed and why.
     """
     from platform_launch.rendezvous.ending import ending_event, quote_event
     from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
@@ -76,7 +79,8 @@ def report_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> 
         values = {"kind": not_again.kind.value, "max_restarts": not_again.max_restarts}
         events.append((event("not-restarted", reason=describe_not_again(not_again), **values), []))
     for one, lines in events:
-        console.tell(one, lines)
+        of_node_0 = not in_full and one.id in ("node-failed", "node-quoted")
+        console.tell(one, lines, most_shown=0 if of_node_0 else None)
     return [text for one, lines in events for text in lines or [line(one)]]
 
 

@@ -59,6 +59,7 @@ def _platform_variables(node: NodeCommand) -> dict[str, str]:
         "MASTER_ADDR": node.master,
         "MASTER_PORT": str(PORT),
         "OMP_NUM_THREADS": "1",
+        "PLATFORM_LAUNCH_VERBOSE": "1",
     }
 
 

@@ -27,7 +27,10 @@ def load(data: bytes) -> object:
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """Makes lists of tuples: a dictionary's key that is a tuple of shared tuples takes forever to hash."""
+    """Makes lists of tuples: a dictionary's key that is a tuple of shared tuples takes forever to hash.
+
+    A key that is no plain value becomes None.
+    """
 
     stack: list[object]  # made anew by load()
     pop_mark: Callable[[], list[object]]
@@ -48,6 +51,18 @@ class _PlainUnpickler(pickle._Unpickler):
     def _load_few(self, count: int) -> None:
         self.stack[len(self.stack) - count :] = [self.stack[len(self.stack) - count :]]
 
+    def _load_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._put_items([key, value])
+
+    def _put_items(self, items: list[object]) -> None:
+        known = self.stack[-1]
+        assert isinstance(known, dict)
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            known[key if isinstance(key, str | int | float | bytes | None) else None] = value
+
+    dispatch[pickle.SETITEM[0]] = _load_item
+    dispatch[pickle.SETITEMS[0]] = lambda self: self._put_items(self.pop_mark())
     dispatch[pickle.TUPLE[0]] = _load_tuple
     dispatch[pickle.EMPTY_TUPLE[0]] = lambda self: self._load_few(0)
     dispatch[pickle.TUPLE1[0]] = lambda self: self._load_few(1)

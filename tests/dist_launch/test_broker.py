@@ -30,7 +30,9 @@ def broker(tmp_path: Path) -> Iterator[tuple[WaitFolder, int]]:
     found = WaitFolder.beside(tmp_path / "info.json")
     found.create()
     write_cluster(found.cluster_file, CLUSTER)
-    broker = subprocess.Popen(helper.command("dist-launch-broker", str(found.path), "/nowhere/key"))
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    broker = subprocess.Popen(helper.command("dist-launch-broker", str(found.path), str(key)))
     try:
         until(found.socket.exists)
         yield found, broker.pid

@@ -234,9 +234,12 @@ def test_a_job_that_saves_nothing_is_reported_as_such(tmp_path: Path) -> None:
     assert outcome["checkpoint_after_stop"]["path"] is None
 
 
+LEFT_S = 10.0  # of a Slurm job's time when the launcher starts
+
+
 @pytest.mark.parametrize("launcher", ["python", "torchrun"])
 def test_ranks_save_before_slurms_end_time(tmp_path: Path, launcher: str) -> None:
-    soon = {"SLURM_JOB_END_TIME": str(int(time.time()) + 10)}
+    soon = {"SLURM_JOB_END_TIME": str(int(time.time() + LEFT_S))}
     ranks = 1 if launcher == "python" else 2
     with job(tmp_path, *launcher_options(launcher, tmp_path), ranks=ranks, variables=soon) as process:
         returned = process.wait(LIMIT_S)
@@ -247,7 +250,7 @@ def test_ranks_save_before_slurms_end_time(tmp_path: Path, launcher: str) -> Non
 
 
 def test_a_rank_without_a_handler_outlives_a_notice(tmp_path: Path) -> None:
-    soon = {"SLURM_JOB_END_TIME": str(int(time.time()) + 10)}
+    soon = {"SLURM_JOB_END_TIME": str(int(time.time() + LEFT_S))}
     script = tmp_path / "train.py"
     script.write_text(SLOW)
     with job(tmp_path, "--launcher", "python", ranks=1, script_path=script, variables=soon) as process:

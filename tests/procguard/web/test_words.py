@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.launch import pace_watch
 from platform_launch.observe import hang
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api import ranks
@@ -24,7 +25,10 @@ SCRIPTS = "\n".join(path.read_text("utf-8") for path in (WEB / "static").glob("*
 LANGUAGE = Path(language.__file__).read_text("utf-8")
 ROOMS = Path(ranks.__file__).parents[1].glob("[acds]*/**/*.py")
 PROCGUARD = "\n".join(path.read_text("utf-8") for path in ROOMS)
-OBSERVE = "\n".join(path.read_text("utf-8") for path in Path(hang.__file__).parent.glob("[!w]*.py"))
+OBSERVE = "\n".join(
+    path.read_text("utf-8")
+    for path in (*Path(hang.__file__).parent.glob("[!w]*.py"), Path(pace_watch.__file__))
+)
 CHOSEN = (
     *("workers", "workers-taken-out", "quoted", "list-cut"),
     *("device-findings", "device-finding", "device-finding-numbered"),

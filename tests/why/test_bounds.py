@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.errors import InputError
 from platform_launch.observe.dumps import parse_dump, written
 from platform_launch.why import explain_file
 from platform_launch.why.lines import opening
@@ -38,10 +37,9 @@ def test_a_dump_whose_values_share_others_is_read() -> None:
     assert len(trace.pending[0].shapes) <= 200
 
 
-def test_a_key_that_takes_forever_to_hash_is_refused() -> None:
+def test_a_key_that_takes_forever_to_hash_is_not_hashed() -> None:
     doubled = b"\x80\x04}K\x01\x85\x94" + b"2\x86" * 64 + b"K\x01s."
-    with pytest.raises(InputError, match="unhashable"):
-        parse_dump(doubled + b"entries", 0)
+    assert parse_dump(doubled + b"entries", 0).pending == ()
 
 
 def test_a_packed_log_without_end_is_read_in_part_and_that_is_said(

@@ -90,6 +90,8 @@ def written_by(pid: int) -> set[Path] | None:
         numbers = os.listdir(folder)  # noqa: PTH208 - names alone are wanted
     except OSError:
         return None
+    if not numbers:  # a process that is ending, or has ended and waits for its parent
+        return None
     for number in numbers:
         with suppress(OSError):
             target = os.readlink(f"{folder}/{number}")  # noqa: PTH115 - hundreds, every two seconds

@@ -7,6 +7,7 @@ the kernel cannot hold its reader up.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +113,7 @@ def read_usage(pid: int) -> Usage:
         moved,
         frozenset(inodes),
         main_queued_s=_queued_s(folder / "task" / str(pid)),
+        threads=_read_threads(folder / "task", pid),
     )
 
 
@@ -261,9 +263,27 @@ _BY_FUNCTION = (
 
 
 def _queued_s(folder: Path) -> float:
-    """Read /proc/…/schedstat: nanoseconds on a processor, nanoseconds in the queue for one, turns."""
+    """Return for how long a thread has waited for a processor."""
+    return _read_schedstat(folder)[1]
+
+
+def _read_threads(folder: Path, main: int) -> dict[int, tuple[float, int]]:
+    """Return the seconds of CPU time and the turns on a processor of each thread but the main one."""
+    found = {}
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.name != str(main):
+                cpu_s, _, turns = _read_schedstat(entry)
+                found[int(entry.name)] = cpu_s, turns
+    return found
+
+
+def _read_schedstat(folder: Path) -> tuple[float, float, int]:
+    """Read the seconds on a processor, the seconds in the queue for one, and the turns; zeros if unknown."""
     numbers = _read(folder / "schedstat").split()
-    return int(numbers[1]) / 1e9 if len(numbers) > 1 else 0.0
+    if len(numbers) != 3:
+        return 0.0, 0.0, 0
+    return int(numbers[0]) / 1e9, int(numbers[1]) / 1e9, int(numbers[2])
 
 
 def _moved_bytes(folder: Path) -> int:

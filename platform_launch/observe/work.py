@@ -14,6 +14,9 @@ from statistics import median
 WORKING_SHARE = 0.01
 # Fewer bytes than this are heartbeats and a line of output now and then.
 WORKING_BYTES_PER_S = 8 * 1024.0
+# A thread that is awake for less than this at a time only looks whether it may go on. A thread of Python that
+# waits for the interpreter's lock does so 200 times a second, each time for some 0.02 ms.
+_SHORTEST_TURN_S = 0.0001
 # Work of a helper (a logger, a monitor) is work of the job only if it is more than those of waiting ranks do.
 _MORE_THAN_WAITING = 2.0
 
@@ -22,10 +25,11 @@ _MORE_THAN_WAITING = 2.0
 class Usage:
     """What a process had used at one moment, in seconds of CPU time and bytes.
 
-    ``threads_cpu_s`` is that of all threads but the main one, ``children`` that of each living descendant:
-    pid → name, seconds; ``reaped_cpu_s`` is that of descendants that have ended. ``moved_bytes`` were read
-    and written by all of them; ``sockets`` are the inodes of theirs, ``socket_bytes`` what those moved.
-    ``main_queued_s`` is for how long the main thread waited for a processor.
+    ``threads_cpu_s`` is that of all threads but the main one, ``threads`` that of each living one of them,
+    and how often it got a processor. ``children`` is that of each living descendant: pid → name, seconds;
+    ``reaped_cpu_s`` is that of descendants that have ended. ``moved_bytes`` were read and written by all of
+    them; ``sockets`` are the inodes of theirs, ``socket_bytes`` what those moved. ``main_queued_s`` is for
+    how long the main thread waited for a processor.
     """
 
     main_cpu_s: float = 0.0
@@ -36,6 +40,7 @@ class Usage:
     sockets: frozenset[str] = frozenset()
     socket_bytes: Mapping[str, int] = field(default_factory=dict)
     main_queued_s: float = 0.0
+    threads: Mapping[int, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def children_cpu_s(self) -> float:
@@ -112,6 +117,17 @@ def _enough(least: float, of_waiting: Sequence[float]) -> float:
     return max(least, _MORE_THAN_WAITING * median(of_waiting)) if of_waiting else least
 
 
+def _polling_s(before: Usage, after: Usage) -> float:
+    """Return the CPU time of threads that only look again and again whether they may go on."""
+    total = 0.0
+    for thread, (used_s, turns) in after.threads.items():
+        used_before_s, turns_before = before.threads.get(thread, (0.0, 0))
+        used_s, turns = used_s - used_before_s, turns - turns_before
+        if 0 < used_s < turns * _SHORTEST_TURN_S:
+            total += used_s
+    return total
+
+
 def _difference(before: Usage, after: Usage) -> Usage:
     moved = after.moved_bytes - before.moved_bytes
     through_sockets = sum(
@@ -127,7 +143,7 @@ def _difference(before: Usage, after: Usage) -> Usage:
     living = sum(used_s for _, used_s in children.values())
     return Usage(
         max(after.main_cpu_s - before.main_cpu_s, 0.0),
-        max(after.threads_cpu_s - before.threads_cpu_s, 0.0),
+        max(after.threads_cpu_s - before.threads_cpu_s - _polling_s(before, after), 0.0),
         children,
         max(all_children - living, 0.0),
         max(moved, 0) + through_sockets,

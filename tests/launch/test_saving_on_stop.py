@@ -223,7 +223,7 @@ def test_a_save_that_takes_longer_than_the_grace_period_is_warned_of(tmp_path: P
 
 def test_a_save_that_the_grace_period_cut_off_is_reported_as_such(tmp_path: Path) -> None:
     output, outcome = stopped(tmp_path, "cut", grace_s=2)
-    assert "[checkpoint-unfinished signal=SIGTERM step=2]" in output
+    assert "[checkpoint-unfinished signal=SIGTERM step=2]" in output, output
     assert outcome["checkpoint_after_stop"]["unfinished"] is True
 
 

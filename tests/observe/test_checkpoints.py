@@ -77,6 +77,14 @@ def writer(path: Path) -> subprocess.Popen[str]:
     return process
 
 
+def test_a_process_that_ended_tells_nothing_of_its_files(tmp_path: Path) -> None:
+    with writer(tmp_path / "model.pt") as process:
+        assert checkpoints.written_by(process.pid) == {tmp_path / "model.pt"}
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert checkpoints.written_by(process.pid) is None
+
+
 def test_a_save_is_seen_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_LOOK_S", "_SAME_SAVE_S"):
         monkeypatch.setattr(checkpoints, name, 0.05)

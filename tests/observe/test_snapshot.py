@@ -350,11 +350,29 @@ while True:
 """
 
 
+# Holds the interpreter's lock for ever; each other thread asks for it every five milliseconds.
+HOLDS_LOCK = """
+import ctypes, os, threading, time
+for _ in range(40):
+    threading.Thread(target=lambda: [time.sleep(1) for _ in range(600)], daemon=True).start()
+print("ready", flush=True)
+ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
+"""
+COMPUTES_IN_A_THREAD = f"import threading\nthreading.Thread(target=exec, args=({HALF!r},)).start()"
+
+
 @pytest.mark.parametrize(
     ("code", "shown"),
-    [(parent_of(HALF), "child"), (parent_of(SLEEP), ""), (RECEIVES, "bytes"), (SLEEP, "")],
+    [
+        (parent_of(HALF), "child"),
+        (parent_of(SLEEP), ""),
+        (RECEIVES, "bytes"),
+        (COMPUTES_IN_A_THREAD, "threads"),
+        (HOLDS_LOCK, ""),
+        (SLEEP, ""),
+    ],
 )
-def test_work_of_children_and_bytes_through_sockets_are_evidence(
+def test_work_of_children_threads_and_sockets_is_evidence(
     folder: Path, start: Start, code: str, shown: str
 ) -> None:
     start(code, 0)

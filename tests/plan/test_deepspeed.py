@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,7 @@ def test_no_is_one_process_quoted_or_not(tmp_path: Path) -> None:
         assert not read_yaml(path, nnodes=1, world_size=1).uses_torchrun
 
 
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="only accelerate knows which settings it takes")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

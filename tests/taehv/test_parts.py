@@ -195,6 +195,7 @@ def test_a_gradient_that_is_not_finite_changes_neither_weights_nor_moments() -> 
 
 
 def test_where_the_numbers_ceased_to_be_finite_is_found() -> None:
+    torch.manual_seed(0)
     objective = Objective(TAEHV(ARCHITECTURES["small"]), TrainConfig())
     frames = torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8)
     batch = Clip(frames, None, None, {})

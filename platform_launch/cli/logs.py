@@ -63,7 +63,7 @@ def command(
     tail: int | None,
     log_dir: Path | None,
 ) -> int:
-    """Show the logs of a launch: all nodes in one, by time, with the first cause of a failure marked.
+    """Show the logs of a launch: all nodes in one, by time, with the root cause of a failure marked.
 
     Without an argument: the newest launch in the log folder. JOB is a job's name, LOG a file (.gz,
     .xz, .bz2 and .zst too) or a folder of logs; - reads standard input. Lines without a time stay below the

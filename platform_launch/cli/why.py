@@ -1,4 +1,4 @@
-"""``platform-launch why``: the first cause in the logs of a failed launch."""
+"""``platform-launch why``: the root cause in the logs of a failed launch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from platform_launch.why.sources import logs_in
 @json_or_table
 @lang_option
 def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path | None, form: str) -> int:
-    """Name the first cause over all nodes and ranks, and what to do.
+    """Name the root cause over all nodes and ranks, and what to do.
 
     LOG is a file (.gz, .xz, .bz2 and .zst too), or a folder of logs (of each node the latest launch); - reads
     standard input. Without LOG: the newest launch in the log folder. Dumps of torch's flight

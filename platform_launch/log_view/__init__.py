@@ -1,4 +1,4 @@
-"""Reading logs as a person: those of all nodes in one, by time, with levels, and the first cause marked.
+"""Reading logs as a person: those of all nodes in one, by time, with levels, and the root cause marked.
 
     entry     a line's time and level                 merge   whole logs → entries in order
     selection which lines are wanted                  follow  growing logs → entries as they come

@@ -1,4 +1,4 @@
-"""The logs of one launch: which files, of which nodes, what their events tell, where the first cause is."""
+"""The logs of one launch: which files, of which nodes, what their events tell, where the root cause is."""
 
 from __future__ import annotations
 

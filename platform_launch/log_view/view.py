@@ -1,4 +1,4 @@
-"""A line of a log as a person sees it: its node, stages and levels coloured, the first cause marked."""
+"""A line of a log as a person sees it: its node, stages and levels coloured, the root cause marked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LogView:
         self._marked = False
 
     def lines(self, shown: Shown) -> list[str]:
-        """Return an entry as texts: a line or a run, and below the first cause a line that says so."""
+        """Return an entry as texts: a line or a run, and below the root cause a line that says so."""
         log, entry = shown
         label, text = log.label if self._labelled else "", entry.text
         if "\n" in text:
@@ -45,7 +45,7 @@ class LogView:
         return lines
 
     def closing(self, cause: CauseLine | None) -> str:
-        """Return what names the first cause, as known at the end, where its line was not shown or marked."""
+        """Return what names the root cause, as known at the end, where its line was not shown or marked."""
         if cause is None or self._marked:
             return ""
         line = _verdict_line(cause.verdict, f"{cause.log}:{cause.number}")

@@ -78,7 +78,7 @@ _CONTEXT = 4  # a compiler's error, the line of source, the caret, a note
 
 
 def failure(output: str) -> tuple[list[str], str]:
-    """Return the lines of a failed build's output that say its first cause, and what to do about it.
+    """Return the lines of a failed build's output that say its root cause, and what to do about it.
 
     Its last lines, and no advice, when nothing stands out.
     The first error, since compilers run side by side and errors breed errors.

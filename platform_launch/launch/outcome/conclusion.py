@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from platform_launch.supervise import Outcome
     from platform_launch.why import Verdict
 
-# To read the log for the first cause: a gigabyte takes seconds, and a disk may hang. The second is what is
+# To read the log for the root cause: a gigabyte takes seconds, and a disk may hang. The second is what is
 # left when a scheduler asks for the end meanwhile.
 _WHY_S = 60.0
 _WHY_HURRIED_S = 2.0

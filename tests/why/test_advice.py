@@ -113,7 +113,6 @@ Resource usage summary:
         ),
         (DYNAMO, "torch_compile", {"reason": "RuntimeError('shape is odd')"}),
         (ACTOR, "ray_actor_died", {"actor": "RolloutWorker", "pid": "4711"}),
-        (LSF, "lsf_memory_limit", {"used": "8192 MB", "requested": "8192.00 MB"}),
         (
             "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).\n",
             "driver_too_old",

@@ -332,15 +332,6 @@ def test_program_that_ended_well_did_not_fail_of_that(explain_text: Explain) -> 
     assert explain_text(refused + during + cleanup).title != "ValueError: the writer is closed"
 
 
-def test_what_a_rank_got_of_the_others_is_no_damaged_file(explain_text: Explain) -> None:
-    log = uncaught("_pickle.UnpicklingError: invalid load key, '\\x07'.")
-    assert explain_text(log).cause != "objects_garbled"
-    got = log.replace("in _call_impl", "in _tensor_to_object")
-    assert explain_text(got).cause == "objects_garbled"
-    # The innermost frame is pickle's where it is written in Python.
-    assert explain_text(log.replace("in _call_impl", "in all_gather_object")).cause == "objects_garbled"
-
-
 @pytest.mark.parametrize("prefix", ["", "[rank2]: "])
 def test_what_ended_a_program_in_cpp_is_what_it_says_below(explain_text: Explain, prefix: str) -> None:
     thrown = "terminate called after throwing an instance of 'gloo::IoException'\n"
@@ -371,11 +362,3 @@ def test_rank_for_which_lightning_has_no_device(explain_text: Explain) -> None:
     assert explain_text(log).cause == "python_exception"
     ours = log.replace("torch/nn/module.py", "pytorch_lightning/strategies/parallel.py")
     assert explain_text(ours).cause == "invalid_device"
-
-
-def test_part_of_the_results_that_another_rank_did_not_write(explain_text: Explain) -> None:
-    missing = "FileNotFoundError: [Errno 2] No such file or directory: '.dist_test/tmpk2/part_3.pkl'\n"
-    head = 'Traceback (most recent call last):\n  File "tools/test.py", line 88, in main\n    run()\n'
-    collects = '  File "/env/lib/mmcv/engine/test.py", line 158, in collect_results_cpu\n'
-    assert explain_text(head + collects + missing).cause == "results_of_ranks_missing"
-    assert explain_text(head + missing).cause == "file_missing"

@@ -272,11 +272,6 @@ def test_traceback_behind_a_prefix_that_calls_it_a_warning_ended_nothing(explain
     assert explain_text(graph.replace("WARNING", "ERROR")).cause == "file_missing"
 
 
-def test_out_of_memory_that_nccl_reports_is_a_cause(explain_text: Explain) -> None:
-    verdict = explain_text("gpu-7:1:2 [0] enqueue.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n")
-    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "nccl_gpu_memory", "gpu-7")
-
-
 def test_fields_before_a_message_say_who_wrote_it(explain_text: Explain) -> None:
     said = "CUDA out of memory. GPU 1 has a total capacity of 79.10 GiB\n"
     verdict = explain_text(
@@ -495,15 +490,6 @@ def test_container_that_does_not_start_tells_what_its_runtime_said(explain_text:
         "container_start",
         "Failed to parse the image's configuration",
     )
-
-
-def test_refused_network_of_another_job_explains_the_failed_request(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "gn05:905:588 [0] ofi_process_cq:196 NCCL WARN NET/OFI Request 0x40 completed with error. RC: 107.\n"
-        "libfabric:905:177::cxi:ep_data:cxip_report_send_completion():675<warn> gn05: TXC (0x8f0:4): "
-        "Request dest_addr: 1 error: 0x4008 (err: 107, VNI_NOT_FOUND)\n"
-    )
-    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "slingshot_vni", "gn05")
 
 
 def test_error_that_nobody_asked_for_names_where_ray_says_it_was(explain_text: Explain) -> None:

@@ -293,7 +293,6 @@ def logged(text: str) -> str:
         ("python: symbol lookup error: /env/rt.so: undefined symbol: cuInit\n" + ABORTED, "driver_symbol"),
         (uncaught("ImportError: /env/rt.so: undefined symbol: cuTensorMapEncodeTiled"), "driver_symbol"),
         (NO_GPU + "run.sh: line 8: 71 Killed   python train.py\n", "killed"),
-        (NO_GPU, "tensorflow_without_gpu"),
         ("[data] worker 4 fetch failed with status code 404\n" + FAULT, "illegal_memory_access"),
     ],
 )

@@ -150,15 +150,6 @@ def test_where_others_hold_the_memory_what_was_done_does_not_matter(explain_text
     assert verdict.fix.startswith("Other processes hold much of this GPU")
 
 
-def test_memory_that_nccl_found_none_of_is_no_matter_of_the_batch(explain_text: Explain) -> None:
-    warned = explain_text("gn-8:388:411 [1] enqueue.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n")
-    assert (warned.cause, str(warned.where)) == ("nccl_gpu_memory", "host gn-8, GPU 1")
-    said = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94, unhandled cuda error"
-    last = "ncclUnhandledCudaError: Call to a function failed.\nLast error:\nCuda failure 2 'out of memory'"
-    raised = explain_text(uncaught(said) + last + "\n")
-    assert raised.cause == "nccl_gpu_memory"
-
-
 def test_ranks_that_load_a_checkpoint_onto_one_gpu(explain_text: Explain) -> None:
     held = _ALLOCATOR.replace("38.80 GiB is", "9.80 GiB is")
     verdict = explain_text(_raised_in(f"{_ENV}/torch/serialization.py persistent_load", message=held))

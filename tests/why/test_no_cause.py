@@ -181,18 +181,6 @@ def test_what_breaks_over_http_is_no_lost_process(explain_text: Explain) -> None
     assert (verdict.kind, verdict.cause) == ("cause", "http_connection")
 
 
-@pytest.mark.parametrize(
-    ("line", "cause"),
-    [
-        ("Error locating target 'models.BigNet', set env var HYDRA_FULL_ERROR=1 to see more", "hydra_target"),
-        ("Error in call to target 'models.BigNet':\nTypeError('no depth')", "python_exception"),
-    ],
-)
-def test_what_a_hydra_config_calls_is_no_invalid_config(explain_text: Explain, line: str, cause: str) -> None:
-    failed = uncaught(f"hydra.errors.InstantiationException: {line}")
-    assert explain_text("Error executing job with overrides: []\n" + failed).cause == cause
-
-
 def test_a_carriage_return_in_a_script_is_named(explain_text: Explain) -> None:
     verdict = explain_text(
         "slurm_script: line 14: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory\n"

@@ -80,7 +80,7 @@ def test_ids_are_unique_and_all_fields_say_something() -> None:
         assert 0 <= signature.specificity <= 3
         seen = bool(signature.patterns or signature.events)
         assert seen != (signature.id in WITHOUT_PATTERN), signature.id
-        assert bool(signature.example) == seen, signature.id
+        assert seen or not signature.example, signature.id
         assert bool(signature.folded) == (signature.role is SignatureRole.CONSEQUENCE), signature.id
         assert signature.folded_one == "" or signature.folded_one != signature.folded, signature.id
         assert signature.retry in ("", "no", "same_node", "another_node"), signature.id
@@ -111,8 +111,6 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("[/x/gloo/transport/tcp/pair.cc:1] connect [127.0.1.1]:41: Connection refused", "gloo_loopback"),
         ("[/x/gloo/transport/tcp/pair.cc:210] address family mismatch", "gloo_families"),
         ("ifa != nullptr. Unable to find address for: ens9", "no_socket_interface"),
-        ("rp != nullptr. Unable to find address for: node-4.cluster", "gloo_host_address"),
-        ("ifa != nullptr. Unable to find interface for: [0.0.0.0]", "gloo_host_address"),
         ("OOM when allocating tensor with shape[9,9] by allocator GPU_0_bfc", "device_out_of_memory"),
         ("OOM when allocating tensor with shape[9,9] by allocator mklcpu", "host_memory"),
         ("h:1:1 [0] NCCL INFO NET/IB : No device found.", "ib_not_found"),
@@ -129,17 +127,11 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("Using /root/.cache/torch_extensions as PyTorch extensions root...", "stale_build_lock"),
         ("RuntimeError: CUDA error: invalid device ordinal", "invalid_device"),
         ("ModuleNotFoundError: No module named 'torch'", "missing_module"),
-        ("ImportError: cannot import name 'Random' from 'random' (/p/random.py)", "name_not_in_file"),
         ("ImportError: cannot import name 'Z' from 'cgi' (/usr/lib/python3.11/cgi.py)", "import_failed"),
         ("ImportError: cannot import name 'Z' from 'a.b' (/e/site-packages/a/b.py)", "import_failed"),
-        ("JSONDecodeError: Expecting value: line 1 column 1 (char 0)", "json_invalid"),
-        ("JSONDecodeError: Extra data: line 3 column 1 (char 71)", "json_syntax"),
-        ("AttributeError: module 'numpy' has no attribute 'bool8'", "numpy_name_gone"),
         ("NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.18.5", "nccl_system_error"),
-        ("RuntimeError: Some background workers are no longer alive", "background_workers"),
         ("RuntimeError: rollout: Server 3 failed: 502, Bad Gateway", "engine_failed"),
         ("Detected failure SLICE_FAILURE_LINK_DOWN in session 4f; Start failure handling", "tpu_halted"),
-        ("cuda_driver.cc:7] failed call to cuInit: CUDA_ERROR_UNKNOWN: x", "tensorflow_without_gpu"),
         ("(unable to lock file, errno = 11, error message = 'Resource temporarily')", "file_lock"),
         ("DistributedAdam/HorovodAllreduce_grad_3 [missing ranks: 2, 5]", "horovod_stall"),
         ("(pid=71) E1103 09:00:00.1 71 core_worker.cc:382] Raylet failed. Shutting down.", "ray_node_died"),
@@ -158,7 +150,6 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("the trainer process with rank=[2, 5] was aborted. Please check its log.", "child_failed"),
         ("Exception raised from ncclCommWatchdog at x/ProcessGroupNCCL.cpp:87 (most recent", "nccl_aborted"),
         ("[enforce fail at x/pair.cc:46] op.preamble.length <= op.nbytes. 8 vs 4", "collective_mismatch"),
-        ("mkl-service: MKL_THREADING_LAYER=TBB is incompatible with libomp.so.5 library.", "library_preload"),
         ("|CCL_ERROR| x.cpp:3 f: error: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "device_out_of_memory"),
         ("n7:rank3: Assertion failure at psm3/ptl_am/am.c:17: count >= 0", "native_assert"),
         ("RuntimeError: Rank 3 scheduler died during initialization (exit code: 1)", "engine_failed"),
@@ -174,7 +165,6 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("[02:11:09] src/van.cc:8: Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "pslite_bind"),
         ("on gn7, is localhost: False, exception: No authentication methods available", "ssh_denied"),
         ("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero", "extension_build"),
-        ("y.cu:7:10: fatal error: THC/THC.h: No such file or directory", "extension_source"),
         ("y.cpp:7:10: fatal error: cuda_runtime.h: No such file or directory", "cuda_headers_missing"),
         ("RESOURCE_EXHAUSTED: TPU compile error. Ran out of memory in memory space x", "jax_out_of_memory"),
         ("PermissionError: [Errno 1] Operation not permitted: '/nfs/c/x_3.lock'", "file_lock"),
@@ -197,10 +187,8 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("ImportError: To decode audio, please install 'roundcodec'.", "package_required"),
         ("ImportError: roundlib version must be >= 0.9.3. Please update it.", "library_too_old"),
         ("ImportError: RoundAttention requires compute capability >= 8.0, but found (7, 5)", "gpu_too_old"),
-        ("ImportError: this is not for such machines", "import_refused"),
         ("RuntimeError: CUDA out of memory encountered on a different rank", "engine_failed"),
         ("RuntimeError: operation would make an illegal memory access", "illegal_memory_access"),
-        ("HorovodInternalError: Mismatched data types: One rank had type float32, ", "horovod_mismatch"),
         ("RuntimeError: disagreement on list length between rank0 and rank5: ", "zero3_disagreement"),
         ("RuntimeError: Error communicating with wandb process", "wandb_helper"),
         ("wandb.errors.UsageError: api_key not configured (no-tty).", "wandb_login"),

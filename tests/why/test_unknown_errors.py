@@ -246,12 +246,6 @@ def test_a_file_that_is_missing_is_told_with_the_error_of_what_was_to_write_it(e
     assert explain_text(failed + progress(60) + missing).noted == ()
 
 
-def test_numpy_without_its_own_version_is_no_package_built_for_another(explain_text: Explain) -> None:
-    removed, broken = "AttributeError: module 'numpy' has no attribute '{}'".format, "__version__"
-    assert explain_text(uncaught(removed("bool"))).cause == "numpy_name_gone"
-    assert explain_text(uncaught(removed(broken))).cause == "python_exception"
-
-
 def test_an_error_of_hdf5_below_netcdf_may_be_a_lock(explain_text: Explain) -> None:
     verdict = explain_text(uncaught("OSError: [Errno -101] NetCDF: HDF error: '/data/t2m.nc'"))
     assert (verdict.kind, verdict.cause) == ("cause", "file_lock")
@@ -291,19 +285,6 @@ def test_what_cpp_says_of_an_exception_is_told_with_its_type(explain_text: Expla
     )
     assert verdict.first_error is not None
     assert verdict.first_error.text == "toml::ParseError: ParseError"
-
-
-def test_code_in_rust_that_panicked_is_told_where_the_process_aborted(explain_text: Explain) -> None:
-    aborted = "srun: error: gn5: task 3: Aborted (core dumped)\n"
-    old = "thread '<unnamed>' panicked at 'index out of bounds: 7', src/sampler.rs:55:9\n"
-    new = "thread '<unnamed>' panicked at src/sampler.rs:55:9:\nindex out of bounds: 7\n"
-    for panic in (old, new, NOISE + progress(12) + new):
-        verdict = explain_text(panic + aborted)
-        assert (verdict.kind, verdict.cause, verdict.where.task) == ("suspect", "rust_panic", 3)
-        assert verdict.details == {"place": "src/sampler.rs:55:9", "reason": "index out of bounds: 7"}
-    # Where its own message is known, that answers.
-    taken = "thread 'main' panicked at src/server.rs:17:4:\nAddrInUse, message: \"Address already in use\"\n"
-    assert explain_text(taken).cause == "port_in_use"
 
 
 ABORTED = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n"

@@ -38,7 +38,6 @@ _LASTING = frozenset(
         "config_invalid",
         "deepspeed_config",
         "extension_abi",
-        "launch_program",
         "library_missing",
         "missing_module",
         "module_shadowed",

@@ -132,7 +132,7 @@ class Raised:
 
 @dataclass
 class Chain:
-    """Exceptions of one process that led to one another; ``root`` is the index of the first cause.
+    """Exceptions of one process that led to one another; ``root`` is the index of the root cause.
 
     ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
     it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less. ``begun``:

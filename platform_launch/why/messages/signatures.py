@@ -113,13 +113,13 @@ class Signature:
 
     id: str
     title: str
-    role: SignatureRole
     meaning: str
     fix: str
     source: str
+    role: SignatureRole = SignatureRole.CAUSE
     fix_others_hold: str = ""
     traits: frozenset[SignatureTrait] = frozenset()
-    specificity: int = 2
+    specificity: int = 3
     retry: str = ""
     because: str = ""
     everywhere: str = ""
@@ -299,6 +299,6 @@ def _indices(signatures: list[Signature]) -> tuple[list[str], Index, Index]:
 def _signature(entry: dict[str, object]) -> Signature:
     """Build a signature; an unknown or missing field is a TypeError, which the tests would show."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    fields["role"] = SignatureRole(fields["role"])
+    fields["role"] = SignatureRole(fields.get("role", "cause"))
     fields["traits"] = frozenset(map(SignatureTrait, fields.get("traits", ())))  # type: ignore[call-overload]
     return Signature(**fields)  # type: ignore[arg-type]

@@ -52,9 +52,7 @@ _COMMAND_OF_A_SCRIPT = re.compile(
 # What a shell says of a line of a script.
 _LINE_OF_A_SCRIPT = re.compile(r"(\S+): line \d+: ")
 # What may not be there because the program that was to make it had failed.
-LEFT_BY_PROGRAMS = frozenset(
-    ("checkpoint_empty", "checkpoint_missing", "data_empty", "file_missing", "hub_not_found")
-)
+LEFT_BY_PROGRAMS = frozenset(("checkpoint_missing", "data_empty", "file_missing", "hub_not_found"))
 _SUSPECT, _CAUSE, _CONSEQUENCE = SignatureRole.SUSPECT, SignatureRole.CAUSE, SignatureRole.CONSEQUENCE
 
 

@@ -51,11 +51,6 @@ _BY_PLACE = (
         "invalid_device",
     ),
     (
-        re.compile(r" in (?:_tensor_to_object|\w*all_?gather\w*|\w*broadcast\w*)$"),
-        re.compile(r"UnpicklingError|pickle data was truncated|Ran out of input"),
-        "objects_garbled",
-    ),
-    (
         re.compile(r" in \w*sigterm\w*$", re.IGNORECASE),
         re.compile("^(?:SystemExit|KeyboardInterrupt)\\b"),
         "terminated",
@@ -270,7 +265,7 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
 
 
 def _root(chain: Chain) -> Raised:
-    """Return the first cause of a chain.
+    """Return the root cause of a chain.
 
     Of a lookup that failed it is what its handler raised on purpose, of a wait that was broken off what says
     for what the process waited, and below the end of a program what came up while it ended.

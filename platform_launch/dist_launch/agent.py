@@ -1,4 +1,4 @@
-"""What the broker starts on a node: one order on stdin, one answer, perhaps a job."""
+"""What the broker starts on a node: reads one order from stdin, answers, and may run a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ORDER_S = 60.0
 
 
 def main(_arguments: Sequence[str]) -> int:
-    """Do as ordered; the exit code is the job's."""
+    """Carry out the order; return the job's exit code."""
     orders = AgentInput(0)
     line = orders.line(_ORDER_S)
     if line is None:
@@ -34,7 +34,7 @@ def main(_arguments: Sequence[str]) -> int:
 def _run(folder: WaitFolder, order: dict[str, Any], orders: AgentInput) -> int:
     from platform_launch.dist_launch.job_supervisor import JobSupervisor
 
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a connection shows at stdin
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # stdin ends when the connection does
     leader = JobSupervisor(folder, order, orders)
     try:
         leader.check()

@@ -1,8 +1,8 @@
-"""What the broker and an agent say to each other, over the agent's stdin and stdout.
+"""The protocol between the broker and an agent, over the agent's stdin and stdout.
 
-The broker writes a line of JSON (the order), perhaps the bytes of an archive, then words, one a line:
-``go``, ``beat``, ``stop SECONDS``. The agent answers with one marked line of JSON; whatever a login shell
-prints before it is no answer. After that its stdout and stderr are the job's own.
+The broker writes a line of JSON (the order), possibly the bytes of an archive, then words, one per line:
+``go``, ``beat``, ``stop SECONDS``. The agent answers with one marked line of JSON; anything that a login
+shell prints before it is ignored. After that, its stdout and stderr belong to the job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def answer_line(token: str, values: dict[str, Any]) -> bytes:
 
 
 class AnswerReader:
-    """Finds the answer in what an agent's stdout brings. ``answer`` is None until it has come."""
+    """Finds the answer in an agent's stdout. ``answer`` is None until it has arrived."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -46,7 +46,7 @@ class AnswerReader:
         self.answer: dict[str, Any] | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """Take output; return what of it comes after the answer."""
+        """Process output; return the part of it that follows the answer."""
         if self.answer is not None:
             return data
         self._held += data
@@ -62,19 +62,19 @@ class AnswerReader:
 
     @property
     def noise(self) -> str:
-        """What came instead of an answer."""
+        """The output that arrived instead of an answer."""
         return self._held.decode(errors="replace").strip()[-300:]
 
 
 class AgentInput:
-    """Reads what the broker says from a descriptor, in its own buffer, since words and bytes alternate."""
+    """Reads the broker's input from a descriptor, with its own buffer because words and bytes alternate."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._held = b""
 
     def line(self, limit_s: float) -> str | None:
-        """Return the next line without its end; None when the broker is gone or silent for ``limit_s``."""
+        """Return the next line without its end; None if the broker is gone or silent for ``limit_s``."""
         deadline = time.monotonic() + limit_s
         while b"\n" not in self._held:
             left_s = deadline - time.monotonic()
@@ -84,7 +84,7 @@ class AgentInput:
         return line.decode(errors="surrogateescape")
 
     def exactly(self, count: int) -> bytes | None:
-        """Return ``count`` bytes; None when the broker is gone before."""
+        """Return ``count`` bytes; None if the broker is gone before that."""
         while len(self._held) < count:
             if not self._read():
                 return None

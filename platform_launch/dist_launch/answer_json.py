@@ -1,4 +1,4 @@
-"""Answers of agents and of the broker as JSON, in which phrases stay phrases: who reads says them."""
+"""Answers of agents and of the broker as JSON. Phrases stay phrases, so that the reader can translate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def dumps(answer: Mapping[str, Any]) -> str:
 
 
 def loads(data: str | bytes | bytearray) -> Any:
-    """Return an answer. Raises ValueError for what is no JSON, or holds what only looks like a phrase."""
+    """Return an answer. Raises ValueError for invalid JSON, or something that only looks like a phrase."""
     return json.loads(data, object_hook=_read)
 
 

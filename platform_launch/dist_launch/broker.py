@@ -1,8 +1,8 @@
 """Rank 0's broker: keeps the SSH connections and serves commands, over a Unix socket in ``wait``'s folder.
 
-Its arguments are that folder and the private key. A command hands over its stdout and stderr together with
-its request, so that output need not pass through it. While it waits it can send exit codes of signals; when
-it closes the socket, what it requested is stopped.
+Its arguments are that folder and the private key. A command passes its stdout and stderr with its request, so
+that output need not go through the command. While it waits, it can send exit codes of signals. When it closes
+the socket, what it requested is stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from platform_launch import sockets
 from platform_launch.dist_launch import answer_json
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
 from platform_launch.dist_launch.connections import NodeConnections
-from platform_launch.dist_launch.fan_out import ShellCommand, ask_all
+from platform_launch.dist_launch.fan_out import ShellCommand, order_all
 from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.dist_launch.job_request import JobRequest
 from platform_launch.dist_launch.job_run import JobRun
@@ -35,12 +35,12 @@ from platform_launch.text import Phrase
 _MOST_BYTES = 16 * 1024 * 1024
 _ASK_S = 20.0
 _LAST_ANSWERS_S = 5.0
-# Beside the grace time that a kill leaves to a job.
+# In addition to the grace period that a kill gives a job.
 _KILL_S = 30.0
 
 
 class Broker:
-    """Serves commands until it is told to end."""
+    """Serves commands until it is asked to stop."""
 
     def __init__(self, folder: WaitFolder, key: Path) -> None:
         self._folder = folder
@@ -50,14 +50,14 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Listen until a signal asks for the end; then stop what runs."""
+        """Listen until a signal asks it to stop; then stop everything that runs."""
         loop = asyncio.get_running_loop()
         ending = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             loop.add_signal_handler(number, ending.set)
         with socket.socket(socket.AF_UNIX) as listening:
             self._folder.socket.unlink(missing_ok=True)
-            os.chdir(self._folder.path)  # the path of a socket may have no more than 107 bytes
+            os.chdir(self._folder.path)  # the path of a socket is limited to 107 bytes
             listening.bind(self._folder.socket.name)
             listening.listen(16)
             listening.setblocking(False)
@@ -83,23 +83,23 @@ class Broker:
                 await asyncio.sleep(sockets.PAUSE_S)
                 continue
             if user_behind(connection) != os.geteuid():
-                connection.close()  # the folder lets nobody else in; root alone gets here
+                connection.close()  # nobody else can enter the folder, except root
                 continue
             task = asyncio.ensure_future(self._serve_one(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _serve_one(self, connection: socket.socket) -> None:
-        """Take a request with two descriptors, and answer with a line of JSON."""
+        """Handle a request with two descriptors, and answer with a line of JSON."""
         descriptors = await _receive_descriptors(connection)
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=_MOST_BYTES)
         try:
             line = await reader.readline()
             if not line.endswith(b"\n"):
-                return  # a command that was ended before it had asked
+                return  # the command ended before it sent a request
             try:
                 answer = await self._do(json.loads(line), descriptors, reader)
-            except Exception as error:  # whatever it is, the command waits for a word
+            except Exception as error:  # whatever it is, the command waits for an answer
                 known = error if isinstance(error, LaunchError) else _unforeseen(error)
                 answer = {"error": known.message, "hint": known.hint, "exit_code": known.exit_code}
             writer.write(answer_json.dumps(answer).encode() + b"\n")
@@ -126,16 +126,16 @@ class Broker:
             return await _until_done(plain, reader)
         if what == "kill":
             return await self._kill(request, cluster, links)
-        if what == "verify":  # a connection that is kept proves nothing about a new one
+        if what == "verify":  # a kept connection proves nothing about a new one
             links = NodeConnections(Path(request["ssh"]["key"] or self._key))
         try:
-            return await ask_all(cluster, nodes, links, what, {}, _ASK_S)
+            return await order_all(cluster, nodes, links, what, {}, _ASK_S)
         finally:
             if what == "verify":
                 await links.close()
 
     def _reached(self, ssh: dict[str, Any]) -> tuple[WaitingCluster, NodeConnections]:
-        """Return the cluster as it is now, reached as the command says, and connections of that key."""
+        """Return the current cluster, with the command's addresses, and the connections of its key."""
         cluster = read_cluster(self._folder.cluster_file)
         others = {name: ssh[name] for name in ("ssh_port", "ssh_user") if ssh[name] is not None}
         if others:
@@ -171,13 +171,13 @@ class Broker:
     async def _kill(
         self, request: dict[str, Any], cluster: WaitingCluster, links: NodeConnections
     ) -> dict[str, Any]:
-        """End jobs on all nodes: through their runs, and whatever else of them is found."""
+        """Stop jobs on all nodes: through their runs, and any of their processes that are left."""
         name, force = request["name"], request["force"]
         for job, run in self._runs.items():
             if name in (None, job):
                 run.expect_the_end(128 + (signal.SIGKILL if force else signal.SIGTERM))
         values = {"name": name, "force": force, "grace_s": request["grace_s"]}
-        return await ask_all(cluster, None, links, "kill", values, request["grace_s"] + _KILL_S)
+        return await order_all(cluster, None, links, "kill", values, request["grace_s"] + _KILL_S)
 
 
 async def _until_done(work: JobRun | ShellCommand, reader: asyncio.StreamReader) -> dict[str, Any]:
@@ -196,7 +196,7 @@ async def _until_done(work: JobRun | ShellCommand, reader: asyncio.StreamReader)
 
 
 def _unforeseen(error: Exception) -> LaunchError:
-    """Return what a command is told of a fault here, whose traceback stands where ``wait`` writes."""
+    """Return the answer for an unexpected error here; its traceback is in the output of ``wait``."""
     traceback.print_exception(error)
     return LaunchError(
         Phrase(
@@ -220,11 +220,12 @@ async def _receive_descriptors(connection: socket.socket) -> tuple[int, ...]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until a signal asks for the end."""
+    """Serve until a signal asks it to stop."""
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)
-    # Connections make many objects that stay: looking through them for garbage took a tenth of 64 handshakes.
+    # Connections create many objects that stay. Scanning them for garbage took a tenth of the time of 64
+    # handshakes.
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     folder, key = arguments

@@ -22,9 +22,9 @@ _MOST_BYTES = 1024 * 1024
 
 
 def send_request(folder: WaitFolder, message: dict[str, Any]) -> dict[str, Any]:
-    """Hand a request and our stdout and stderr to the broker, pass interrupts on, return its answer.
+    """Send a request with our stdout and stderr to the broker, forward interrupts, and return its answer.
 
-    Main thread only. Raises LaunchError for whatever went wrong there.
+    Main thread only. Raises LaunchError for any failure there.
     """
     inbox = SignalInbox((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     with _connect(folder) as connection, inbox:
@@ -33,7 +33,7 @@ def send_request(folder: WaitFolder, message: dict[str, Any]) -> dict[str, Any]:
         answer = _await(connection, inbox)
     if "error" in answer:
         error = LaunchError(answer["error"], answer["hint"])
-        error.exit_code = answer["exit_code"]  # of the family that the broker found
+        error.exit_code = answer["exit_code"]  # the error family that the broker found
         raise error
     return answer
 
@@ -72,7 +72,7 @@ def _connect(folder: WaitFolder) -> socket.socket:
 
 
 def _await(connection: socket.socket, inbox: SignalInbox) -> dict[str, Any]:
-    """Wait for the answer; a signal is passed on as the exit code it stands for."""
+    """Wait for the answer; forward a signal as its exit code."""
     held = b""
     while not held.endswith(b"\n"):
         ready, _, _ = select.select([connection.fileno(), inbox.fd], [], [])

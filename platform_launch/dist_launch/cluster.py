@@ -1,4 +1,4 @@
-"""The nodes that met: what every node knows of every other, and the file it is kept in."""
+"""The connected nodes: what each node knows about the others, and the file that holds it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from platform_launch.text import Phrase
 
 VERSION = 2
 
-# What is written into configuration files must not be able to add a line or a word to them.
+# Values that are written to configuration files must not add a line or a word to them.
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _KEY = re.compile(r"(?:ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+")
 
 
 @dataclass(frozen=True)
 class ClusterMember(Message):
-    """One node of a cluster, as it presented itself to the others.
+    """One node of a cluster, as it described itself to the others.
 
-    ``host_key`` is the SSH server's key, ``public_key`` (node 0 only) the one that opens the others, both in
-    OpenSSH's form ``ssh-ed25519 AAAA…``. ``python``, ``package`` and ``folder`` say where this package's
-    interpreter, its code and the state of ``wait`` lie on that node. ``identity`` is drawn anew by each
-    ``wait``. Raises ValueError for values that could not have come from one.
+    ``host_key`` is the SSH server's key, ``public_key`` (node 0 only) the key that may log in to the others,
+    both in OpenSSH's form ``ssh-ed25519 AAAA…``. ``python``, ``package`` and ``folder`` are the paths of the
+    interpreter, of this package and of the state of ``wait`` on that node. Each ``wait`` has a new random
+    ``identity``. Raises ValueError for values that no node can have.
     """
 
     most_bytes: ClassVar[int] = 16 * 1024
@@ -68,13 +68,13 @@ class ClusterMember(Message):
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """Its host and address, for messages."""
         return f"{self.alias} ({self.host}, {self.address})"
 
 
 @dataclass(frozen=True)
 class WaitingCluster:
-    """All nodes, by rank, as the node ``rank`` knows them.
+    """All nodes, by rank, as known to the node ``rank``.
 
     ``identity`` is that of node 0's ``wait``.
     """
@@ -85,12 +85,12 @@ class WaitingCluster:
     members: tuple[ClusterMember, ...]
 
     def to_json(self) -> str:
-        """Return what CLUSTER_INFO_FILE holds."""
+        """Return the content of CLUSTER_INFO_FILE."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> WaitingCluster:
-        """Read :meth:`to_json`. Raises ValueError when that is not what stands there."""
+        """Read :meth:`to_json`. Raises ValueError for anything else."""
         try:
             values = json.loads(text)
             if values.pop("version") != VERSION:
@@ -101,7 +101,7 @@ class WaitingCluster:
             raise ValueError(f"not a cluster: {error}") from error
 
     def chosen(self, nodes: str | None) -> tuple[ClusterMember, ...]:
-        """Return the members that ``--nodes`` means: ``0,2-3``, ``rank-2``, ``all``; None is all of them.
+        """Return the members that ``--nodes`` selects: ``0,2-3``, ``rank-2``, ``all``; None selects all.
 
         Raises UsageError for a rank that is not in the cluster.
         """
@@ -125,7 +125,7 @@ class WaitingCluster:
 
 
 def is_public(text: str) -> bool:
-    """Tell whether a text is the kind and base64 of a public key, and nothing else."""
+    """Return whether a text is exactly the type and base64 of a public key."""
     return bool(_KEY.fullmatch(text))
 
 
@@ -137,7 +137,7 @@ def _is_address(text: str) -> bool:
 
 
 def read_cluster(path: Path) -> WaitingCluster:
-    """Read CLUSTER_INFO_FILE, which must be this user's own. Raises InputError."""
+    """Read CLUSTER_INFO_FILE, which must belong to this user. Raises InputError."""
     try:
         return WaitingCluster.from_json(read_private(path))
     except FileNotFoundError as error:
@@ -166,5 +166,5 @@ def read_cluster(path: Path) -> WaitingCluster:
 
 
 def write_cluster(path: Path, cluster: WaitingCluster) -> None:
-    """Write CLUSTER_INFO_FILE whole, for its owner only. Raises OSError."""
+    """Write CLUSTER_INFO_FILE atomically, readable by its owner only. Raises OSError."""
     write_private(path, cluster.to_json())

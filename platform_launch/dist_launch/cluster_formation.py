@@ -1,4 +1,4 @@
-"""Rank 0's side of a waiting cluster: who has come, who came back, who has gone silent. It never closes."""
+"""Rank 0's side of a waiting cluster: which nodes joined, returned or went silent. It never closes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SILENT_S = 12.0
 
 
 class ClusterFormation:
-    """Call :meth:`step` often. ``say(level, text)`` takes lines for the user.
+    """Call :meth:`step` often. ``say(level, text)`` prints lines for the user.
 
-    ``roster`` is what the nodes were told last. ``me`` is rank 0 itself, which nobody else can be.
+    ``roster`` is the last one that was published. ``me`` is rank 0 itself, which nobody else can be.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ClusterFormation:
         self._publish()
 
     def step(self) -> None:
-        """Receive who came, miss who went, hear how the nodes fare."""
+        """Handle nodes that joined or left, and receive the readiness of the nodes."""
         changes = self._coordinator.step()
         for change in changes:
             if change.kind is ChangeKind.REPLACED:
@@ -55,7 +55,7 @@ class ClusterFormation:
             self._await_readiness()
 
     def _forget_who_left(self) -> bool:
-        """Before all have met, a node that left is one that has not come."""
+        """Until all nodes have joined, treat a node that left as one that has not joined."""
         if self.roster.members:
             return False
         ranks = self._coordinator.membership.ranks
@@ -106,7 +106,7 @@ class ClusterFormation:
                 )
 
     def _await_readiness(self) -> None:
-        """Say once for each roster that all nodes can be reached, and what hinders those that cannot."""
+        """Report once per roster whether all nodes can be reached, and why some cannot."""
         edition = self.roster.edition
         if self.all_are_ready:
             return
@@ -118,7 +118,7 @@ class ClusterFormation:
             ready += not readiness.problem
             if readiness.problem != self._problems.get(node.rank, ""):
                 self._problems[node.rank] = readiness.problem
-                if readiness.problem and node.rank != 0:  # which has said it itself
+                if readiness.problem and node.rank != 0:  # which reported it itself
                     self._say(
                         "ERROR", Phrase("{place}: {problem}", place=node.place, problem=readiness.problem)
                     )
@@ -131,11 +131,11 @@ class ClusterFormation:
 
     @property
     def all_are_ready(self) -> bool:
-        """True once every node has said of the newest roster that it can be reached."""
+        """True once every node has reported for the newest roster that it can be reached."""
         return self._all_ready_in == self.roster.edition
 
     def others_have_answered(self) -> bool:
-        """True when each other node has said how it fares with the newest roster, well or not."""
+        """True once each other node has answered for the newest roster, with or without a problem."""
         edition = self.roster.edition
         answers = [self._readiness_of(node.rank) for node in self.roster.members if node.rank]
         return all(answer is not None and answer.edition == edition for answer in answers)

@@ -1,4 +1,4 @@
-"""SSH keys of a cluster, and the files in which clients and servers look for them."""
+"""SSH keys of a cluster, and the files in which clients and servers expect them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _HOST_KEY_LIMIT_S = 10.0
 
 @dataclass(frozen=True)
 class ClusterKey:
-    """Rank 0's key: ``private`` stays where it is, ``public`` travels."""
+    """Rank 0's key: ``private`` stays on rank 0, ``public`` is sent to the others."""
 
     private: Path
     public: str
 
 
 def require_asyncssh() -> None:
-    """Raise InstallationError where the SSH library is missing."""
+    """Raise InstallationError if the SSH library is missing."""
     from importlib.util import find_spec
 
     if find_spec("asyncssh") is None:
@@ -34,8 +34,8 @@ def require_asyncssh() -> None:
         )
 
 
-def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> ClusterKey:
-    """Return the user's pair, or make one for this cluster. Raises InputError."""
+def key_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> ClusterKey:
+    """Return the user's key pair, or create one for this cluster. Raises InputError."""
     if private is None and public is not None:
         if public.suffix != ".pub":
             raise InputError(
@@ -47,7 +47,7 @@ def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> 
             )
         private = public.with_suffix("")
     if private is None:
-        if folder.key.exists():  # of a ``wait`` that was killed: the other nodes may know it already
+        if folder.key.exists():  # left by a ``wait`` that was killed; the other nodes may know it already
             return ClusterKey(folder.key, public_of(folder.key))
         return ClusterKey(folder.key, make_pair(folder.key))
     beside = Path(f"{private}.pub")
@@ -71,7 +71,8 @@ def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> 
 def make_pair(private: Path) -> str:
     """Write a new private key and return its public one.
 
-    With the library below asyncssh, which a waiting node that serves its own sshd needs for nothing else.
+    Uses the library below asyncssh, because a waiting node with its own sshd does not need asyncssh
+    otherwise.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
@@ -95,7 +96,7 @@ def public_of(private: Path) -> str:
 
 
 def left_behind(folder: WaitFolder) -> str:
-    """Return the private key that a killed ``wait`` of rank 0 left in our folder, else an empty text."""
+    """Return the private key that a killed ``wait`` of rank 0 left in our folder, or an empty text."""
     try:
         text = read_private(folder.key)
     except (OSError, ValueError):
@@ -135,7 +136,7 @@ def read_public(path: Path) -> str:
 
 
 async def host_key(address: str, port: int) -> str:
-    """Ask this node's own SSH server for its host key. Raises NodesAbsentError."""
+    """Query this node's own SSH server for its host key. Raises NodesAbsentError."""
     import asyncio
 
     import asyncssh
@@ -162,7 +163,7 @@ def authorized_line(public: str) -> str:
 
 
 def known_hosts(cluster: WaitingCluster) -> str:
-    """Return the host keys with which the nodes joined, under the aliases."""
+    """Return the host keys of the nodes at the time they joined, under their aliases."""
     return "".join(f"{member.alias} {member.host_key}\n" for member in cluster.members)
 
 

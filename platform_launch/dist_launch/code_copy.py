@@ -12,14 +12,14 @@ from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase
 
-# Code, not data: it goes to every node at every run, and through the memory of both sides.
+# For code, not data: it is sent to every node at every run, through the memory of both sides.
 _MOST_BYTES = 64 * 1024 * 1024
 _LEFT_OUT = frozenset({".git", ".venv", "__pycache__", "logs", "runs"})
 
 
 @contextmanager
 def packed(source: Path, folder: WaitFolder) -> Iterator[Path]:
-    """Give a compressed archive of what lies in a folder, and remove it afterwards. Raises InputError."""
+    """Yield a compressed archive of a folder, and remove it afterwards. Raises InputError."""
     with ExitStack() as stack:
         try:
             beside = stack.enter_context(TemporaryDirectory(prefix="copy.", dir=folder.path))

@@ -1,7 +1,6 @@
 """Programs on the nodes of a cluster: over SSH connections that are kept, and on this node without SSH.
 
-Host keys are those with which the nodes joined, and no other is trusted. The user's own SSH configuration is
-not read.
+Only the host keys that the nodes joined with are trusted. The user's own SSH configuration is not read.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class NodeConnections:
     async def start(self, member: ClusterMember, command: str, feed: Feed, *, here: bool) -> NodeProgram:
         """Start a program. ``command`` is for the user's shell; ``here``: on this node, without SSH.
 
-        ``feed(data, is_stderr)`` takes what it writes. Raises NodeUnreachableError.
+        ``feed(data, is_stderr)`` receives its output. Raises NodeUnreachableError.
         """
         if here:
             local: NodeProgram = await start_here(["/bin/sh", "-c", command], feed)
@@ -82,7 +81,7 @@ class NodeConnections:
         self._open.clear()
 
     async def _connection(self, member: ClusterMember) -> asyncssh.SSHClientConnection:
-        """Return the connection to a node; several that ask at once share one try."""
+        """Return the connection to a node; concurrent callers share one attempt."""
         task = self._open.get(member)
         if task is not None and task.done() and (task.exception() or task.result().is_closed()):
             task = None
@@ -128,7 +127,7 @@ class _SshProgram(asyncssh.SSHClientSession[bytes]):
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        self._ending.heard()
+        self._ending.output_arrived()
         self._feed(data, datatype == asyncssh.EXTENDED_DATA_STDERR)
 
     def exit_status_received(self, status: int) -> None:
@@ -157,12 +156,12 @@ class _SshProgram(asyncssh.SSHClientSession[bytes]):
 
     def throttle(self, slow: bool) -> None:
         self._ending.paused = slow
-        self._ending.heard()
+        self._ending.output_arrived()
         self._channel.pause_reading() if slow else self._channel.resume_reading()
 
 
 def _number_of(name: str) -> int:
-    """Return the number of a signal that SSH names (``TERM``); 0 for one that is not known."""
+    """Return the number of a signal by its name in SSH (``TERM``); 0 if unknown."""
     return int(signals.Signals.__members__.get(f"SIG{name}", 0))
 
 

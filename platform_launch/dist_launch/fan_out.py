@@ -1,4 +1,4 @@
-"""The same order or command to many nodes at once: what each answered, or why it could not."""
+"""Sends the same order or command to many nodes at once; returns each node's answer, or why there is none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from platform_launch.errors import NodesAbsentError
 from platform_launch.text import Phrase
 
 
-async def ask_all(
+async def order_all(
     cluster: WaitingCluster,
     nodes: str | None,
     links: NodeConnections,
@@ -23,27 +23,27 @@ async def ask_all(
     values: dict[str, Any],
     limit_s: float,
 ) -> dict[str, Any]:
-    """Give every chosen node's agent an order. Return ``{"nodes": [...]}``: rank, and answer or problem.
+    """Send an order to every chosen node's agent. Return ``{"nodes": [...]}``: rank, and answer or problem.
 
-    Rank 0 asks itself over SSH too where ``what`` is ``verify``, since that is what is verified.
+    With ``verify``, rank 0 uses SSH to reach itself too, because SSH is what is verified.
     """
     members = cluster.chosen(nodes)
     by_ssh = what == "verify"
 
-    async def ask(member: ClusterMember) -> dict[str, Any]:
+    async def order(member: ClusterMember) -> dict[str, Any]:
         here = member.rank == cluster.rank and not by_ssh
         try:
-            answer = await asyncio.wait_for(_ask(member, links, what, values, here=here), limit_s)
+            answer = await asyncio.wait_for(_order(member, links, what, values, here=here), limit_s)
         except NodeUnreachableError as error:
             return {"rank": member.rank, "problem": error.problem}
         except asyncio.TimeoutError:
             return {"rank": member.rank, "problem": Phrase("no answer within {limit:g} s", limit=limit_s)}
         return {"rank": member.rank, "answer": answer}
 
-    return {"nodes": await asyncio.gather(*map(ask, members)), "exit_code": 0}
+    return {"nodes": await asyncio.gather(*map(order, members)), "exit_code": 0}
 
 
-async def _ask(
+async def _order(
     member: ClusterMember, links: NodeConnections, what: str, values: dict[str, Any], *, here: bool
 ) -> dict[str, Any]:
     reader = AnswerReader(os.urandom(6).hex())
@@ -92,18 +92,18 @@ class ShellCommand:
         )
 
     async def run(self) -> dict[str, Any]:
-        """Run it everywhere; the exit code is the first that is not 0, by rank."""
+        """Run it everywhere; return the first exit code that is not 0, by rank."""
         codes = await asyncio.gather(*map(self._one, self._members))
         await self._output.close()
         return {"exit_code": next((code for code in codes if code), 0)}
 
     def interrupt(self, _code: int) -> None:
-        """Let go of the command: as with ssh, it gets to know when it reads or writes."""
+        """Disconnect from the command: as with ssh, it notices when it reads or writes."""
         for program in self._programs:
             program.abort()
 
     def abandon(self) -> None:
-        """As ``interrupt``: nobody reads it any more."""
+        """Like ``interrupt``: nobody reads its output any more."""
         self._output.abandon()
         self.interrupt(0)
 

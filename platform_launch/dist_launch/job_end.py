@@ -1,4 +1,4 @@
-"""Ending a job on one node, whoever still looks after it or nobody, and seeing what its GPUs say then."""
+"""Stops a job on one node, with or without its supervisor, and reports the state of the GPUs afterwards."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from platform_launch.hardware.running import Process
 from platform_launch.supervise.signals import ENDING
 
 _LOOK_S = 0.1
-# What does not obey SIGTERM once its leader is gone; SIGKILL acts at once, save inside a driver.
+# For processes that ignore SIGTERM once their leader is gone. SIGKILL acts at once, except inside a driver.
 _OBEY_S = 3.0
 _KILL_S = 10.0
-# The driver takes back the memory of a process shortly after its end.
+# The driver frees the memory of a process shortly after it ends.
 _GPU_S = 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """End all jobs of a ``wait`` that is asked to stop, in good order; a second signal hurries nothing."""
+    """Stop all jobs of a ``wait`` that is asked to stop, gracefully; a second signal changes nothing."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     folder = WaitFolder(Path(arguments[0]))
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def limit_s(folder: WaitFolder) -> float:
-    """Return how long it takes at most to end the jobs that run here, in seconds; 0 if none runs."""
+    """Return the longest time that stopping the jobs here can take, in seconds; 0 if none runs."""
     grace_s = _longest_grace_s(folder)
     return grace_s + 3 * _OBEY_S + _KILL_S if grace_s else 0.0
 
@@ -46,9 +46,9 @@ def _longest_grace_s(folder: WaitFolder) -> float:
 
 
 def sweep(folder: WaitFolder, name: str | None, grace_s: float, *, force: bool) -> dict[str, Any]:
-    """End every process of a job (None: of all) here, and return what was ended and what still lives.
+    """Stop every process of a job (None: of all jobs) here; return what was stopped and what is still alive.
 
-    ``force`` kills at once; else the job has ``grace_s`` to end in good order.
+    ``force`` kills at once; otherwise the job has ``grace_s`` to exit.
     """
     found, left = _end(folder, name, grace_s, force=force)
     return {
@@ -61,11 +61,11 @@ def sweep(folder: WaitFolder, name: str | None, grace_s: float, *, force: bool) 
 def _end(
     folder: WaitFolder, name: str | None, grace_s: float, *, force: bool
 ) -> tuple[dict[int, Process], dict[int, Process]]:
-    """End a job's processes here; return all that were found, and those that still live."""
+    """Stop a job's processes here; return all that were found, and those that are still alive."""
     known = [record for record in job_records.records(folder) if name in (None, record.name)]
     found = {process.pid: process for process in job_records.processes(folder, name, known)}
     if not force:
-        _ask_leaders(known)
+        _stop_leaders(known)
         _await(folder, name, known, found, grace_s if _led(known) else 0.0)
         _signal_all(folder, name, known, found, signal.SIGTERM, _OBEY_S)
     left = _signal_all(folder, name, known, found, signal.SIGKILL, _KILL_S)
@@ -78,7 +78,7 @@ def _end(
     return found, left
 
 
-def _ask_leaders(known: Iterable[JobRecord]) -> None:
+def _stop_leaders(known: Iterable[JobRecord]) -> None:
     for record in known:
         leader = running.find(record.leader, started=record.leader_started)
         if leader is not None:
@@ -97,7 +97,7 @@ def _signal_all(
     number: signal.Signals,
     limit_s: float,
 ) -> dict[int, Process]:
-    """Signal what lives, again while new processes are born; return what is left after ``limit_s``."""
+    """Signal all live processes, repeatedly while new ones start; return those left after ``limit_s``."""
     deadline = time.monotonic() + limit_s
     signalled: set[int] = set()
     while True:
@@ -114,7 +114,7 @@ def _signal_all(
 def _await(
     folder: WaitFolder, name: str | None, known: list[JobRecord], found: dict[int, Process], limit_s: float
 ) -> None:
-    """Wait while leaders end their jobs in good order."""
+    """Wait while the leaders stop their jobs."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline and _led(known):
         left = {process.pid: process for process in job_records.processes(folder, name, known)}
@@ -125,14 +125,14 @@ def _await(
 
 
 def _await_leaders(known: Iterable[JobRecord]) -> None:
-    """A leader whose job is gone ends within moments, and forgets its record."""
+    """Wait for leaders whose jobs are gone: they exit soon, and remove their records."""
     deadline = time.monotonic() + _OBEY_S
     while time.monotonic() < deadline and _led(known):
         time.sleep(_LOOK_S)
 
 
 def gpus() -> tuple[Gpus, str]:
-    """Return this node's GPUs, and what is wrong with their driver."""
+    """Return this node's GPUs, and any problem with their driver."""
     try:
         return nvml.read(sys_root=Path("/sys"), proc_root=Path("/proc")), ""
     except HardwareError as error:
@@ -140,7 +140,7 @@ def gpus() -> tuple[Gpus, str]:
 
 
 def _gpus_in_use(expect_free: bool) -> dict[str, Any]:
-    """Return how many GPUs there are, and who holds their memory."""
+    """Return the number of GPUs, and which processes use their memory."""
     deadline = time.monotonic() + (_GPU_S if expect_free else 0.0)
     while True:
         found, problem = gpus()

@@ -1,7 +1,7 @@
 """A job on one node: its record, and which of the node's processes belong to it.
 
-A process belongs to a job when it carries the job's variable, is in the session that the job's command leads,
-or in the job's control group. Names prove nothing and are never looked at.
+A process belongs to a job if it has the job's variable, is in the session that the job's command leads, or is
+in the job's control group. Process names are never used.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MARKER = "DIST_LAUNCH_JOB"
 @dataclass(frozen=True)
 class JobRecord:
     """A job that was started on this node. ``session`` is its command's process id, ``session_started`` that
-    process's start in ticks since boot; ``leader`` likewise is the agent that looks after it. ``group`` is
-    its control group's folder, empty where none could be made. ``grace_s`` is what it may take to end in good
-    order.
+    process's start in ticks since boot; ``leader`` is the same for the agent that supervises it. ``group`` is
+    its control group's folder, empty if none could be created. ``grace_s`` is how long it may take to exit
+    after SIGTERM.
     """
 
     name: str
@@ -42,17 +42,17 @@ class JobRecord:
 
     @property
     def leader_lives(self) -> bool:
-        """Whether the agent still looks after the job."""
+        """Whether the agent still supervises the job."""
         return running.find(self.leader, started=self.leader_started) is not None
 
 
 def marker(folder: WaitFolder, name: str, run: str) -> str:
-    """Return what a job's processes carry in DIST_LAUNCH_JOB; the folder is this node's own."""
+    """Return the value of DIST_LAUNCH_JOB in a job's processes; the folder makes it unique to this node."""
     return f"{folder.path}:{name}:{run}"
 
 
 def write(folder: WaitFolder, record: JobRecord) -> None:
-    """Keep the record of a job while it runs. Raises OSError."""
+    """Write the record of a job that runs. Raises OSError."""
     write_private(_path(folder, record.name), json.dumps(asdict(record)))
 
 
@@ -63,7 +63,7 @@ def forget(folder: WaitFolder, name: str) -> None:
 
 
 def records(folder: WaitFolder) -> list[JobRecord]:
-    """Return the jobs that were started here and not ended in good order, by name."""
+    """Return the jobs that were started here and have not been cleaned up, by name."""
     found = []
     with suppress(OSError):
         for path in sorted(folder.jobs.glob("*.json")):
@@ -73,7 +73,7 @@ def records(folder: WaitFolder) -> list[JobRecord]:
 
 
 def processes(folder: WaitFolder, name: str | None, known: Iterable[JobRecord]) -> Iterator[Process]:
-    """Yield the living processes of a job here (None: of every job), never a ``wait`` or ourselves."""
+    """Yield the live processes of a job here (None: of every job), never a ``wait`` or this process."""
     known = [record for record in known if name in (None, record.name)]
     prefix = f"{folder.path}:" if name is None else f"{folder.path}:{name}:"
     spared = running.ancestors(os.getpid()) | {pid for pid in [folder.owner()] if pid is not None}
@@ -89,7 +89,7 @@ def processes(folder: WaitFolder, name: str | None, known: Iterable[JobRecord]) 
 
 
 def _session_is_its(record: JobRecord) -> bool:
-    """A session's number is not given again while a process is in it; then it may be a stranger's."""
+    """Return whether a session is still the job's: its number is reused only once no process is in it."""
     found = running.find(record.session)
     return found is None or found.started == record.session_started
 

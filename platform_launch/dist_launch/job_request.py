@@ -1,4 +1,4 @@
-"""What ``dist-launch run`` asks for."""
+"""The request of ``dist-launch run``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from platform_launch.text import Phrase
 class JobRequest:
     """A script for all nodes. Paths are absolute; ``nodes`` None means all; ``variables`` are added on each.
 
-    ``interpreter`` stands before the script, empty for one that runs by itself. ``stamp`` is the time in the
+    ``interpreter`` runs the script; it is empty for a script that is executable. ``stamp`` is the time in the
     names of the logs.
     """
 
@@ -29,8 +29,8 @@ class JobRequest:
     log_folder: str
     stamp: str
 
-    def note_on_nodes(self, chosen: int, nnodes: int) -> str:
-        """Return what a job on some of the nodes should know of its variables; empty for one on all."""
+    def reminder_about_nodes(self, chosen: int, nnodes: int) -> str:
+        """Return the reminder about the variables of a job on some nodes; empty for one on all nodes."""
         if chosen == nnodes:
             return ""
         kept = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR") if name not in self.variables]

@@ -1,4 +1,4 @@
-"""One run on all nodes: every node ready, then go; the first failure stops the others; nothing is left."""
+"""One run on all nodes: it starts once every node is ready, and the first failure stops the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from platform_launch.text import Phrase, joined
 
 _READY_S = 60.0
 _BEAT_S = 5.0
-# Beside a job's own grace time: its agent ends what is left, and the news travels.
+# In addition to a job's own grace period: its agent stops what is left and reports it.
 _END_S = 15.0
 _SAME_KEYPRESS_S = 0.3
 
@@ -42,7 +42,7 @@ class _JobPart:
 
 
 class JobRun:
-    """Runs a job once. ``interrupt`` and ``stop`` may be called at any time by the same loop."""
+    """Runs a job once. ``interrupt`` and ``stop`` may be called at any time in the same event loop."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class JobRun:
         self._interrupted_at = float("-inf")
 
     async def run(self) -> dict[str, Any]:
-        """Run to the end; return the exit code, and how it ended if it began.
+        """Run to the end; return the exit code, and the ending if it started.
 
-        Raises LaunchError when the job cannot start.
+        Raises LaunchError if the job cannot start.
         """
         beat = asyncio.ensure_future(self._beat())
         ending: dict[str, Any] | None = None
@@ -82,10 +82,10 @@ class JobRun:
             await self._prepare()
             if not self._stopping.is_set():
                 self._going = True
-                if note := self.job.note_on_nodes(len(self._parts), self._nnodes):
+                if note := self.job.reminder_about_nodes(len(self._parts), self._nnodes):
                     self._output.say("INFO", note)
                 began = time.monotonic()
-                self._tell("go", self._parts.values())
+                self._send("go", self._parts.values())
                 await self._follow()
                 first = self._failed_first.member.place if self._failed_first else ""
                 ending = {
@@ -104,7 +104,7 @@ class JobRun:
         return {"exit_code": self._code, "ending": ending}
 
     def interrupt(self, code: int) -> None:
-        """Stop the job on all nodes; called again, kill it."""
+        """Stop the job on all nodes; kill it on the second call."""
         if self._interrupted_at + _SAME_KEYPRESS_S > time.monotonic():
             return  # `timeout -s INT` delivers one Ctrl-C twice
         self._interrupted_at = time.monotonic()
@@ -120,7 +120,7 @@ class JobRun:
 
     @property
     def longest_end_s(self) -> float:
-        """How long the job may take to end everywhere once it is asked to, in seconds."""
+        """How long the job may take to stop everywhere, in seconds."""
         return self.job.grace_s + _END_S
 
     def stop_with_wait(self, code: int) -> None:
@@ -135,14 +135,14 @@ class JobRun:
         self.stop(code)
 
     def stop(self, code: int) -> None:
-        """Ask the job to end everywhere; ``code`` is the run's exit code unless it has one."""
+        """Ask the job to stop everywhere; ``code`` is the run's exit code unless it already has one."""
         if not self._stopping.is_set():
             self._code = self._code or code
             self._stopping.set()
             self._stop_all(self.job.grace_s)
 
     def expect_the_end(self, code: int) -> None:
-        """Take it that the job is being killed: what ends now is no failure of its own."""
+        """Expect that the job is being killed: what ends from now on is not a failure."""
         self._code = self._code or code
         self._stopping.set()
 
@@ -152,7 +152,7 @@ class JobRun:
         self.stop(129)
 
     async def _prepare(self) -> None:
-        """Bring every node to where only go is missing. Raises LaunchError that names those that fail."""
+        """Prepare every node up to ``go``. Raises a LaunchError that names those that failed."""
         archive = self._archive.read_bytes() if self._archive is not None else b""
         await asyncio.gather(*(self._open(part, archive) for part in self._parts.values()))
         unready = [part for part in self._parts.values() if part.lost or part.refusal]
@@ -200,7 +200,7 @@ class JobRun:
         await asyncio.wait(waited, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         stopping.cancel()
-        self._output.comes_from(rank, part.program)  # not before: its answer must not wait for a slow reader
+        self._output.comes_from(rank, part.program)  # only now: its answer must not wait for a slow reader
         if part.reader.answer is not None:
             part.refusal = part.reader.answer.get("refused", "")
         elif not self._stopping.is_set():
@@ -209,7 +209,7 @@ class JobRun:
             )
 
     async def _follow(self) -> None:
-        """Wait for all nodes; act on the first failure."""
+        """Wait for all nodes; handle the first failure."""
         tasks = [asyncio.ensure_future(self._end_of(part)) for part in self._parts.values()]
         pending: set[asyncio.Task[None]] = set(tasks)
         given_up_at: float | None = None
@@ -264,15 +264,15 @@ class JobRun:
 
     def _stop_all(self, grace_s: float) -> None:
         if self._going:
-            self._tell(f"stop {grace_s:g}", [part for part in self._parts.values() if part.code is None])
+            self._send(f"stop {grace_s:g}", [part for part in self._parts.values() if part.code is None])
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(_BEAT_S)
             if self._going:
-                self._tell("beat", [part for part in self._parts.values() if part.code is None])
+                self._send("beat", [part for part in self._parts.values() if part.code is None])
 
-    def _tell(self, word: str, parts: Iterable[_JobPart]) -> None:
+    def _send(self, word: str, parts: Iterable[_JobPart]) -> None:
         for part in parts:
             if part.program is not None:
                 part.program.send(f"{word}\n".encode())

@@ -1,4 +1,4 @@
-"""A job on one node: checked, started when all nodes are ready, looked after until nothing of it is left."""
+"""A job on one node: checked, started once all nodes are ready, supervised until nothing of it is left."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from platform_launch.supervise.processes import Command, shell_code
 from platform_launch.supervise.watch import Watch
 from platform_launch.text import Phrase, counted, joined
 
-# Between the readiness of the first node and that of the last.
+# Between the first node's readiness and the last one's.
 _GO_S = 120.0
-# The broker beats every five seconds.
+# The broker sends ``beat`` every five seconds.
 _SILENT_S = 30.0
 _LOST_GRACE_S = 10.0
 
 
 class JobSupervisor:
-    """Runs one job as ordered: ``check`` first, then ``run``.
+    """Runs one job: ``check`` first, then ``run``.
 
-    The order names the job and its run, its script, arguments and directory, variables to add, how many
-    bytes of archive follow, and the grace time.
+    The order has the job and its run, script, arguments and directory, variables to add, the number of bytes
+    of the archive that follows, and the grace period.
     """
 
     def __init__(self, folder: WaitFolder, order: dict[str, Any], orders: AgentInput) -> None:
@@ -63,7 +63,7 @@ class JobSupervisor:
         )
 
     def check(self) -> None:
-        """See that the job can start here. Raises InputError where it cannot."""
+        """Check that the job can start here. Raises InputError if it cannot."""
         left = list(job_records.processes(self._folder, self._name, job_records.records(self._folder)))
         if left:
             pids = ", ".join(f"{process.pid} ({process.command[:40]})" for process in left[:4])
@@ -96,10 +96,10 @@ class JobSupervisor:
             )
 
     def run(self) -> int:
-        """Run the job once the broker says go; return its exit code as a shell would."""
+        """Run the job once the broker sends ``go``; return its exit code as a shell would."""
         if self._orders.line(_GO_S) != "go":
             return 0
-        # With our own number: containers of one machine may share their control group.
+        # With our own process id: containers of one machine may share their control group.
         group = _enter_group(f"dist-launch-{self._name}-{self._run}-{os.getpid()}")
         argv = (*self._interpreter, str(self._script), *self._arguments)
         environment = {
@@ -121,11 +121,11 @@ class JobSupervisor:
             if group is not None:
                 with suppress(OSError):
                     group.rmdir()
-        # A job that saves and ends with 0 because its node is taken away has not finished.
+        # A job that saves and exits with 0 because its node is taken away has not finished.
         return self._code or (shell_code(-signal.SIGTERM) if self._wait_ends else 0)
 
     def _unpack(self) -> None:
-        """Put what was copied in the place of what was copied before."""
+        """Replace the previous copy with this one."""
         data = self._orders.exactly(self._archive_bytes)
         if data is None:
             raise InputError("the copy broke off")
@@ -169,12 +169,12 @@ class JobSupervisor:
             )
 
     def _listen(self) -> None:
-        """Follow rank 0, which says something every few seconds, and see that this node's ``wait`` lives."""
+        """Follow rank 0, which writes every few seconds, and check that this node's ``wait`` is alive."""
         while (line := self._orders.line(_SILENT_S)) is not None:
             word, _, seconds = line.partition(" ")
             if word == "stop":
                 self._watch.stop("told by rank 0", float(seconds))
-            elif self._folder.owner() != self._owner:  # it was killed, and could signal nobody
+            elif self._folder.owner() != self._owner:  # it was killed, so it could not signal anybody
                 self._wait_ends = True
                 self._watch.stop("this node's dist-launch wait is gone")
         self._watch.stop("the connection to rank 0 was lost", min(self._grace_s, _LOST_GRACE_S))
@@ -189,7 +189,7 @@ class JobSupervisor:
 
 
 def _enter_group(name: str) -> Path | None:
-    """Enter a new control group, for the command to be born in; None where that is not allowed."""
+    """Enter a new control group, so that the command starts in it; None if that is not allowed."""
     own = cgroup.own_folder(Path("/sys"), Path("/proc"))
     if own is None:
         return None

@@ -1,8 +1,8 @@
-"""Which key may log in to this node: decided once, and kept until ``wait`` is started anew.
+"""Which key may log in to this node: decided once, and kept until ``wait`` is restarted.
 
-A cluster without a shared secret cannot prove that a key which comes over the network is rank 0's. So the
-first one is taken and every other refused, as ``ssh`` does with host keys; a key that the user named for this
-node (SSH_PUBLIC_KEY) is the only one from the beginning. With a shared secret each key was authenticated.
+Without a shared secret, nothing proves that a key from the network is rank 0's. So the first one is accepted
+and every other is refused, as ``ssh`` does with host keys. If the user named a key for this node
+(SSH_PUBLIC_KEY), only that one is ever accepted. With a shared secret, every key was authenticated.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from platform_launch.text import Phrase
 
 @dataclass(frozen=True)
 class KeyTrust:
-    """``named`` is the key that the user named for this node, empty for none; keys are ``kind base64``.
+    """``named`` is the key that the user named for this node, or empty; keys have the form ``kind base64``.
 
-    ``authenticated`` says that offered keys come with proof that rank 0 shares the nodes' secret.
+    ``authenticated``: rank 0 has proven that it knows the nodes' secret.
     """
 
     folder: WaitFolder
@@ -31,8 +31,8 @@ class KeyTrust:
     def decide(self, offered: str) -> str:
         """Return the key that may log in, given the one that rank 0 offers.
 
-        Raises InputError, which shows both fingerprints, when the offered one must not, OSError when the
-        decision cannot be kept.
+        Raises InputError with both fingerprints if the offered key may not, and OSError if the decision
+        cannot be written.
         """
         if self.named:
             return self.named
@@ -51,7 +51,7 @@ class KeyTrust:
         return offered
 
     def objection(self, offered: str) -> str:
-        """Return why rank 0 will not get in with its key although nothing failed, empty when it will."""
+        """Return why rank 0's key will be refused although nothing failed; empty if it will be accepted."""
         if self.named in ("", offered):
             return ""
         return Phrase(

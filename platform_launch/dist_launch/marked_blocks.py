@@ -1,4 +1,4 @@
-"""Marked blocks in files that belong to others: added whole, replaced whole, removed without a trace.
+"""Marked blocks in files that belong to others: added, replaced and removed as a whole.
 
 # >>> dist-launch node0 /tmp/cluster_info.json >>>
 …
@@ -17,7 +17,7 @@ from platform_launch.files import PRIVATE, write_whole
 
 
 def with_block(text: str, marker: str, lines: Sequence[str], *, at_top: bool = False) -> str:
-    """Return ``text`` with one block of this marker, at its end or (ssh_config) before everything else."""
+    """Return ``text`` with one block of this marker, at the end or (for ssh_config) at the beginning."""
     text = without_block(text, marker)
     block = "".join(f"{line}\n" for line in (_opening(marker), *lines, _closing(marker)))
     if at_top:
@@ -26,9 +26,9 @@ def with_block(text: str, marker: str, lines: Sequence[str], *, at_top: bool = F
 
 
 def without_block(text: str, marker: str) -> str:
-    """Return ``text`` without the blocks of this marker; one that was never closed ends at its own lines.
+    """Return ``text`` without the blocks of this marker; an unclosed block loses its opening line only.
 
-    A newline that :func:`with_block` had to add before a block stays.
+    A newline that :func:`with_block` added before a block stays.
     """
     kept: list[str] = []
     held: list[str] = []
@@ -36,7 +36,7 @@ def without_block(text: str, marker: str) -> str:
     for line in text.splitlines(keepends=True):
         stripped = line.rstrip("\r\n")
         if stripped == _opening(marker):
-            kept += held[1:]  # an opening without its closing: only that line is ours for certain
+            kept += held[1:]  # an opening line without its closing line: only that line is certainly ours
             inside, held = True, [line]
         elif inside and stripped == _closing(marker):
             inside, held = False, []
@@ -47,12 +47,12 @@ def without_block(text: str, marker: str) -> str:
     return "".join(kept + held[1:])
 
 
-def put_block(
+def write_block(
     path: Path, marker: str, lines: Sequence[str], *, at_top: bool = False, in_place: bool = False
 ) -> None:
-    """Give a file this block, creating file and folder (0600, 0700) where they are missing. Raises OSError.
+    """Write this block into a file, creating file and folder (0600, 0700) if missing. Raises OSError.
 
-    ``in_place`` keeps the file itself, as /etc/hosts must be where a container runtime mounted it.
+    ``in_place`` keeps the inode, which /etc/hosts needs if a container runtime mounted it.
     """
     with suppress(FileExistsError):
         path.parent.mkdir(mode=0o700, parents=True)
@@ -64,7 +64,7 @@ def put_block(
 
 
 def remove_block(path: Path, marker: str, *, in_place: bool = False) -> None:
-    """Take the block out again; an empty file that it leaves is removed. Raises OSError."""
+    """Remove the block, and the file if it is then empty. Raises OSError."""
     if not path.exists():
         return
     with _alone(path.parent):
@@ -99,16 +99,16 @@ def _write(path: Path, text: str, *, in_place: bool) -> None:
             file.write(text)
             file.truncate()
         return
-    target = path.resolve()  # a link to somewhere else stays a link
+    target = path.resolve()  # a symbolic link stays one
     write_whole(target, text, mode=None if target.exists() else PRIVATE)
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one at a time change files of a folder: a home on a network file system serves all nodes."""
+    """Lock a folder's files: a home on a network file system is shared by all nodes."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # the file system has no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:

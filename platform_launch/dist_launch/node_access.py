@@ -1,4 +1,4 @@
-"""What a cluster leaves on a node while it waits, and how all of it is taken away again."""
+"""What a cluster adds to a node while it waits, and how all of it is removed again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from platform_launch.dist_launch import cluster_keys
 from platform_launch.dist_launch.cluster import WaitingCluster, write_cluster
 from platform_launch.dist_launch.folder import WaitFolder, write_private
-from platform_launch.dist_launch.marked_blocks import put_block, remove_block
+from platform_launch.dist_launch.marked_blocks import remove_block, write_block
 from platform_launch.text import Phrase
 
 HOSTS = Path("/etc/hosts")
 
 
 def install(cluster: WaitingCluster, allowed: str, own_sshd: bool, private_key: str) -> None:
-    """Let the holder of one key in; on rank 0 (``private_key`` is its own) also name the others.
+    """Let the holder of one key log in; on rank 0 (it has a ``private_key``), also add aliases.
 
     Raises OSError.
     """
@@ -29,20 +29,20 @@ def install(cluster: WaitingCluster, allowed: str, own_sshd: bool, private_key: 
     if own_sshd:
         write_private(folder.authorized_keys, f"{line}\n")
     else:
-        put_block(ssh_folder(me.ssh_user) / "authorized_keys", marker(folder), [line])
+        write_block(ssh_folder(me.ssh_user) / "authorized_keys", marker(folder), [line])
     if cluster.rank == 0:
         write_private(folder.known_hosts, cluster_keys.known_hosts(cluster))
         write_private(folder.ssh_config, cluster_keys.ssh_config(cluster, folder, Path(private_key)))
-        put_block(
+        write_block(
             ssh_folder(None) / "config", marker(folder), [cluster_keys.include_line(folder)], at_top=True
         )
         if os.access(HOSTS, os.W_OK):
-            put_block(HOSTS, marker(folder), cluster_keys.hosts_lines(cluster), in_place=True)
+            write_block(HOSTS, marker(folder), cluster_keys.hosts_lines(cluster), in_place=True)
     write_cluster(folder.cluster_file, cluster)
 
 
 def uninstall(folder: WaitFolder, ssh_user: str) -> list[str]:
-    """Take away whatever a ``wait`` of this folder added; return what could not be. Also after a crash."""
+    """Remove all that a ``wait`` of this folder added, also after a crash; return what could not be."""
     problems: list[str] = []
     wanted = [
         (ssh_folder(ssh_user) / "authorized_keys", False),
@@ -62,14 +62,14 @@ def uninstall(folder: WaitFolder, ssh_user: str) -> list[str]:
 
 
 def marker(folder: WaitFolder) -> str:
-    """Return what marks the blocks of one node's ``wait``: homes may be shared between nodes."""
+    """Return the marker of one node's blocks: nodes may share a home."""
     return f"dist-launch {socket.gethostname()} {folder.cluster_file}"
 
 
 def ssh_folder(user: str | None) -> Path:
     """Return ~/.ssh of a user, None: of this process's.
 
-    As OpenSSH, this asks the password database and not HOME.
+    Like OpenSSH, this reads the password database and not HOME.
     """
     entry = pwd.getpwnam(user) if user is not None else pwd.getpwuid(os.geteuid())
     return Path(entry.pw_dir) / ".ssh"

@@ -1,4 +1,4 @@
-"""How a node is: whether it waits, what runs there, its GPUs, and what would go wrong."""
+"""The state of a node: whether it waits, what runs there, its GPUs, and its problems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_launch.dist_launch.job_end import gpus
 
 
 def report(folder: WaitFolder) -> dict[str, Any]:
-    """Return wait's process id (None: it is gone), jobs, GPUs, and problems in words."""
+    """Return wait's process id (None: it is gone), jobs, GPUs, and problems as text."""
     known = job_records.records(folder)
     found, problem = gpus()
     return {

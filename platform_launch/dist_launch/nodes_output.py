@@ -1,4 +1,4 @@
-"""The output of many nodes as one: whole lines, each with its node, identical ones folded on request."""
+"""Merges the output of many nodes: whole lines, each with its node, identical ones folded on request."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from platform_launch.rendezvous.ranks import compact
 from platform_launch.supervise.text import LinePrefix, LogText, WholeLines
 from platform_launch.topology import node_prefix
 
-# Nodes that do the same say the same within this time, or it is not folded.
+# Lines are folded only if the nodes print them within this time.
 _FOLD_S = 0.4
 # As the launcher and most loggers begin a line; clocks and starts of nodes differ.
 _TIME = re.compile(rb"^\[?(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]? ")
 
 
 class NodesOutput:
-    """Writes to two descriptors without ever waiting inside a write, and to a log for each node.
+    """Writes to two descriptors without ever blocking in a write, and to a log for each node.
 
-    ``names`` are those of the nodes, where a line is not to say its rank. The programs whose output it is
-    (``comes_from``) pause while a reader is slow.
+    ``names`` are the nodes' names, if lines should show these instead of ranks. The programs that write the
+    output (``comes_from``) pause while the reader is slow.
     """
 
     def __init__(
@@ -54,31 +54,31 @@ class NodesOutput:
         self._slow = False
 
     def comes_from(self, rank: int, program: NodeProgram) -> None:
-        """Take a node's output from this program until ``finish``."""
+        """Read a node's output from this program until ``finish``."""
         self._programs[rank] = program
         if self._slow:
             program.throttle(True)
 
     def feed(self, rank: int, data: bytes, is_stderr: bool) -> None:
-        """Take a chunk of a node's output."""
+        """Handle a chunk of a node's output."""
         stream = self._streams[rank, is_stderr]
         self._write(stream, stream.lines.feed(stream.text.feed(data)))
 
     def finish(self, rank: int) -> None:
-        """Take the end of a node's output."""
+        """Handle the end of a node's output."""
         self._programs.pop(rank, None)
         for is_stderr in (False, True):
             stream = self._streams[rank, is_stderr]
             self._write(stream, stream.lines.feed(stream.text.finish()) + stream.lines.finish())
 
     def say(self, level: str, text: str) -> None:
-        """Write a line of our own; in a log or a pipe it carries the time, as all others do."""
+        """Write a line of our own, with the time if the output is a log or a pipe."""
         lead = "" if self._is_terminal else time.strftime("%H:%M:%S ")
         flat = " ".join(phrase_words(text).splitlines())
         self._show(f"{lead}[{level}] {flat}\n".encode(errors="replace"), True)
 
     async def close(self) -> None:
-        """Write what is held; a reader that has stopped reading is waited for."""
+        """Write what is buffered; wait for a reader that is slow."""
         if self._fold is not None:
             self._fold.flush()
         while self._slow:
@@ -107,7 +107,7 @@ class NodesOutput:
             self._when_ready()
 
     def _when_ready(self) -> None:
-        """Flush until nothing is held, then let more come."""
+        """Flush until nothing is buffered, then read on."""
         loop = asyncio.get_running_loop()
         for outlet in set(self._outlets):
             if outlet.blocked:
@@ -126,7 +126,7 @@ class NodesOutput:
             program.throttle(slow)
 
     def abandon(self) -> None:
-        """Drop what cannot be written: the reader is gone, or does not matter any more."""
+        """Drop what cannot be written: the reader is gone or no longer matters."""
         loop = asyncio.get_running_loop()
         for outlet in set(self._outlets):
             if outlet.fd >= 0:
@@ -138,7 +138,7 @@ class NodesOutput:
 
 
 class _NodeStream:
-    """One of a node's two streams on its way."""
+    """One of a node's two streams."""
 
     def __init__(self, rank: int, is_stderr: bool, name: str) -> None:
         self.rank = rank
@@ -149,21 +149,21 @@ class _NodeStream:
         self._launchers = node_prefix(rank).encode()
 
     def bare(self, lines: bytes) -> bytes:
-        """Return whole lines without the prefix that a launcher on this node gave them; ours says as much."""
-        # A regular expression looks at each beginning of a line: ten times slower on large outputs.
+        """Return whole lines without the prefix of a launcher on this node; our prefix says the same."""
+        # A regular expression is ten times slower on large outputs.
         return lines.removeprefix(self._launchers).replace(b"\n" + self._launchers, b"\n")
 
 
 class _LineFolder:
-    """Holds each line for a moment and writes it once for all nodes that say it: ``[rank-0-3] epoch 1``.
+    """Holds each line for a moment and writes it once for all nodes that print it: ``[rank-0-3] epoch 1``.
 
-    A time at its beginning does not count: the first node's is shown.
+    A time at the beginning of a line is ignored; the first node's is shown.
     """
 
     def __init__(self, ranks: set[int], show: Callable[[bytes, bool], None]) -> None:
         self._ranks = ranks
         self._show = show
-        # What is told apart → the line as it came first, and the nodes that said it so far.
+        # Key of a line → the line as it first arrived, and the nodes that have printed it.
         self._held: dict[tuple[bytes, bool], tuple[bytes, list[int]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -171,7 +171,7 @@ class _LineFolder:
         for line in lines.splitlines(keepends=True):
             key = (_TIME.sub(b"", line), is_stderr)
             if key in self._held and rank in self._held[key][1]:
-                self.flush()  # the same again: what came before must stay before
+                self.flush()  # the same line again: keep the order
             self._held.setdefault(key, (line, []))[1].append(rank)
         if all(len(ranks) == len(self._ranks) for _, ranks in self._held.values()):
             self.flush()

@@ -1,4 +1,4 @@
-"""OpenSSH's client: logins with a terminal, and commands by the user's own configuration of SSH."""
+"""OpenSSH's client: logins with a terminal, and commands that use the user's own SSH configuration."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NoReturn
 
 _CONFIGURED_S = 10.0
-# A node that is cut off shows within a minute, whatever TCP believes.
+# A node that is cut off is detected within a minute, whatever TCP's timeouts are.
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=15", "ServerAliveCountMax=4")
-# The command reads nothing; when our end of its standard input closes, it is asked to end. By SIGTERM: shells
-# let what runs in the background ignore SIGINT.
+# The command reads nothing. When our end of its standard input closes, it gets SIGTERM, because shells let
+# background commands ignore SIGINT.
 _LINKED = (
     "exec 3<&0; {command} </dev/null 3<&- & job=$!; "
     '{{ read -r _; kill -s TERM "$job"; }} <&3 3<&- >/dev/null 2>&1 & watch=$!; '
@@ -24,15 +24,15 @@ _LINKED = (
 def become_ssh(
     config: Path, alias: str, command: Sequence[str], *, options: Sequence[str], terminal: bool
 ) -> NoReturn:
-    """Turn this process into ``ssh`` on a node. Raises OSError where there is none."""
+    """Replace this process by ``ssh`` to a node. Raises OSError if there is no ``ssh``."""
     argv = ["ssh", "-F", str(config), *options, *(["-t"] if terminal and command else []), alias]
     os.execvp("ssh", [*argv, *command])  # noqa: S606
 
 
 def ssh_command(host: str, folder: Path, command: str) -> list[str]:
-    """Return the command line that runs a shell's command in a folder of a host, and asks no questions.
+    """Return the command line that runs a shell command in a folder of a host, without prompts.
 
-    It ends there when the client's standard input closes, as it does when the client is killed.
+    The command ends when the client's standard input closes, as it does when the client is killed.
     """
     linked = f"cd {shlex.quote(str(folder))} || exit; {_LINKED.format(command=command)}"
     options = [word for option in _OPTIONS for word in ("-o", option)]
@@ -40,7 +40,7 @@ def ssh_command(host: str, folder: Path, command: str) -> list[str]:
 
 
 def address_of(host: str) -> str:
-    """Return the address that the user's configuration of SSH gives a host, the host itself without one."""
+    """Return the address of a host in the user's SSH configuration, or the host itself."""
     try:
         listing = subprocess.run(
             ["ssh", "-G", "--", host],

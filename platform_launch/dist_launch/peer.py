@@ -1,4 +1,4 @@
-"""Which user is at the other end of a Unix socket, as the kernel says."""
+"""Which user is at the other end of a Unix socket, according to the kernel."""
 
 from __future__ import annotations
 

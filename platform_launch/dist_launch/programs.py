@@ -1,4 +1,4 @@
-"""Programs on nodes, whose output is fed to somebody: what each can be asked, and those on this node."""
+"""Programs on nodes, whose output is passed to a callback: their interface, and those on this node."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ Feed = Callable[[bytes, bool], None]
 
 BEAT_S = 5.0
 MISSED_BEATS = 4
-# Longer than a stall that a connection survives: what is still on its way must not be lost. In a pipe nothing
-# is on its way.
+# Longer than a stall that a connection survives, so that output on its way is not lost. A pipe needs no wait.
 REMOTE_QUIET_S = BEAT_S * (MISSED_BEATS + 1)
 _LOCAL_QUIET_S = 5.0
 
 
 class NodeUnreachableError(Exception):
-    """A node that cannot be reached, or was lost; the message says at which step and why."""
+    """A node cannot be reached, or was lost; the message has the step and the reason."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -30,7 +29,7 @@ class NodeUnreachableError(Exception):
 class NodeProgram(Protocol):
     """A program that runs on a node.
 
-    ``done`` gives its exit code as a shell would, or NodeUnreachableError when the connection was lost.
+    ``done`` has its exit code as a shell would report it, or NodeUnreachableError if the connection was lost.
     """
 
     done: asyncio.Future[int]
@@ -39,27 +38,27 @@ class NodeProgram(Protocol):
         """Write to its stdin."""
 
     def close(self) -> None:
-        """Let go of it: its stdin ends."""
+        """Disconnect from it: its stdin ends."""
 
     def abort(self) -> None:
-        """Let go of it at once, without its last words."""
+        """Disconnect from it at once, without its last output."""
 
     def throttle(self, slow: bool) -> None:
-        """Read no more output for now, or go on reading."""
+        """Pause reading its output, or resume."""
 
 
 async def start_here(argv: Sequence[str], feed: Feed) -> NodeProgram:
-    """Start a program on this node, in a session of its own. Raises OSError."""
+    """Start a program on this node, in its own session. Raises OSError."""
     loop = asyncio.get_running_loop()
     _, local = await loop.subprocess_exec(lambda: _LocalProgram(feed), *argv, start_new_session=True)
     return local
 
 
 class ProgramEnd:
-    """Tells when a program is done: it has ended, and so has its output, or nothing of it came for a while.
+    """Determines when a program is done: it has ended, and so has its output, or no output came for a while.
 
-    What a program that was killed has left behind may hold its output for ever: ``let_go`` is called when
-    none came for ``quiet_s``. ``paused`` says that nothing is read for now.
+    Processes that a killed program left behind may keep its output open forever, so ``let_go`` is called
+    after ``quiet_s`` without output. ``paused`` means that nothing is read for now.
     """
 
     def __init__(self, let_go: Callable[[], None], quiet_s: float) -> None:
@@ -70,18 +69,18 @@ class ProgramEnd:
         self._code: int | None = None
         self._heard = False
 
-    def heard(self) -> None:
-        """Note that output came."""
+    def output_arrived(self) -> None:
+        """Record that output arrived."""
         self._heard = True
 
     def ended(self, code: int) -> None:
-        """Note that the program has ended; its output may go on."""
+        """Record that the program has ended; its output may continue."""
         self._code = code
         self._heard = True
-        self._look()
+        self._check()
 
     def closed(self, otherwise: Exception) -> None:
-        """Note that no more output can come; ``otherwise`` is what that means while the program runs."""
+        """Record that no more output can arrive; ``otherwise`` is the result if the program still runs."""
         if self.done.done():
             return
         if self._code is None:
@@ -89,12 +88,12 @@ class ProgramEnd:
         else:
             self.done.set_result(self._code)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.done.done() or self._code is None:
             return
         if self._heard or self.paused:
             self._heard = False
-            asyncio.get_running_loop().call_later(self._quiet_s, self._look)
+            asyncio.get_running_loop().call_later(self._quiet_s, self._check)
             return
         self.done.set_result(self._code)
         self._let_go()
@@ -112,7 +111,7 @@ class _LocalProgram(asyncio.SubprocessProtocol):
         self._process = cast(asyncio.SubprocessTransport, transport)
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
-        self._ending.heard()
+        self._ending.output_arrived()
         self._feed(cast(bytes, data), fd == 2)
 
     def process_exited(self) -> None:
@@ -140,7 +139,7 @@ class _LocalProgram(asyncio.SubprocessProtocol):
 
     def throttle(self, slow: bool) -> None:
         self._ending.paused = slow
-        self._ending.heard()
+        self._ending.output_arrived()
         for fd in (1, 2):
             pipe = cast(asyncio.ReadTransport | None, self._process.get_pipe_transport(fd))
             if pipe is not None and not pipe.is_closing():

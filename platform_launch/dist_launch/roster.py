@@ -1,4 +1,4 @@
-"""What the nodes of a waiting cluster tell each other over the rendezvous."""
+"""The messages of a waiting cluster over the rendezvous."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from platform_launch.rendezvous.purpose import Purpose
 
 @dataclass(frozen=True)
 class WaitRoster(Message):
-    """Who is in the cluster, as rank 0 publishes it.
+    """The members of the cluster, as published by rank 0.
 
-    ``members`` are all nodes by rank, and none before all have come. ``edition`` grows with every change.
+    ``members`` are all nodes by rank; empty until all have joined. ``edition`` grows with every change.
     """
 
     most_bytes: ClassVar[int] = 4 * 2**20
@@ -27,7 +27,7 @@ class WaitRoster(Message):
 
 @dataclass(frozen=True)
 class NodeReadiness(Message):
-    """What a node made of a roster: ``problem`` is empty when rank 0 can get in and the files are written."""
+    """A node's answer to a roster: ``problem`` is empty if rank 0 can log in and the files are written."""
 
     most_bytes: ClassVar[int] = 8 * 1024
 

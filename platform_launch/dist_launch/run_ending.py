@@ -1,4 +1,4 @@
-"""How a run on several nodes ended, as the command says it at last."""
+"""How a run on several nodes ended, for the command's last line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from platform_launch.events import Event, event
 
 
 def run_ending(exit_code: int, nodes: int, nnodes: int, duration_s: float, first_failed: str = "") -> Event:
-    """Return what to say of a run in which ``nodes`` of ``nnodes`` took part.
+    """Return the last line of a run on ``nodes`` of ``nnodes`` nodes.
 
-    ``first_failed`` names the node whose failure the others followed, empty where none failed first.
+    ``first_failed`` is the node whose failure stopped the others, or empty.
     """
     how = "finished" if not exit_code else "failed" if first_failed else "stopped"
     return event(

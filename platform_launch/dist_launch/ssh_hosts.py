@@ -1,4 +1,4 @@
-"""A command for each of several hosts, over OpenSSH: side by side, and ended together."""
+"""Runs a command on each of several hosts over OpenSSH, in parallel, and stops them together."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from platform_launch.errors import InstallationError
 from platform_launch.events import Event
 from platform_launch.text import Phrase
 
-# The launchers of a job end together by themselves, and know why; then it is time for the rest.
+# The launchers of a job stop together by themselves and report why; after this time the rest is stopped.
 _TOGETHER_S = 10.0
-# ssh(1): what it ends with when it could not reach a host, or lost it.
+# ssh(1): its exit code if it could not reach a host, or lost the connection.
 _SSH_FAILED = 255
 
 
 def run_on_hosts(commands: Mapping[str, str], folder: Path) -> tuple[int, Event]:
-    """Run a shell's command on each host until all have ended.
+    """Run a shell command on each host until all have ended.
 
-    Returns the first exit code that is not 0, and what to say of the end.
+    Returns the first exit code that is not 0, and the last line for the user.
 
     Main thread only. Raises InstallationError without OpenSSH's client.
     """
@@ -68,7 +68,7 @@ class _HostsRun:
         program = await start_here(argv, lambda data, is_stderr: self._output.feed(number, data, is_stderr))
         self._programs[number] = program
         self._output.comes_from(number, program)
-        if self._stopping:  # a signal came while it was started
+        if self._stopping:  # a signal arrived during the start
             program.close()
         code = await program.done
         self._running.discard(number)
@@ -77,7 +77,7 @@ class _HostsRun:
             self._failed(host, code)
 
     def _failed(self, host: str, code: int) -> None:
-        """Note the first failure, and let the others end with it."""
+        """Record the first failure, and stop the others."""
         if self._first_failed is not None:
             return
         self._first_failed, self._code = host, code
@@ -90,7 +90,7 @@ class _HostsRun:
             asyncio.get_running_loop().call_later(wait_s, self._stop)
 
     def _interrupt(self, code: int) -> None:
-        """Ask all to end; asked again, wait for them no longer."""
+        """Ask all to stop; on the second call, do not wait for them any longer."""
         if self._stopping:
             self._output.say("WARN", "letting go of the hosts; what runs there has been asked to end")
             for number in self._running & self._programs.keys():

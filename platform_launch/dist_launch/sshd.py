@@ -1,4 +1,4 @@
-"""A private SSH server of one ``wait``, for images that run none. It needs no root and no files in /etc."""
+"""A private SSH server for one ``wait``, for images that run none. It needs no root and no files in /etc."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from platform_launch.text import Phrase
 
 _LOOK_S = 2.0
 _START_S = 10.0
-# One that the image's own command starts beside ``wait``.
+# For a server that the image starts at the same time as ``wait``.
 _BESIDE_S = 3.0
 
 
 def answers(port: int, *, starting: bool) -> bool:
-    """Tell whether an SSH server listens here; ``starting``: it may be about to.
+    """Return whether an SSH server listens here; ``starting``: it may be about to.
 
     Raises NodesAbsentError for something else on its port.
     """
@@ -31,7 +31,7 @@ def answers(port: int, *, starting: bool) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_LOOK_S) as connection:
             connection.settimeout(_LOOK_S)
-            greeting = connection.recv(256)  # all of it: what is left unread would reset the connection
+            greeting = connection.recv(256)  # read all of it: unread data would reset the connection
     except ConnectionRefusedError:
         return False
     except OSError as error:
@@ -60,7 +60,7 @@ def prepare(folder: WaitFolder, port: int, user: str) -> tuple[tuple[str, ...], 
     write_private(folder.authorized_keys, "")
     write_private(folder.sshd_config, configuration(folder, port, user))
     if os.geteuid() == 0:
-        with suppress(OSError):  # where privileges are separated; packages make it in their start scripts
+        with suppress(OSError):  # needed for privilege separation; packages create it in their start scripts
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     return (program, "-D", "-e", "-f", str(folder.sshd_config)), public
 
@@ -68,7 +68,8 @@ def prepare(folder: WaitFolder, port: int, user: str) -> tuple[tuple[str, ...], 
 def configuration(folder: WaitFolder, port: int, user: str) -> str:
     """Return sshd_config(5): one user, one key file, no forwarding, connections that notice a cut.
 
-    StrictModes would refuse a key file below /tmp; the folder is our user's alone, which is what it is for.
+    StrictModes would refuse a key file below /tmp. The folder is private to our user, which is what
+    StrictModes is meant to ensure.
     """
     return f"""\
 Port {port}
@@ -94,7 +95,7 @@ Subsystem sftp internal-sftp
 
 
 def await_listening(port: int, limit_s: float = _START_S) -> bool:
-    """Wait until the server that was just started listens; tell whether it does."""
+    """Wait until the server that was just started listens; return whether it does."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if ports.probe(port).taken:

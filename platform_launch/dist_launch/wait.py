@@ -1,4 +1,4 @@
-"""One node that waits: meets the others, lets rank 0 in, reaps, and takes away what it added in the end."""
+"""One node that waits: joins the others, lets rank 0 log in, and finally removes all that it added."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from platform_launch.supervise.processes import Command
 from platform_launch.supervise.watch import Watch
 from platform_launch.text import Phrase
 
-# Sessions of a private sshd end their jobs.
+# Sessions of a private sshd stop their jobs.
 _GRACE_S = 8.0
-# A process of ours that ends by itself sooner than this will not do better the next time.
+# A process of ours that ends by itself sooner than this would not last longer the next time.
 _SHORTEST_LIFE_S = 5.0
 
 
 @dataclass(frozen=True)
 class WaitSettings:
-    """What ``wait`` was told. ``environment`` is what jobs of this node will start with.
+    """Settings of ``wait``. ``environment`` is what jobs on this node start with.
 
-    ``key`` and ``public_key`` count on rank 0; without them it makes a pair of its own. On the others
-    ``named_key`` is the key that may log in, empty for the one that rank 0 brings first.
+    ``key`` and ``public_key`` are for rank 0; without them it creates its own pair. On the others,
+    ``named_key`` is the key that may log in; if empty, the first one that rank 0 brings.
     """
 
     rank: int
@@ -57,9 +57,9 @@ class WaitSettings:
 
 
 def wait(settings: WaitSettings) -> int:
-    """Wait until told to end; return the exit code: 0 after TERM, INT or QUIT. Main thread only.
+    """Wait until asked to stop; return the exit code: 0 after TERM, INT or QUIT. Main thread only.
 
-    Raises LaunchError when this node cannot wait.
+    Raises LaunchError if this node cannot wait.
     """
     folder = WaitFolder.beside(settings.cluster_file)
     folder.check()
@@ -71,7 +71,7 @@ def wait(settings: WaitSettings) -> int:
         )
     os.umask(0o077)
     left_key = cluster_keys.left_behind(folder)
-    uninstall(folder, settings.ssh_user)  # what one left that was killed
+    uninstall(folder, settings.ssh_user)  # left by one that was killed
     folder.create()
     try:
         if left_key and settings.rank == 0:
@@ -111,13 +111,13 @@ class _WaitProcesses:
         """Start everything and stay."""
         settings, folder = self._settings, self._folder
         pair = (
-            cluster_keys.take_pair(folder, settings.key, settings.public_key) if settings.rank == 0 else None
+            cluster_keys.key_pair(folder, settings.key, settings.public_key) if settings.rank == 0 else None
         )
         with self._watch:
             host_key = self._open_ssh()
             member = self._present(host_key, pair)
             if host_key:
-                self._await_sshd()  # who has joined can be reached
+                self._await_sshd()  # a node that has joined can be reached
             self._join(member, pair, own_sshd=bool(host_key))
             if pair is not None:
                 broker = helper.command("dist-launch-broker", str(folder.path), str(pair.private))
@@ -126,7 +126,7 @@ class _WaitProcesses:
         return self._code
 
     def _present(self, host_key: str, pair: cluster_keys.ClusterKey | None) -> ClusterMember:
-        """Return this node as the others will know it. Raises InputError for an odd name."""
+        """Return this node as a member for the others. Raises InputError for an invalid name."""
         settings, folder = self._settings, self._folder
         try:
             return ClusterMember(
@@ -154,7 +154,7 @@ class _WaitProcesses:
             ) from error
 
     def _open_ssh(self) -> str:
-        """See that an SSH server answers; return the host key of a private one, else an empty text."""
+        """Make sure that an SSH server answers; return the host key of a private one, or an empty text."""
         port, folder = self._settings.ssh_port, self._folder
         if sshd.answers(port, starting=not self._settings.sshd):
             if self._settings.sshd:
@@ -197,7 +197,7 @@ class _WaitProcesses:
         self._start("rendezvous", helper.command("dist-launch-rendezvous"), encode(task).decode())
 
     def _start(self, name: str, argv: tuple[str, ...], text: str) -> None:
-        """Start a process of ours with a line on its stdin."""
+        """Start one of our processes with a line on its stdin."""
         self._commands[name] = Command(argv, self._settings.environment)
         self._inputs[name] = text
         self._again(name)
@@ -213,7 +213,7 @@ class _WaitProcesses:
         self._name_of[pid], self._born[pid] = name, time.monotonic()
 
     def _end_jobs(self, _reason: str) -> None:
-        """Let the jobs of this node end in good order, before the SSH server's sessions are ended."""
+        """Let the jobs of this node stop gracefully, before the SSH server's sessions are closed."""
         if job_end.limit_s(self._folder):
             with suppress(OSError):
                 self._folder.ending.touch(0o600)
@@ -224,7 +224,7 @@ class _WaitProcesses:
         if self._watch.stopped_by is not None or self._code:
             return
         if name == "rendezvous" and code > 0:
-            self._code = code  # its last line says why
+            self._code = code  # its last line has the reason
             self._watch.stop("there is no cluster")
         elif lived_s < _SHORTEST_LIFE_S:
             self._code = LaunchError.exit_code

@@ -1,4 +1,4 @@
-"""What ``wait`` hands to its process that takes part in the rendezvous."""
+"""What ``wait`` passes to its rendezvous process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from platform_launch.rendezvous.messages import Message
 
 @dataclass(frozen=True)
 class WaitTask(Message):
-    """What ``wait`` wants done. ``member`` is this node; ``key`` the private key of rank 0, else empty.
+    """The task: ``member`` is this node; ``key`` is rank 0's private key, empty on other nodes.
 
-    ``own_sshd`` tells that the key goes into the private server's file, not into the user's. ``named_key`` is
-    the one that the user named for this node, empty where the first that comes is taken.
+    ``own_sshd``: the key goes into the private server's file instead of the user's. ``named_key`` is the key
+    that the user named for this node; if empty, the first one that arrives is accepted.
     """
 
     member: ClusterMember

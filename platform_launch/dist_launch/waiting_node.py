@@ -1,7 +1,7 @@
-"""The process of ``wait`` that takes part in the cluster's rendezvous, on each node.
+"""The process of ``wait`` that joins the cluster's rendezvous, on each node.
 
-It reads a WaitTask on stdin, joins, and puts what is agreed there into files: who the others are, and which
-key may log in. ``wait`` starts it, and takes those files away in the end.
+It reads a WaitTask from stdin, joins, and writes the result to files: the other nodes, and which key may log
+in. ``wait`` starts it, and removes those files in the end.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from platform_launch.rendezvous.ranks import describe_absent, in_words
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.text import Phrase
 
-# While the cluster forms, and once nothing is expected any more.
+# While the cluster forms, and once it is complete.
 _QUICK_LOOK_S, _LOOK_S = 0.05, 0.25
 _HEARTBEAT_S = 0.5
 _AGAIN_S = 1.0
 _RETRY_S = 10.0
 _SAY_EVERY_S = 5.0
-# Commands on rank 0 see a cluster when the others have let its key in, or this long without answers.
+# Commands on rank 0 see the cluster once the others accept its key, or after this long without answers.
 _ANSWERS_S = 10.0
-# A node 0 that gives no sign of life for this long is looked for again.
+# After this long without a heartbeat from node 0, reconnect to it.
 _SILENT_S = 40.0
 
 
 class WaitingNode:
-    """Joins the cluster, again when it was lost, and stays."""
+    """Joins the cluster, rejoins it if the connection is lost, and stays."""
 
     def __init__(self, task: WaitTask, secret: Secret | None) -> None:
         self._task = task
@@ -79,7 +79,7 @@ class WaitingNode:
         self._complete_at: float | None = None
 
     def run(self) -> NoReturn:
-        """Stay until this process is ended. Raises LaunchError when there can be no cluster."""
+        """Stay until this process is stopped. Raises LaunchError if there can be no cluster."""
         if self._me.rank == 0:
             self._formation = self._form()
         while True:
@@ -100,7 +100,7 @@ class WaitingNode:
                 time.sleep(_AGAIN_S)
 
     def leave(self) -> None:
-        """Say that this node gives no more signs of life."""
+        """Leave the cluster."""
         if self._participant is not None:
             self._participant.leave()
 
@@ -112,7 +112,7 @@ class WaitingNode:
                 [listener],
                 self._node,
                 purpose=PURPOSE,
-                say=_say_line,
+                say=_print_line,
                 secret=self._secret,
                 same_nnodes=True,
             )
@@ -121,7 +121,7 @@ class WaitingNode:
         return ClusterFormation(coordinator, self._me, self._task.nnodes, say)
 
     def _connector(self) -> Connector:
-        """A node of a cluster that was formed looks for it as long as it waits."""
+        """Return a connector; a node of a complete cluster reconnects for as long as it waits."""
         task = self._task
         left_s = max(self._began + task.timeout_s - time.monotonic(), 1.0)
         host, ports = task.master_addr, task.ports
@@ -131,7 +131,7 @@ class WaitingNode:
             JoinTarget(host, ports, PURPOSE, self._node, self._secret, details=self._me),
             timeout_s=float("inf") if self._formed else left_s,
             pause=time.sleep,
-            say=_say_line,
+            say=_print_line,
             session=self._session,
         )
 
@@ -150,7 +150,7 @@ class WaitingNode:
             if roster is not None and roster.members:
                 new = roster.edition != self._edition or now >= self._retry_at
                 if new and (self._formed or not self._others_still_prepare(now)):
-                    self._take(participant, roster)
+                    self._write(participant, roster)
             elif not self._formed:
                 self._wait_for_the_others(roster, now)
             time.sleep(self._pause_s())
@@ -166,7 +166,7 @@ class WaitingNode:
         return now - self._complete_at < _ANSWERS_S
 
     def _roster(self, participant: Participant) -> WaitRoster | None:
-        """Return the roster, on rank 0 its own; None while there is none that this node is in."""
+        """Return the roster, on rank 0 its own; None if there is none with this node."""
         if self._formation is not None:
             return self._formation.roster
         roster = participant.state(WaitRoster)
@@ -201,8 +201,8 @@ class WaitingNode:
                 ),
             )
 
-    def _take(self, participant: Participant, roster: WaitRoster) -> None:
-        """Put the roster into files, and say how that went."""
+    def _write(self, participant: Participant, roster: WaitRoster) -> None:
+        """Write the roster to files, and report the result."""
         self._edition, self._retry_at = roster.edition, float("inf")
         cluster = WaitingCluster(
             rank=self._me.rank,
@@ -241,22 +241,22 @@ class WaitingNode:
             self._formation.own_readiness = readiness
 
 
-def _say_line(line: ConsoleLine) -> None:
+def _print_line(line: ConsoleLine) -> None:
     say(line.level, line.text)
 
 
 def main(_arguments: Sequence[str]) -> NoReturn:
-    """Take part until told to end."""
+    """Run until asked to stop."""
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     os.umask(0o077)
-    # Without the interpreter's own end, which waits for threads.
-    os._exit(_take_part())
+    # Skips the interpreter's shutdown, which waits for threads.
+    os._exit(_join())
 
 
-def _take_part() -> int:
+def _join() -> int:
     node: WaitingNode | None = None
     try:
         task = decode(sys.stdin.buffer.readline(), WaitTask)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.dist_launch.marked_blocks import put_block, remove_block, with_block, without_block
+from platform_launch.dist_launch.marked_blocks import remove_block, with_block, without_block, write_block
 
 MARKER = "dist-launch node0 /tmp/cluster_info.json"
 
@@ -37,11 +37,11 @@ def test_a_file_without_a_last_line_end_stays_readable() -> None:
 
 def test_new_files_are_private_and_old_ones_keep_their_mode(tmp_path: Path) -> None:
     new, old = tmp_path / "ssh" / "config", tmp_path / "old"
-    put_block(new, MARKER, ["a"])
+    write_block(new, MARKER, ["a"])
     assert (new.stat().st_mode & 0o777, new.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     old.write_text("mine\n")
     old.chmod(0o640)
-    put_block(old, MARKER, ["a"])
+    write_block(old, MARKER, ["a"])
     assert old.stat().st_mode & 0o777 == 0o640
     remove_block(new, MARKER)
     remove_block(old, MARKER)
@@ -53,7 +53,7 @@ def test_a_link_stays_a_link_and_bytes_that_are_no_text_stay_bytes(tmp_path: Pat
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"caf\xe9\n")
     link.symlink_to(target)
-    put_block(link, MARKER, ["a"])
+    write_block(link, MARKER, ["a"])
     remove_block(link, MARKER)
     assert link.is_symlink()
     assert target.read_bytes() == b"caf\xe9\n"
@@ -63,7 +63,7 @@ def test_a_mounted_file_is_written_in_place(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
     before = hosts.stat().st_ino
-    put_block(hosts, MARKER, ["10.0.0.1 rank-0"], in_place=True)
+    write_block(hosts, MARKER, ["10.0.0.1 rank-0"], in_place=True)
     remove_block(hosts, MARKER, in_place=True)
     assert (hosts.stat().st_ino, hosts.read_text()) == (before, "127.0.0.1 localhost\n")
 
@@ -71,7 +71,7 @@ def test_a_mounted_file_is_written_in_place(tmp_path: Path) -> None:
 def test_many_nodes_share_one_home_without_losing_a_key(tmp_path: Path) -> None:
     file = tmp_path / "authorized_keys"
     file.write_text("ssh-ed25519 MINE me\n")
-    threads = [threading.Thread(target=put_block, args=(file, f"node{n}", [f"key{n}"])) for n in range(16)]
+    threads = [threading.Thread(target=write_block, args=(file, f"node{n}", [f"key{n}"])) for n in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -187,7 +187,7 @@ def _describe(job: JobRequest, cluster: WaitingCluster, *, copy: bool) -> None:
     chosen = cluster.chosen(job.nodes)
     folder = Phrase("a copy of {folder}", folder=Path(job.script).parent) if copy else job.directory
     more = " ".join(added) or Phrase("nothing else")
-    note = job.note_on_nodes(len(chosen), len(cluster.members))
+    note = job.reminder_about_nodes(len(chosen), len(cluster.members))
     rows = (
         (Phrase("command:"), shlex.join([*job.interpreter, job.script, *job.arguments])),
         (Phrase("folder:"), folder),

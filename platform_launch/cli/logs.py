@@ -18,7 +18,7 @@ from platform_launch.console.screen import Screen
 from platform_launch.errors import InputError, UsageError
 from platform_launch.events import event
 from platform_launch.log_view.follow import followed
-from platform_launch.log_view.launch import NodeLog, find_logs, first_cause, missing_nodes
+from platform_launch.log_view.launch import NodeLog, find_logs, missing_nodes, root_cause_line
 from platform_launch.log_view.merge import Shown, merged, opened
 from platform_launch.log_view.selection import Selection, parse_pattern
 from platform_launch.log_view.view import LogView
@@ -100,7 +100,7 @@ def command(
                 known=known or Phrase("logs that name no node"),
             )
         )
-    view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=first_cause(launch))
+    view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=root_cause_line(launch))
     if absent:
         where = (
             Phrase("waiting for them") if follow else Phrase("they lie on those nodes, or were never begun")
@@ -113,7 +113,7 @@ def command(
             )
         else:
             found = _write(merged(opened(logs, files), selection, tail), view)
-    closing = view.closing(first_cause(find_logs(names, log_dir)))
+    closing = view.closing(root_cause_line(find_logs(names, log_dir)))
     if closing:
         click.echo(closing)
     _tell_of_none(selection, found)
@@ -121,7 +121,7 @@ def command(
 
 
 def _tell_of_none(selection: Selection, found: bool) -> None:
-    if not found and not selection.takes_all:
+    if not found and not selection.selects_all:
         Console().tell(event("no-line-matches"))
 
 

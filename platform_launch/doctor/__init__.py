@@ -1,11 +1,11 @@
-"""Checks before a launch: facts that were gathered become findings, each with a stable id.
+"""Checks before a launch: gathered facts become findings, each with a stable id.
 
-    facts      what was gathered of one node              gather    the gathering, through hardware/
-    checks/    facts → findings, one file a topic         quick     all cheap checks: what every launch does
-    finding    Finding, Level                             catalogue every id there is
-    deep       what only a child process can try          cluster/  what only all nodes together can try
+    facts      the facts of one node                      gather    collects them, through hardware/
+    checks/    facts → findings, one file per topic       quick     all fast checks: what every launch does
+    finding    Finding, Level                             catalogue all ids
+    deep       checks that need a child process           cluster/  checks that need all nodes
 
-A check is a pure function. An error is a certain failure; whatever may still go well is a warning.
+A check is a pure function. An error is a certain failure; anything that may still work is a warning.
 """
 
 from __future__ import annotations

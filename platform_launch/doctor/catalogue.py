@@ -1,4 +1,4 @@
-"""Every id a finding can have: stable, and explained in ``docs/reference/findings.md``."""
+"""Every id that a finding can have: stable, and explained in ``docs/reference/findings.md``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from platform_launch.errors import (
 )
 from platform_launch.health.finding import IDS as DEVICE_IDS
 
-# What a launch may be refused for, with the family of errors (and so the exit code) it then belongs to.
+# Findings that can refuse a launch, with their error family (and so the exit code).
 REFUSALS: Mapping[str, type[LaunchError]] = {
     "refused-usage": UsageError,
     "refused-topology": TopologyError,
@@ -72,7 +72,7 @@ _LOCAL_WARNINGS = {
     "variable-unknown",
     "variable-unread",
 }
-# Tried in child processes, by `doctor` alone.
+# Checked in child processes, by `doctor` only.
 _DEEP = {
     "cuda-unavailable",
     "deepspeed-broken",
@@ -86,7 +86,7 @@ _DEEP = {
     "probe-unanswered",
     "torch-import-failed",
 }
-# Tried by all nodes together, by `doctor` alone.
+# Checked by all nodes together, by `doctor` only.
 _CLUSTER = {
     "clock-differs",
     "collective-failed",

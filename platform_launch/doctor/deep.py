@@ -1,4 +1,4 @@
-"""What only a child process can try: torch or JAX is imported, the GPUs are started and used."""
+"""Checks that need a child process: torch or JAX is imported, the GPUs are started and used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT_S = 240.0
 def try_library(
     library: str, plan: LaunchPlan, env: Mapping[str, str], limit_s: float = LIMIT_S
 ) -> list[Finding]:
-    """Import torch or jax and use each GPU, in a child process with the training's environment."""
+    """Import torch or jax and use each GPU, in a child process with the job's environment."""
     command = Command((plan.argv[0], str(_PROBE), library, str(int(limit_s) + 5)), env)
     answer = capture(command, timeout_s=limit_s)
     try:
@@ -35,13 +35,13 @@ def try_library(
         return [error("probe-unanswered", what, library, _HANGS)]
     judged = of_jax if library == "jax" else of_torch
     vendor = plan.hardware.accelerator.vendor
-    # Other devices answer under names of their own, which the probe does not ask.
+    # Other vendors' devices have other names, which the probe does not use.
     gpus = len(plan.hardware.gpus.devices) if vendor is not None and vendor.reads_nccl else 0
     return list(judged(content, gpus))
 
 
 def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
-    """Judge torch's answer on a node where NVML shows ``gpus``."""
+    """Judge torch's answer on a node where NVML reports ``gpus``."""
     if problem := answer.get("import_problem"):
         what = Phrase("{library} cannot be imported: {problem}", library="torch", problem=problem)
         yield error("torch-import-failed", what, "torch", _REINSTALL)
@@ -78,7 +78,7 @@ def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
 
 
 def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
-    """Judge JAX's answer on a node where NVML shows ``gpus``."""
+    """Judge JAX's answer on a node where NVML reports ``gpus``."""
     if problem := answer.get("import_problem"):
         what = Phrase("{library} cannot be imported: {problem}", library="JAX", problem=problem)
         yield error("jax-import-failed", what, "jax", _REINSTALL)
@@ -115,7 +115,7 @@ def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
 
 
 def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]:
-    """Return what ``wheel check`` says as findings. ``usable``: none is broken, some only come late."""
+    """Return the result of ``wheel check`` as findings. ``usable``: no op is broken, some compile late."""
     hint = "platform-launch wheel build compiles them once for all nodes"
     return [(info if usable else warning)("deepspeed-ops", text, where, hint) for text in texts]
 

@@ -1,4 +1,4 @@
-"""Everything the doctor tries for one launch: its plan, this node, child processes, the other nodes."""
+"""All checks of the doctor for one launch: its plan, this node, child processes, the other nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BETWEEN_NODES = ("between nodes: network", "between nodes: collectives")
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found, the worst first, and the names of what was ``checked``, as ``topic: what``."""
+    """The findings, worst first, and the names of what was ``checked``, as ``topic: what``."""
 
     plan: LaunchPlan
     findings: tuple[Finding, ...]
@@ -54,10 +54,10 @@ def examine_launch(
     ports_of: Callable[[Topology, Environment], tuple[int, ...]],
     meet_limit_s: float,
 ) -> Examination:
-    """Look at the launch that was asked for, and start nothing of it.
+    """Check the requested launch without starting anything of it.
 
-    ``child_processes`` import torch, or JAX with ``jax``; ``other_nodes`` are met: ``ports_of`` says on which
-    ports of node 0, ``meet_limit_s`` for how long they are waited for. Raises LaunchError only where nothing
+    ``child_processes`` import torch, or JAX with ``jax``. ``other_nodes``: also check them; ``ports_of``
+    returns node 0's ports, ``meet_limit_s`` is how long to wait for them. Raises LaunchError only if nothing
     can be planned at all.
     """
     plan, findings = _planned(env, request)
@@ -65,14 +65,14 @@ def examine_launch(
     findings += [*plan_warnings(facts), *examine(facts)]
     checked = ["launch plan", *NAMES]
     together = other_nodes and plan.topology.nnodes > 1
-    if together:  # what follows takes a while, and may wait for what was found here
+    if together:  # what follows takes a while and may depend on these findings
         console = Console(node_prefix(plan.topology.node_rank))
         for finding in findings:
             if finding.level is not Level.INFO:
                 console.tell(finding.as_event())
     jax = jax or plan.launcher == "jax"
     if child_processes:
-        # What is missing has been found already; only what is there can be tried.
+        # Missing packages have been reported already; only installed ones can be tried.
         here: list[str] = [
             name for name in ("torch", "deepspeed") if name in plan.packages and _is_there(facts, name)
         ]
@@ -90,13 +90,13 @@ def examine_launch(
 
 
 def _planned(env: Environment, request: Request) -> tuple[LaunchPlan, list[Finding]]:
-    """Plan the launch. What is refused becomes a finding, and the rest is planned without it."""
+    """Plan the launch. A refused setting becomes a finding, and the rest is planned without it."""
     found: list[Finding] = []
     machine = _machine(env, request, found)
     while True:
         try:
             return build_plan(env, machine, request), found
-        except HardwareError as refusal:  # devices that are reported, and that nobody can use
+        except HardwareError as refusal:  # devices that are reported but that nobody can use
             if machine.assumed:
                 raise
             found.append(of_refusal(refusal))
@@ -111,7 +111,7 @@ def _planned(env: Environment, request: Request) -> tuple[LaunchPlan, list[Findi
 
 def _machine(env: Environment, request: Request, found: list[Finding]) -> Hardware:
     master = None
-    with suppress(TopologyError):  # the plan will say it
+    with suppress(TopologyError):  # the plan will report it
         master = detect(env, request.overrides).master_addr
     try:
         return hardware.detect(env, master_addr=master)
@@ -121,7 +121,7 @@ def _machine(env: Environment, request: Request, found: list[Finding]) -> Hardwa
 
 
 def _without(refusal: LaunchError, request: Request) -> Request:
-    """Return the request without the part that was refused: the place in the job, or what is trained."""
+    """Return the request without the part that was refused: the topology, or the program."""
     if isinstance(refusal, TopologyError):
         return dataclasses.replace(request, overrides=_ALONE)
     return Request(
@@ -152,7 +152,7 @@ def _deep(plan: LaunchPlan, env: Environment, tried: list[str]) -> list[Finding]
 
 
 def _ops(plan: LaunchPlan, variables: dict[str, str]) -> list[Finding]:
-    """Ask DeepSpeed for its ops, as `wheel check` does."""
+    """Query DeepSpeed's ops, as `wheel check` does."""
     try:
         node = ask_node(
             plan.argv[0], variables, hostname=plan.hardware.host.hostname, gpus=(), timeout_s=deep.LIMIT_S

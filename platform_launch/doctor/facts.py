@@ -1,4 +1,4 @@
-"""What was gathered of one node before a launch: values only."""
+"""The facts of one node before a launch: values only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Installation:
-    """The interpreter that trains. ``active`` is the environment that the shell says is active.
+    """The job's interpreter. ``active`` is the environment that is active in the shell.
 
-    ``import_folder`` is where Python looks for modules first, and ``shadowing`` what hides a library there.
+    ``import_folder`` is the first folder in which Python looks for modules, ``shadowing`` what hides a
+    library there.
     """
 
     python: str
@@ -38,15 +39,13 @@ class Installation:
 
 @dataclass(frozen=True)
 class Facts:
-    """One node, and the launch it is asked for.
+    """One node, and the requested launch.
 
-    What the resolver said of names: ``master_name`` and ``reverse_name`` are None on a single node, which
-    needs neither.
-    ``storage`` maps what a folder is for (``logs``, ``output``, ``temporary``, ``shm``) to its file system;
-    ``named_folders`` holds those purposes for which the user named the folder. ``master_port`` is known on
-    node 0 alone. ``interfaces`` are the names of all, usable for training
-    or not.
-    ``exempt_from_memlock``: may lock memory beyond the limit. ``devices`` is what GPUs say of their health.
+    ``master_name`` and ``reverse_name`` are the resolver's answers, None on a single node, which needs
+    neither. ``storage`` maps a folder's purpose (``logs``, ``output``, ``temporary``, ``shm``) to its file
+    system; ``named_folders`` has the purposes for which the user named the folder. ``master_port`` is known
+    on node 0 only. ``interfaces`` are the names of all interfaces, usable for the job or not.
+    ``exempt_from_memlock``: may lock memory beyond the limit. ``devices`` is the health of the GPUs.
     """
 
     env: Environment
@@ -67,20 +66,20 @@ class Facts:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether other nodes take part."""
+        """Whether the job has other nodes."""
         return self.plan.topology.nnodes > 1
 
     @property
     def has_gpus(self) -> bool:
-        """Whether this node trains on GPUs."""
+        """Whether this node's processes use GPUs."""
         return bool(self.plan.hardware.gpus.devices)
 
     @property
     def ports_in_use(self) -> list[HcaPort]:
-        """The ports that NCCL uses for this training's traffic between nodes."""
+        """The RDMA ports that NCCL uses between nodes."""
         return self.plan.ports_in_use(self.env.inherited())
 
     def variable(self, name: str) -> str | None:
-        """Return a variable as the training will see it: set outside, or by this launcher."""
+        """Return a variable as the job will see it: set outside, or by this launcher."""
         chosen = {variable.name: variable.value for variable in self.plan.env}
         return chosen.get(name, self.env.get(name))

@@ -1,4 +1,4 @@
-"""One thing that was found, and what a list of them means."""
+"""A finding, and what a list of findings means."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platform_launch.text import Phrase
 
 
 class Level(enum.IntEnum):
-    """How bad. The value is the exit code of ``doctor`` when nothing worse was found."""
+    """The severity. Its value is the exit code of ``doctor`` if nothing worse was found."""
 
     INFO = 0
     WARNING = 1
@@ -22,9 +22,9 @@ class Level(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """``what`` was found ``where`` (a variable, file, device or node), and what to do about it (``hint``).
+    """What was found, where (a variable, file, device or node), and what to do about it (``hint``).
 
-    ``id`` is one of the catalogue's: scripts may depend on it, the texts change.
+    ``id`` is in the catalogue: scripts may depend on it, while the texts change.
     """
 
     id: str
@@ -58,7 +58,7 @@ def error(finding_id: str, what: str, where: str, hint: str = "") -> Finding:
 
 
 def warning(finding_id: str, what: str, where: str, hint: str = "") -> Finding:
-    """Return a finding that may cost speed, or the training."""
+    """Return a finding that may make the job slow, or fail."""
     return Finding(finding_id, Level.WARNING, what, where, hint)
 
 
@@ -73,7 +73,7 @@ def worst(findings: Iterable[Finding]) -> Level:
 
 
 def refuse(findings: Iterable[Finding]) -> None:
-    """Raise the first error among the findings, in the family its id belongs to, if there is any."""
+    """Raise the first error among the findings, if any, as the error family of its id."""
     first = next((finding for finding in findings if finding.level is Level.ERROR), None)
     if first is not None:
         hint = Phrase("{hint} (--no-doctor starts nevertheless)", hint=first.hint)
@@ -82,5 +82,5 @@ def refuse(findings: Iterable[Finding]) -> None:
 
 
 def of_refusal(refusal: LaunchError) -> Finding:
-    """Return a launch's refusal as a finding."""
+    """Return the error of a refused launch as a finding."""
     return error(refusal.event, refusal.message, "launch plan", refusal.hint)

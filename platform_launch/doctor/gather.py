@@ -1,4 +1,4 @@
-"""Gathering the facts of this node, through the doors of ``hardware/``."""
+"""Gathers the facts of this node through ``hardware/``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from platform_launch.plan.request import Form
 if TYPE_CHECKING:
     from platform_launch.health.reading import DeviceReading
 
-# What remains of a launch's 0.5 s for name servers that do not answer.
+# The part of a launch's 0.5 s for name servers that do not answer.
 RESOLVE_LIMIT_S = 0.3
 _OUTPUT_FLAGS = ("--output-dir", "--output_dir")
 
 
 def gather(env: Environment, plan: LaunchPlan) -> Facts:
-    """Look at this node for the launch of ``plan``; takes a few hundredths of a second, 0.4 s at worst."""
+    """Gather the facts for the launch of ``plan``; takes a few hundredths of a second, 0.4 s at worst."""
     topology = plan.topology
     deadline_s = time.monotonic() + RESOLVE_LIMIT_S
     own = names.addresses_of(env.hostname)
@@ -52,7 +52,7 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
         exempt_from_memlock=host.may_lock_any(),
         clock_s=time.time(),
         devices=_devices(plan),
-        # Last: the resolver had the time of everything above.
+        # Last, so that the resolver had the time of everything above.
         own_name=own.answer_by(deadline_s),
         master_name=master.answer_by(deadline_s) if master else None,
         reverse_name=reverse.answer_by(deadline_s) if reverse else None,
@@ -60,7 +60,7 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
 
 
 def _devices(plan: LaunchPlan) -> DeviceReading | None:
-    """Ask the GPUs how they are; None without any, and where the driver does not answer: said elsewhere."""
+    """Return the health of the GPUs; None without any, or if the driver fails (reported elsewhere)."""
     gpus = plan.hardware.gpus.monitored
     if plan.hardware.assumed or not gpus:
         return None
@@ -73,7 +73,7 @@ def _devices(plan: LaunchPlan) -> DeviceReading | None:
 
 
 def output_folder(plan: LaunchPlan) -> Path | None:
-    """Return where the training says it writes: an argument of the script, or its config's ``output_dir``."""
+    """Return where the job writes: an argument of the script, or its config's ``output_dir``."""
     arguments = plan.training.program.arguments
     for index, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
@@ -83,7 +83,7 @@ def output_folder(plan: LaunchPlan) -> Path | None:
         return None
     try:
         output_dir = read_literals(plan.training.config).get("output_dir")
-    except InputError:  # a config of another kind, for a script of the user's own
+    except InputError:  # another kind of config, for a script of the user's own
         return None
     return Path(output_dir) if isinstance(output_dir, str) else None
 
@@ -109,7 +109,7 @@ def _installation(env: Environment, plan: LaunchPlan) -> Installation:
 
 
 def _import_folder(plan: LaunchPlan) -> Path | None:
-    """Return where Python looks first: a script's own folder, and for a module the working directory."""
+    """Return the first folder that Python searches: the script's, or for a module the working directory."""
     program = plan.training.program
     if program.form is Form.MODULE:
         return _working_folder()

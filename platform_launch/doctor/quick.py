@@ -1,4 +1,4 @@
-"""The cheap checks of one node: no child process, no import of torch, a few hundredths of a second."""
+"""The fast checks of one node: no child process, no import of torch, a few hundredths of a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from platform_launch.doctor.finding import Finding
 
 Check = Callable[[Facts], Iterator[Finding]]
 
-# In the order in which a reader mends things: what was asked for, what it runs with, where it runs.
+# In the order in which a reader fixes things: the request, the installation, the machine.
 CHECKS: tuple[Check, ...] = (
     variables.unknown_interfaces,
     variables.contradictions,
@@ -45,5 +45,5 @@ NAMES = tuple(
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """Return what every check finds beside the plan's own warnings."""
+    """Return the findings of every check, except the plan's own warnings."""
     return [finding for check in CHECKS for finding in check(facts)]

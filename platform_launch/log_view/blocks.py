@@ -1,6 +1,6 @@
-"""Many lines at once: which of them tell a level or a time, so that the others need not be taken apart.
+"""Finds the lines of a block that have a level or a time, so that the others need not be parsed.
 
-Nearly every line of a training tells neither. To search a whole block costs a tenth of looking at each line.
+Nearly no line of a job has either. Searching a whole block costs a tenth of parsing each line.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from platform_launch.why.lines.scan import Readable
 
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 16
-_NEAR_BYTES = 1 << 12  # where most lines tell a date, the last so many bytes hold one
+_NEAR_BYTES = 1 << 12  # if most lines have a date, these last bytes have one
 _PRINTABLE = bytes(range(32, 127)) + b"\n"
 _ODD = re.compile(rb"[^\n -~]")
-# What a line holds whose level is above INFO by its words, and what it begins with where its place tells it.
+# Words of a line whose level is above INFO, and how it begins if its place shows the level.
 # An indented line has the level of the line before.
 _WORDS = (
     *(b"Error", b"Exception", b"Interrupt", b"Exit", b"Failure", b"Traceback (most recent call last)"),
     *(b"ERROR", b"CRITICAL", b"FATAL", b"WARN", b"Warning:"),
 )
 _NODE, _RANK = rb"\[node \d{1,6}\]", rb"\[(?:rank|default|trainer)\d{1,7}\]:"
-_SPACE = rb"(?: |(?! ))"  # belongs to what is before it, so that it is not taken for an indent
+_SPACE = rb"(?: |(?! ))"  # belongs to the text before it, so that it does not count as an indent
 _PREFIX = rb"\n(?:" + _NODE + _SPACE + rb")?(?:" + _RANK + _SPACE + rb")?"
 _LEVEL = rb"[ \t]|error: |hint: |\[?[EFW]\d{4} |\[?\d\d:\d\d:\d\d|\[(?:INFO|SUCCESS|WARN|ERROR)\]"
 _DATE = rb"[\[(]?\d{4}[-/]|\[?[ID]\d{4} "
@@ -32,7 +32,7 @@ _TELLS_EITHER = re.compile(_PREFIX + rb"(?:" + _LEVEL + rb"|" + _DATE + rb")")
 
 
 def line_blocks(stream: Readable) -> Iterator[bytes]:
-    """Yield a stream in blocks of whole lines, without the end of the last; endless ones come in pieces."""
+    """Yield a stream in blocks of whole lines, without the last line end; endless lines come in pieces."""
     held = b""
     while data := stream.read(_BLOCK_BYTES):
         block, end, rest = data.rpartition(b"\n")
@@ -48,7 +48,7 @@ def line_blocks(stream: Readable) -> Iterator[bytes]:
 
 
 def telling_lines(block: bytes, *, dates: bool) -> list[int]:
-    """Return where those lines of a block begin that tell a level, in order; with ``dates`` a date, too."""
+    """Return where the lines with a level begin, in order; with ``dates`` also those with a date."""
     telling = _TELLS_EITHER if dates else _TELLS_LEVEL
     starts = {found.start() for found in telling.finditer(b"\n" + block)}
     for word in _WORDS:
@@ -63,7 +63,7 @@ def telling_lines(block: bytes, *, dates: bool) -> list[int]:
 
 
 def last_dated(lines: bytes) -> bytes | None:
-    """Return the last of some lines that begins with a date; None where none does."""
+    """Return the last of some lines that begins with a date; None if none does."""
     near = lines.rfind(b"\n", 0, max(0, len(lines) - _NEAR_BYTES)) + 1
     for begin in dict.fromkeys((near, 0)):
         start = None

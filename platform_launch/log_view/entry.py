@@ -1,4 +1,4 @@
-"""A log's lines with the time and the level that they tell, or that the lines before them told."""
+"""A log's lines with their time and level, or those of the lines before them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from platform_launch.why.lines.line import plain
 
 _DAY_S = 86400.0
 _HALF_A_DAY_S = _DAY_S / 2
-_LONGEST_SILENCE_S = 30 * _DAY_S  # a time further on is what a script speaks of, not when it spoke
-_SAME_MOMENT_S = 2.0  # lines carry whole seconds, and come a moment after their event
+_LONGEST_SILENCE_S = 30 * _DAY_S  # a time further on is part of the message
+_SAME_MOMENT_S = 2.0  # lines have whole seconds, and follow their event
 _QUARTER_S = 900.0  # no time zone is finer
 _MOST_SEARCHED = 160
 
-# What stands before a line's own text: this launcher's node, torchrun's and torch's ranks.
+# Prefixes of a line: this launcher's node, torchrun's and torch's ranks.
 _PREFIX = re.compile(r"(?:\[node \d{1,6}\] ?)?(?:\[(?:rank|default|trainer)\d{1,7}\]: ?)?")
-# A time of day alone is believed where this launcher or a logger puts it; training scripts print durations.
+# A time of day alone counts only where this launcher or a logger puts it; scripts print durations.
 _TIME = re.compile(
     r"""
     (?: [\[(]?(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T_ ]
@@ -44,7 +44,7 @@ _WORD = re.compile(
     r"\b(?:(?P<error>ERROR|CRITICAL|FATAL)|(?P<warn>WARN(?:ING)?\b|\w*Warning:)|(?P<info>INFO|DEBUG|NOTICE))"
 )
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Failure)\b(?::|$)")
-# What such a line holds in any case: to look for these costs a tenth.
+# Every such line contains these: searching for them costs a tenth.
 _RAISED_WORDS = ("Error", "Exception", "Interrupt", "Exit", "Failure")
 _LEVEL_WORDS = ("ERROR", "CRITICAL", "FATAL", "WARN", "Warning:")
 _MAY_BEGIN_A_TIME = frozenset("[(EWIFD0123456789")
@@ -52,7 +52,7 @@ _GLOG_LEVELS = {"E": "ERROR", "F": "ERROR", "W": "WARN"}
 
 
 class LogEntry(NamedTuple):
-    """One line, or a run of lines that tell neither time nor level.
+    """One line, or a run of lines without time and level.
 
     ``time_s`` is Unix time, ``number`` that of the first line, from 1; ``text`` is printable and lacks the
     last line end.
@@ -65,17 +65,17 @@ class LogEntry(NamedTuple):
     is_stage: bool = False
 
     def lines(self, pattern: re.Pattern[str] | None = None) -> Iterator[LogEntry]:
-        """Yield each line by itself, with a pattern only those in which it is found."""
+        """Yield each line by itself; with a pattern, only those that match."""
         for number, text in enumerate(self.text.split("\n"), self.number):
             if pattern is None or pattern.search(text) is not None:
                 yield self._replace(number=number, text=text)
 
 
 class EntryReader:
-    """Takes the lines of one log apart, in their order.
+    """Parses the lines of one log, in order.
 
-    A time of day becomes a moment by the times of the launch's ``events`` (UTC), else by ``began``, when the
-    log was begun as its node's clock said. Lines without a time have that of the line before.
+    A time of day becomes a Unix time through the launch's ``events`` (UTC), or else through ``began``, when
+    the log began by its node's clock. Lines without a time have that of the line before.
     """
 
     def __init__(self, events: Iterable[Event], began: datetime | None) -> None:
@@ -99,10 +99,10 @@ class EntryReader:
     def read_block(
         self, block: bytes, *, runs_wanted: bool = True, times_wanted: bool = True
     ) -> Iterator[LogEntry]:
-        """Take many lines apart, without the end of the last.
+        """Parse many lines, without the last line end.
 
-        Where no runs are wanted, lines are left out that tell no level. Of their times the last is taken, as
-        it is where times are not wanted: then lines belong to a run that tell a date and nothing else.
+        Without runs, lines without a level are left out, but the last of their times is used. Without times,
+        lines that only have a date belong to a run.
         """
         at, after, dates = 0, len(block) + 1, runs_wanted and times_wanted
         for start in (*telling_lines(block, dates=dates), after):
@@ -115,7 +115,7 @@ class EntryReader:
                 at = end + 1
 
     def _run(self, lines: bytes, *, wanted: bool, dated: bool) -> Iterator[LogEntry]:
-        if self._in_traceback:  # the line that says what was raised
+        if self._in_traceback:  # the line with the exception
             first, more, lines = lines.partition(b"\n")
             yield self.read(first)
             if not more:
@@ -130,7 +130,7 @@ class EntryReader:
         self._level = "INFO"
 
     def read(self, data: bytes) -> LogEntry:
-        """Take the next line apart, without its end. Never fails."""
+        """Parse the next line, without its end. Never fails."""
         self.number += 1
         if b"\r" in data:
             data = data.rstrip(b"\r")
@@ -141,7 +141,7 @@ class EntryReader:
         text = whole
         if whole[:1] == "[" and (prefix := _PREFIX.match(whole)) is not None:
             text = whole[prefix.end() :]
-        if text[:1] not in _MAY_BEGIN_A_TIME:  # nearly every line of a training; what follows costs more
+        if text[:1] not in _MAY_BEGIN_A_TIME:  # nearly every line; what follows costs more
             self._level = self._level_of(text)
             return LogEntry(self.time_s, self.number, self._level, whole)
         found = _TIME.match(text)
@@ -161,7 +161,7 @@ class EntryReader:
             # Lines of one event share its time; another event of the kind comes later.
             if len(expected) > 1 and expected[1] <= self.time_s + 1:
                 expected.popleft()
-            if abs(expected[0] - self.time_s) < _SAME_MOMENT_S:  # else a later one, which was not read yet
+            if abs(expected[0] - self.time_s) < _SAME_MOMENT_S:  # else a later one, not read yet
                 self.time_s = expected[0]
         return LogEntry(self.time_s, self.number, self._level, whole)
 
@@ -172,7 +172,7 @@ class EntryReader:
             self._in_traceback = False
             return _GLOG_LEVELS.get(glog[1], "INFO")
         begins = "Traceback (most recent call last)" in text
-        if self._in_traceback and not begins:  # the line that says what was raised
+        if self._in_traceback and not begins:  # the line with the exception
             self._in_traceback = False
             return "ERROR"
         self._in_traceback = begins
@@ -184,7 +184,7 @@ class EntryReader:
         return "INFO" if word is None or word["info"] else "ERROR" if word["error"] else "WARN"
 
     def _time(self, found: re.Match[str]) -> float:
-        """Return the moment of a line's time; one without a date follows the line before within a day."""
+        """Return the Unix time of a line's time; one without a date is within a day of the line before."""
         local = self.time_s + self._zone_s
         clock = int(found["hour"]) * 3600 + int(found["minute"]) * 60 + int(found["second"])
         seconds = clock + float(f"0.{found['part'] or 0}")
@@ -208,7 +208,7 @@ class EntryReader:
 
 
 def rank_of_level(level: str) -> int:
-    """Return how bad a level is: INFO and SUCCESS 0, WARN 1, ERROR 2."""
+    """Return the severity of a level: INFO and SUCCESS 0, WARN 1, ERROR 2."""
     return max(0, LEVELS.index(level) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Growing logs, as they grow: by ``tail -F``'s rules, of all nodes at once, also those that come later."""
+"""Follows growing logs by the rules of ``tail -F``: of all nodes at once, also those that appear later."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from platform_launch.log_view.merge import Shown
 from platform_launch.log_view.selection import Selection
 
 _PAUSE_S = 0.3
-# How often to look for the logs of nodes that were not there yet, and whether all have ended.
+# How often to look for new logs, and whether all have ended.
 _LOOK_AROUND_S = 2.0
 _MOST_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 16
 
 
 class GrowingLog:
-    """A log that is written to. A file that was replaced or emptied is read from its start."""
+    """A log that is being written. A file that was replaced or truncated is read from its start."""
 
     def __init__(self, log: NodeLog) -> None:
         self.log = log
@@ -33,7 +33,7 @@ class GrowingLog:
         self._reader = EntryReader(log.events(), log.began)
 
     def backlog(self) -> Iterator[LogEntry]:
-        """Yield the lines that are there now."""
+        """Yield the existing lines."""
         while entries := self.new_entries():
             yield from entries
 
@@ -44,7 +44,7 @@ class GrowingLog:
             return []
         try:
             data = os.read(self._file, _MOST_BYTES)
-        except OSError:  # a stale handle of a network file system, say: opened again at the next call
+        except OSError:  # such as a stale handle of a network file system: opened again at the next call
             self.close()
             return []
         block, end, rest = (self._held + data).rpartition(b"\n")
@@ -67,7 +67,7 @@ class GrowingLog:
     def _reopen_if_replaced(self) -> None:
         try:
             now = self._path.stat()
-        except OSError:  # being rotated: what is open is read to its end
+        except OSError:  # being rotated: the open file is read to its end
             return
         if self._file >= 0 and now.st_ino == self._inode:
             if now.st_size < os.lseek(self._file, 0, os.SEEK_CUR):
@@ -87,10 +87,10 @@ class GrowingLog:
 def followed(
     find: Callable[[], Sequence[NodeLog]], selection: Selection, tail: int | None = None
 ) -> Iterator[Shown]:
-    """Yield the wanted lines that are there, the last ``tail`` of them only, and then those that come.
+    """Yield the selected lines that exist, only the last ``tail`` of them, and then new ones.
 
-    ``find`` tells which logs there are now. What came since the last look is put in order by its times. Ends
-    when the launchers of all logs have said how it ended, and no node's log is missing.
+    ``find`` returns the current logs. Lines that arrived since the last call are ordered by time. Ends when
+    the launchers of all logs have reported the end, and no node's log is missing.
     """
     growing: dict[Path, GrowingLog] = {log.path: GrowingLog(log) for log in find()}
     try:
@@ -102,7 +102,7 @@ def followed(
             logs = find()
             for log in logs:
                 growing.setdefault(log.path, GrowingLog(log))
-            # Asked before the logs are read: what was written until then is read below.
+            # Before the logs are read, so that everything written until then is read below.
             ended = bool(logs) and all(log.has_ended for log in logs) and not missing_nodes(logs)
             until = time.monotonic() + _LOOK_AROUND_S
             while (new := _sorted(growing.values(), GrowingLog.new_entries)) or time.monotonic() < until:

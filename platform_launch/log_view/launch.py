@@ -1,4 +1,4 @@
-"""The logs of one launch: which files, of which nodes, what their events tell, where the root cause is."""
+"""The logs of one launch: the files, their nodes and events, and where the root cause is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from platform_launch.text import Phrase
 from platform_launch.topology import node_prefix
 from platform_launch.why.sources import events_of, logs_in, node_of, started_of
 
-# With one of these a launcher has said its last word of the training; the record and the log's name follow.
+# With one of these, a launcher has reported the end of the job; only the record and the log's name follow.
 CLOSING = frozenset(
     [
         "training-finished",
@@ -34,7 +34,7 @@ CLOSING = frozenset(
 
 @dataclass(frozen=True)
 class NodeLog:
-    """One log. ``label`` names it where several are shown and the line itself does not."""
+    """One log. ``label`` names it if several are shown and the line itself does not name its node."""
 
     path: Path
     node: int | None
@@ -42,12 +42,12 @@ class NodeLog:
     began: datetime | None
 
     def events(self) -> tuple[Event, ...]:
-        """Return what its launcher said so far; empty where that is not known."""
+        """Return its launcher's events so far; empty if unknown."""
         return events_of(self.path) or ()
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether its launcher has said how the training ended, or why none began."""
+        """Return whether its launcher has reported how the job ended, or why it did not start."""
         return any(event.id in CLOSING or event.id.startswith("refused-") for event in self.events())
 
 
@@ -61,11 +61,11 @@ class CauseLine:
 
 
 def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]:
-    """Return the logs that a person names: files, folders (of each the newest launch) or jobs.
+    """Return the logs for names: files, folders (the newest launch in each) or jobs.
 
-    Without a name: the newest launch of ``folder``, where jobs are looked for too (default: the project's).
+    Without a name: the newest launch in ``folder``, which is also searched for jobs (default: the project's).
 
-    Raises InputError for a name that is none of them.
+    Raises InputError for any other name.
     """
     folder = folder or logs_folder()
     paths: list[Path] = []
@@ -103,7 +103,7 @@ def _node_log(path: Path) -> NodeLog:
 
 
 def missing_nodes(logs: Sequence[NodeLog]) -> list[int]:
-    """Return the nodes of the launch whose logs are not here, as far as the others' events count them."""
+    """Return the nodes of the launch without a log here, as far as the others' events tell."""
     counts = [
         count
         for log in logs
@@ -114,10 +114,10 @@ def missing_nodes(logs: Sequence[NodeLog]) -> list[int]:
     return [node for node in range(min(max(counts, default=0), 1 << 16)) if node not in here]
 
 
-def first_cause(logs: Sequence[NodeLog]) -> CauseLine | None:
-    """Return the line that the launch's verdict rests on: that of the node that failed first.
+def root_cause_line(logs: Sequence[NodeLog]) -> CauseLine | None:
+    """Return the line of the launch's verdict, on the node that failed first.
 
-    Known by the events alone; None while no launcher has judged, or its verdict names no line.
+    Comes from the events; None until a launcher has a verdict, or if the verdict names no line.
     """
     verdicts, failed = [], None
     for log in logs:

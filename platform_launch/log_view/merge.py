@@ -16,12 +16,12 @@ from platform_launch.log_view.selection import Selection
 from platform_launch.why.lines.opening import OpenedLog
 from platform_launch.why.lines.scan import Readable
 
-# Where only the last lines are wanted, so many before them are looked at for a time.
+# If only the last lines are selected, this many lines before them are searched for a time.
 _LOOKBACK_LINES = 2000
 
 
 class Shown(NamedTuple):
-    """A line, or a run of lines, and the log that it is from."""
+    """A line, or a run of lines, and its log."""
 
     log: NodeLog
     entry: LogEntry
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
 def merged(
     logs: Sequence[tuple[NodeLog, Readable]], selection: Selection, tail: int | None = None
 ) -> Iterable[Shown]:
-    """Return the wanted lines of all logs by time, the last ``tail`` of them only.
+    """Return the selected lines of all logs by time, only the last ``tail`` of them.
 
     Lines of equal time stay in their log's order.
     """
@@ -40,7 +40,7 @@ def merged(
 
 
 def opened(logs: Iterable[NodeLog], files: ExitStack) -> list[tuple[NodeLog, Readable]]:
-    """Open logs, packed ones too. Raises InputError for one that cannot be read."""
+    """Open logs, also compressed ones. Raises InputError for one that cannot be read."""
     return [(log, files.enter_context(OpenedLog(log.path))) for log in logs]
 
 
@@ -49,10 +49,10 @@ def _entries(
 ) -> Iterable[Shown]:
     reader = EntryReader(log.events(), log.began)
     blocks = line_blocks(stream)
-    if tail is not None and selection.takes_all:
+    if tail is not None and selection.selects_all:
         blocks = _last(blocks, tail + _LOOKBACK_LINES, reader)
     entries = (
-        reader.read_block(block, runs_wanted=selection.takes_info, times_wanted=by_time) for block in blocks
+        reader.read_block(block, runs_wanted=selection.selects_info, times_wanted=by_time) for block in blocks
     )
     found = selection.of(chain.from_iterable(entries), by_line=tail is not None)
     shown = (Shown(log, entry) for entry in found)
@@ -60,7 +60,7 @@ def _entries(
 
 
 def _last(blocks: Iterable[bytes], wanted: int, reader: EntryReader) -> Iterator[bytes]:
-    """Yield the last blocks, which hold as many lines or more; let the reader pass over the others."""
+    """Yield the last blocks with at least that many lines; skip the others."""
     held: deque[tuple[int, bytes]] = deque()
     there = 0
     for block in blocks:

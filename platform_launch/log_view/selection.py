@@ -1,4 +1,4 @@
-"""Which lines of the logs a person wants to see."""
+"""Which lines of the logs to show."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from platform_launch.text import Phrase
 
 @dataclass(frozen=True)
 class Selection:
-    """``level``: no line below it. ``pattern``: only lines in which it is found."""
+    """``level``: no line below it. ``pattern``: only lines that match it."""
 
     level: str = "INFO"
     pattern: re.Pattern[str] | None = None
 
     @property
-    def takes_all(self) -> bool:
-        """Tell whether every line of a log is taken that is read at all."""
+    def selects_all(self) -> bool:
+        """Whether every line is selected."""
         return self.level == "INFO" and self.pattern is None
 
     @property
-    def takes_info(self) -> bool:
-        """Tell whether lines are taken that tell no level."""
+    def selects_info(self) -> bool:
+        """Whether lines without a level are selected."""
         return self.level == "INFO"
 
     def of(self, entries: Iterable[LogEntry], *, by_line: bool = False) -> Iterator[LogEntry]:
-        """Yield what is wanted; a run of lines that all are stays one, except ``by_line``."""
+        """Yield the selected entries; a run of selected lines stays one entry, unless ``by_line``."""
         for entry in entries:
             if self.level != "INFO" and rank_of_level(entry.level) < rank_of_level(self.level):
                 continue

@@ -1,4 +1,4 @@
-"""A line of a log as a person sees it: its node, stages and levels coloured, the root cause marked."""
+"""A line of a log as text: its node, coloured stages and levels, the root cause marked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LogView:
         self._marked = False
 
     def lines(self, shown: Shown) -> list[str]:
-        """Return an entry as texts: a line or a run, and below the root cause a line that says so."""
+        """Return an entry as texts: a line or a run, and a marker line below the root cause."""
         log, entry = shown
         label, text = log.label if self._labelled else "", entry.text
         if "\n" in text:
@@ -45,7 +45,7 @@ class LogView:
         return lines
 
     def closing(self, cause: CauseLine | None) -> str:
-        """Return what names the root cause, as known at the end, where its line was not shown or marked."""
+        """Return the lines that name the root cause at the end, if its line was not shown or marked."""
         if cause is None or self._marked:
             return ""
         line = _verdict_line(cause.verdict, f"{cause.log}:{cause.number}")
@@ -69,7 +69,7 @@ class LogView:
 
 
 def _verdict_line(event: Event, place: str = "") -> str:
-    """Return what a verdict says, under the names that ``platform-launch why`` gives it."""
+    """Return a verdict as text, with the labels of ``platform-launch why``."""
     verdict, language = Verdict.told(event.fields), current()
     colon, semicolon, at = (": ", "; ", f" ({place})") if language == "en" else ("：", "；", f"（{place}）")
     words = f"{why_word(verdict.kind_word, language)}{at if place else ''}{colon}{verdict.short_title()}"

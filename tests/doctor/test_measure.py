@@ -18,5 +18,5 @@ def test_what_an_image_lets_every_python_print_is_no_answer_of_the_processes(
     task = DoctorTask(0, 2, "gn0", "127.0.0.1", 0, None, "127.0.0.1", 29500, (29501,), "gloo", 2, 5.0, 60.0)
     with CollectiveWorkers(task) as workers:
         workers.start()
-        share = workers.take_part(1, (0, 1), "")
+        share = workers.run_round(1, (0, 1), "")
     assert (share.round, share.problem) == (1, "0 of 2 processes of the collective say how it went")

@@ -21,7 +21,7 @@ from platform_launch.events import Event
 from platform_launch.log_view.blocks import line_blocks
 from platform_launch.log_view.entry import EntryReader, LogEntry
 from platform_launch.log_view.follow import GrowingLog, followed
-from platform_launch.log_view.launch import CauseLine, NodeLog, find_logs, first_cause, missing_nodes
+from platform_launch.log_view.launch import CauseLine, NodeLog, find_logs, missing_nodes, root_cause_line
 from platform_launch.log_view.merge import Shown
 from platform_launch.log_view.selection import Selection, parse_pattern
 from platform_launch.log_view.view import LogView
@@ -107,17 +107,17 @@ def test_lines_of_all_nodes_come_by_time_also_from_clocks_of_other_zones(failed:
     assert lines[-1].startswith("[node 0] 11:49:38")
 
 
-def test_first_cause_is_marked_by_the_events_of_the_node_that_failed_first(failed: Path) -> None:
+def test_root_cause_is_marked_by_the_events_of_the_node_that_failed_first(failed: Path) -> None:
     lines = shown(str(failed))
     at = lines.index("[node 1] [rank1]: RuntimeError: boom")
     assert lines[at + 1] == "[node 1] ^^^ cause: RuntimeError: boom [python_exception]"
     assert sum("^^^" in line for line in lines) == 1
-    place = first_cause(find_logs([str(failed)]))
+    place = root_cause_line(find_logs([str(failed)]))
     assert place is not None
     assert (place.log, place.number) == (NAMES[1], 4)
 
 
-def test_first_cause_is_named_at_the_end_where_its_line_is_not_among_those_wanted(failed: Path) -> None:
+def test_root_cause_is_named_at_the_end_where_its_line_is_not_among_those_wanted(failed: Path) -> None:
     assert shown(str(failed), "--node", "0")[-1].startswith(f"cause ({NAMES[1]}:4): RuntimeError")
     assert shown(str(failed), "--grep", "step")[-1].startswith("cause (")
 

@@ -1,1 +1,1 @@
-"""One file a topic: each check reads facts and yields findings, and does nothing else."""
+"""One file per topic: each check reads facts and yields findings, and does nothing else."""

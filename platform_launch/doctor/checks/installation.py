@@ -1,4 +1,4 @@
-"""Python, its packages, torch and the driver: do they belong together?"""
+"""Whether Python, its packages, torch and the driver match."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from platform_launch.text import Phrase
 
 
 def missing_packages(facts: Facts) -> Iterator[Finding]:
-    """Refuse where the interpreter lacks what the training will import."""
+    """Report packages that the job will import but the interpreter lacks."""
     modules, python = facts.installation.modules, facts.installation.python
     missing = [name for name in facts.plan.packages if modules[name].origin is None]
     if not missing:
@@ -23,7 +23,7 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
     beside = (
         Phrase(" (the folder {folders} is not the library)", folders=", ".join(folders)) if folders else ""
     )
-    # What torchrun, which comes with torch, and a script of one's own do without.
+    # Not needed by torchrun, which comes with torch, or by the user's own script.
     spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
     without = (
         Phrase(", pass --launcher torchrun, which does without {names}", names=", ".join(spared))
@@ -47,7 +47,7 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
 
 
 def shadowed_packages(facts: Facts) -> Iterator[Finding]:
-    """Python searches one folder first: a torch.py or random.py there hides the library."""
+    """Report files that hide a library, such as torch.py: Python searches the script's folder first."""
     folder = facts.installation.import_folder
     if folder is None:
         return
@@ -61,7 +61,7 @@ def shadowed_packages(facts: Facts) -> Iterator[Finding]:
 
 
 def user_site(facts: Facts) -> Iterator[Finding]:
-    """Packages below ~/.local win over those of the environment, on this node alone."""
+    """Report packages below ~/.local: they override those of the environment, on this node only."""
     home, prefix = facts.installation.user_site, facts.installation.prefix
     if home is None:
         return
@@ -85,7 +85,7 @@ def user_site(facts: Facts) -> Iterator[Finding]:
 
 
 def other_environment(facts: Facts) -> Iterator[Finding]:
-    """The shell shows one environment as active while another one's Python runs."""
+    """Report that the active environment is not the one whose Python runs."""
     active, prefix = facts.installation.active, facts.installation.prefix
     if active is not None and active != prefix:
         yield warning(
@@ -101,7 +101,7 @@ def other_environment(facts: Facts) -> Iterator[Finding]:
 
 
 def torch_and_driver(facts: Facts) -> Iterator[Finding]:
-    """A torch without CUDA trains on the CPU in silence; one built for a newer CUDA finds no GPU."""
+    """Report a torch that silently uses the CPU (built without CUDA), or is too new for the driver."""
     build, gpus = facts.installation.torch, facts.plan.hardware.gpus
     vendor = facts.plan.hardware.accelerator.vendor
     if build is None or vendor is None or facts.plan.hardware.assumed:
@@ -145,7 +145,7 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
 
 
 def _torch_of_vendor(facts: Facts, build: TorchBuild, vendor: Vendor) -> Iterator[Finding]:
-    """Torch supports each vendor by a build of its own, or by a module beside it."""
+    """Report a torch without support for this vendor, which needs its own build or an extra module."""
     where, module = f"torch {build.version}", vendor.torch_module
     built = {"CUDA": build.cuda, "ROCm": build.hip, "XPU": build.xpu}
     has = next((name for name, version in built.items() if version is not None), "the CPU")

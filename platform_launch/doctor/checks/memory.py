@@ -1,4 +1,4 @@
-"""Memory of the node: shared, locked, and what is left of the limit."""
+"""Memory of the node: shared, locked, and available."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 from platform_launch.text import Phrase
 
-# A container runtime gives 64 MiB unless told otherwise. NCCL takes some 10 MB for each GPU and its
-# neighbours; what the training's own loader workers take comes on top, where its config says so.
+# Container runtimes default to 64 MiB. NCCL takes about 10 MB for each GPU and its neighbours; the DataLoader
+# workers' share is added if the config tells their number.
 _ENOUGH_SHM_GIB = 1.0
 # NCCL pins its buffers for each channel and peer; clusters give "unlimited".
 _ENOUGH_LOCKED_GIB = 1.0
@@ -19,7 +19,7 @@ _ENOUGH_EACH_GIB = 1.0
 
 
 def shared_memory(facts: Facts) -> Iterator[Finding]:
-    """NCCL and DataLoader workers die of a bus error where /dev/shm is full."""
+    """Report a small /dev/shm: NCCL and DataLoader workers die of a bus error when it is full."""
     shm, nproc = facts.storage.get("shm"), facts.plan.topology.nproc_per_node or 1
     batches_gib = nproc * (facts.plan.training.loader_gib or 0.0)
     needed_gib = _ENOUGH_SHM_GIB + batches_gib
@@ -54,7 +54,7 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
 
 
 def locked_memory(facts: Facts) -> Iterator[Finding]:
-    """InfiniBand and RoCE need memory that may not be swapped out."""
+    """Report a low limit of locked memory, which InfiniBand and RoCE need."""
     limit_gib = facts.plan.hardware.host.locked_memory_gib
     if (
         not facts.ports_in_use
@@ -76,7 +76,7 @@ def locked_memory(facts: Facts) -> Iterator[Finding]:
 
 
 def memory_left(facts: Facts) -> Iterator[Finding]:
-    """Other processes, or a container's limit, may leave too little to start with."""
+    """Report too little available memory, because of other processes or a container's limit."""
     free, nproc = facts.available_memory_gib, facts.plan.topology.nproc_per_node or 1
     if free is not None and free < _ENOUGH_EACH_GIB * nproc:
         yield warning(

@@ -1,4 +1,4 @@
-"""Names and routes: this node's own name, the master's, and the way to it."""
+"""Names and routes: this node's own name, the master's name, and the route to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_launch.text import Phrase
 
 
 def own_name(facts: Facts) -> Iterator[Finding]:
-    """Gloo publishes the address of the own host name, unless GLOO_SOCKET_IFNAME names an interface."""
+    """Check the node's own name: gloo publishes its address unless GLOO_SOCKET_IFNAME names an interface."""
     own, master = facts.own_name, facts.master_name
     if master is None or facts.variable("GLOO_SOCKET_IFNAME") is not None:
         return
@@ -47,7 +47,7 @@ def own_name(facts: Facts) -> Iterator[Finding]:
 
 
 def master_name(facts: Facts) -> Iterator[Finding]:
-    """A name may still come (pods start one after another), so nothing here is certain."""
+    """Check the master's name. It may resolve later (pods start one after another), so this only warns."""
     master, topology = facts.master_name, facts.plan.topology
     if master is None:
         return
@@ -95,7 +95,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
 
 
 def reverse_look_up(facts: Facts) -> Iterator[Finding]:
-    """Ask for the name of each peer, as TCPStore does: slow answers cost seconds a connection."""
+    """Look up the name of each peer, as TCPStore does: slow answers cost seconds per connection."""
     reverse = facts.reverse_name
     if reverse is not None and reverse.late:
         yield warning(

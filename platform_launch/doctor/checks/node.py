@@ -1,4 +1,4 @@
-"""The port, the clock, the devices, and what earlier runs left behind."""
+"""The port, the clock, the devices, and leftovers of earlier runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from platform_launch.doctor.finding import Finding, Level, error, warning
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.text import Phrase
 
-# Before this project was written no clock can be right.
+# No clock can be right that is before this project was written.
 _EARLIEST_YEAR = 2025
 _LATEST_YEAR = 2100
 # An op compiles for a few minutes at most.
@@ -18,7 +18,7 @@ _STALE_AFTER_S = 60.0
 
 
 def master_port(facts: Facts) -> Iterator[Finding]:
-    """Node 0 must be able to listen where the others look for it."""
+    """Check that node 0 can listen on MASTER_PORT."""
     port = facts.master_port
     if port is None or not port.problem:
         return
@@ -39,7 +39,7 @@ def master_port(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_listened_on(plan: LaunchPlan) -> bool:
-    """Whether the launcher itself opens the port, whatever the script does."""
+    """Return whether the launcher itself opens the port, whatever the script does."""
     yaml = plan.training.accelerate_yaml
     if plan.launcher == "torchrun" or (yaml is not None and yaml.uses_deepspeed):
         return True
@@ -47,7 +47,7 @@ def _is_listened_on(plan: LaunchPlan) -> bool:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """A clock that is years off breaks certificates, and the order of lines in logs of several nodes."""
+    """Report a clock that is years off: it breaks certificates and the order of several nodes' log lines."""
     year = time.gmtime(facts.clock_s).tm_year
     if not _EARLIEST_YEAR <= year <= _LATEST_YEAR:
         yield warning(
@@ -59,7 +59,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
 
 
 def devices(facts: Facts) -> Iterator[Finding]:
-    """A GPU that has failed fails the training too, hours later."""
+    """Report GPUs that have failed: the job would fail too, hours later."""
     if facts.devices is None:
         return
     from platform_launch.health.faults import faults
@@ -72,7 +72,7 @@ def devices(facts: Facts) -> Iterator[Finding]:
 
 
 def build_locks(facts: Facts) -> Iterator[Finding]:
-    """A lock that nobody holds stops every process that needs the op, without a word."""
+    """Report build locks that nobody holds: they silently block every process that needs the op."""
     for lock in facts.locks:
         if not lock.held and lock.age_s > _STALE_AFTER_S:
             yield warning(

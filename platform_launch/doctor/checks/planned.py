@@ -1,4 +1,4 @@
-"""What the plan itself warns of, as findings. A launch says these without the doctor."""
+"""The plan's own warnings, as findings. A launch prints these without the doctor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 
-# Judged by a check of its own, which knows more (variables.unknown_interfaces: all interfaces).
+# Has its own check, which knows more (variables.unknown_interfaces: all interfaces).
 _CHECKED = frozenset({"interface-unknown"})
 
 

@@ -1,4 +1,4 @@
-"""InfiniBand and RoCE: port states, GIDs, and the adapters that variables name."""
+"""InfiniBand and RoCE: port states, GIDs, and the adapters in variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from platform_launch.text import Phrase
 
 
 def ports_down(facts: Facts) -> Iterator[Finding]:
-    """An InfiniBand port that is down halves what the others carry. Unused Ethernet ports are normal."""
+    """Report InfiniBand ports that are down: they cost bandwidth. Unused Ethernet ports are normal."""
     ports = [port for port in facts.plan.hardware.hca_ports if port.link_layer == "InfiniBand"]
     down = [f"{port.device}:{port.port}" for port in ports if not port.active]
     if down and facts.is_distributed and facts.has_gpus:
@@ -30,7 +30,7 @@ def ports_down(facts: Facts) -> Iterator[Finding]:
 
 
 def gids(facts: Facts) -> Iterator[Finding]:
-    """RoCE connects by GID: without the right one NCCL stops with 'error 12' or ibv_modify_qp."""
+    """Check the GIDs that RoCE uses: without the right one, NCCL fails with 'error 12' or ibv_modify_qp."""
     ports = [port for port in facts.ports_in_use if port.link_layer == "Ethernet"]
     if not ports:
         return
@@ -67,7 +67,7 @@ def gids(facts: Facts) -> Iterator[Finding]:
 
 
 def far_adapters(facts: Facts) -> Iterator[Finding]:
-    """Name GPUs whose nearest adapter is on another NUMA node: their traffic crosses the sockets' link."""
+    """Report GPUs whose nearest adapter is on another NUMA node: their traffic crosses the socket link."""
     used = {port.device for port in facts.ports_in_use}
     nearest: dict[int, NicDistance] = {}
     for one in facts.plan.hardware.nic_distances:
@@ -91,7 +91,7 @@ def far_adapters(facts: Facts) -> Iterator[Finding]:
 
 
 def unknown_hcas(facts: Facts) -> Iterator[Finding]:
-    """NCCL falls back to sockets in silence where NCCL_IB_HCA selects nothing."""
+    """Report an NCCL_IB_HCA that selects nothing: NCCL then silently falls back to sockets."""
     chosen, have = facts.env.get("NCCL_IB_HCA"), facts.plan.hardware.hca_ports
     if chosen is None or not have or not facts.is_distributed:
         return

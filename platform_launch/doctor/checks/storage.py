@@ -1,4 +1,4 @@
-"""Room for logs, results and temporary files."""
+"""Disk space for logs, results and temporary files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware.storage import Storage
 from platform_launch.text import Phrase
 
-# Below this a training would soon be out of room. A checkpoint of the shipped model is 0.2 GiB.
+# Below this, a job would soon run out of space. A checkpoint of the example model is 0.2 GiB.
 _ENOUGH_GIB = {"logs": 0.5, "output": 5.0, "temporary": 0.5}
 _NOTHING_GIB = 1 / 1024
 _ENOUGH_INODES = 1000
 
 
 def room(facts: Facts) -> Iterator[Finding]:
-    """Look at each folder that is written to; a file system is named once for all its folders."""
+    """Check each folder that is written to; report a file system once for all its folders."""
     seen: set[tuple[float, float]] = set()
     for purpose, enough_gib in _ENOUGH_GIB.items():
         storage = facts.storage.get(purpose)
@@ -44,7 +44,7 @@ def room(facts: Facts) -> Iterator[Finding]:
 
 
 def _not_writable(facts: Facts, purpose: str, storage: Storage) -> Finding:
-    """Results that were promised cannot be written: certain. A log is only lost."""
+    """Report a folder that cannot be written: an error for results, a warning for logs."""
     level = error if purpose == "output" and purpose in facts.named_folders else warning
     return level(
         "folder-not-writable",

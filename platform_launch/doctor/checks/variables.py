@@ -12,7 +12,7 @@ from platform_launch.hardware.names import is_loopback
 from platform_launch.plan.nccl import exact_interface, infiniband_off
 from platform_launch.text import Phrase
 
-# Not NCCL's: left behind by somebody who looked for a fault, and slow ever after.
+# Not NCCL's: left by somebody who was debugging, and slow ever since.
 _DEBUGGING = {
     "CUDA_LAUNCH_BLOCKING": "every kernel waits for the one before",
     "TORCH_DISTRIBUTED_DEBUG": "every collective is checked against the other ranks",
@@ -22,7 +22,7 @@ _OFF = ("", "0", "OFF", "INFO")
 
 
 def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
-    """NCCL and gloo stop where they are told to use an interface this node does not have."""
+    """Report interface variables that name an interface this node lacks: NCCL and gloo fail on them."""
     machine = facts.plan.hardware
     if not facts.is_distributed or machine.assumed or not facts.interfaces:
         return
@@ -44,7 +44,7 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
         )
     chosen = {"NCCL_SOCKET_IFNAME": nccl, "GLOO_SOCKET_IFNAME": gloo}
     given = {name: value.strip().lstrip("=") for name, value in chosen.items() if value is not None}
-    # Where they differ, contradictions reports it.
+    # If they differ, contradictions() reports it.
     loopback = list(given) if set(given.values()) == {"lo"} else []
     if loopback and not is_loopback(facts.plan.topology.master_addr):
         yield warning(
@@ -73,7 +73,7 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
 
 
 def contradictions(facts: Facts) -> Iterator[Finding]:
-    """NCCL obeys one of two variables in silence, and it is rarely the one that was meant."""
+    """Report contradictory variables: NCCL silently follows one of them, rarely the intended one."""
     env, finding_id = facts.env, "variable-contradiction"
     if infiniband_off(env) and "NCCL_IB_HCA" in env:
         yield warning(

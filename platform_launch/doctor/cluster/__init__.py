@@ -1,12 +1,12 @@
-"""What only all nodes together can try: who reaches whom, and a real collective between them.
+"""Checks that need all nodes: which nodes reach each other, and real collectives between them.
 
-Every node's doctor starts ``part`` in a helper process, which can be ended whatever hangs in it. They meet
-in a rendezvous whose purpose is this series; on node 0 a ``director`` says what comes next (``DoctorState``)
-and never waits for anybody without a limit:
+Every node's doctor starts ``part`` in a helper process, which can be killed whatever hangs in it. The parts
+use a rendezvous with this purpose. On node 0, a ``director`` publishes the next stage (``DoctorState``) and
+never waits without a limit:
 
-    join       who is there, and where it listens (Endpoint)
-    connect    everyone tries everyone, on a port of each (ReachReport)
-    rounds     groups of nodes run a collective (measure) and say what they found (Share);
-               pairing decides who with whom, so that a fault shows where it is
-    document   all of it, read by every node, so that all of them say the same (judge)
+    join       which nodes are there, and where they listen (Endpoint)
+    connect    every node tries to reach every other one (ReachReport)
+    rounds     groups of nodes run a collective (measure) and publish the result (Share);
+               pairing decides the groups, so that the faulty node can be told
+    document   all results, read by every node, so that all report the same (judge)
 """

@@ -1,4 +1,4 @@
-"""This node's part between the nodes: started as a child process, and its answer judged."""
+"""This node's part in the cluster check: started as a child process; its answer is judged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from platform_launch.supervise import Command, capture
 from platform_launch.text import Phrase
 from platform_launch.topology import node_prefix
 
-# From the start of a collective's processes to its end: importing torch or JAX included.
+# From the start of a collective's processes to its end, including the import of torch or JAX.
 _COLLECTIVE_LIMIT_S = {"gloo": 30.0, "nccl": 60.0, "jax": 60.0}
 _START_LIMIT_S = 240.0
 
@@ -29,10 +29,10 @@ _START_LIMIT_S = 240.0
 def meet(
     plan: LaunchPlan, env: Environment, *, ports: tuple[int, ...], with_jax: bool, meet_limit_s: float
 ) -> list[Finding]:
-    """Meet the other nodes, and return what all of them found together."""
+    """Connect to the other nodes, and return the findings of all of them together."""
     topology, console = plan.topology, Console(node_prefix(plan.topology.node_rank))
     vendor = plan.hardware.accelerator.vendor
-    # The probe speaks CUDA, which ROCm's torch does too; on other devices it measures the network by gloo.
+    # The probe uses CUDA, as ROCm's torch does; on other devices it measures the network with gloo.
     backend = "jax" if with_jax else "nccl" if vendor is not None and vendor.reads_nccl else "gloo"
     interface = own_interface(plan)
     task = DoctorTask(
@@ -67,7 +67,7 @@ def meet(
     answers: list[PartAnswer] = []
 
     def heard(line: str) -> None:
-        with suppress(InvalidMessageError):  # what every Python of this image prints when it starts
+        with suppress(InvalidMessageError):  # a line that every Python of this image prints at startup
             message = decode(line.rstrip().encode(), Message)
             if isinstance(message, ConsoleLine):
                 console.tell(Event(message.event, message.level, fields={"what": message.text}))

@@ -1,4 +1,4 @@
-"""Node 0 leads the series: it says what comes next, and goes on without whoever does not answer."""
+"""Node 0 directs the cluster check: it publishes each stage, and continues without silent nodes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from platform_launch.rendezvous.ranks import describe_absent, in_words
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.text import Phrase
 
-# Beyond what a node may take for a stage, for the way of its answer.
+# In addition to a node's own limit, for the way of its answer.
 MARGIN_S = 10.0
 CONNECT_LIMIT_S = 5.0
 _LEAVE_LIMIT_S = 15.0
 _LARGEST_WHOLE = 64  # nodes that try one collective all together
 _STEP_S = 0.05
-# Nodes that start together need not be told that one is a moment later.
+# Nodes that start together need no report that one is a moment later.
 _SAY_FIRST_S, _SAY_EVERY_S = 2.0, 10.0
 
 
 def longest_s(task: DoctorTask) -> float:
-    """Return how long the series may take: every stage to its limit."""
+    """Return the longest time that the cluster check can take: every stage to its limit."""
     rounds_s = pairing.ROUNDS * (task.collective_limit_s + MARGIN_S)
     return task.meet_limit_s + connect_limit_s(task.nnodes) + MARGIN_S + rounds_s + MARGIN_S
 
@@ -46,7 +46,7 @@ def connect_limit_s(nnodes: int) -> float:
 
 
 class Director:
-    """Leads one series from a thread of node 0's part; ``say`` takes lines for the user."""
+    """Directs one cluster check from a thread of node 0's part; ``say`` prints lines for the user."""
 
     def __init__(
         self, coordinator: Coordinator, task: DoctorTask, say: Callable[[ConsoleLine], None]
@@ -65,7 +65,7 @@ class Director:
         self._round = 0
 
     def lead(self) -> None:
-        """Lead from the first arrival to the last farewell."""
+        """Direct the check from the first join to the last leave."""
         coordinator, everyone, ranks = self._coordinator, self._everyone, self._ranks
         coordinator.publish(DoctorState())
         self._await_all()
@@ -97,7 +97,7 @@ class Director:
         self._wait(self._all_left, _LEAVE_LIMIT_S)
 
     def _await_all(self) -> None:
-        """Wait until every node is there, and say now and then who is not."""
+        """Wait until every node has joined, and report now and then which have not."""
         began = time.monotonic()
         self._wait(lambda: not self._absent(), min(_SAY_FIRST_S, self._task.meet_limit_s))
         while (absent := self._absent()) and (
@@ -109,7 +109,7 @@ class Director:
             self._wait(lambda: not self._absent(), min(_SAY_EVERY_S, left_s))
 
     def _clock_offsets_s(self) -> dict[int, float]:
-        """Return each node's clock less that of this one, as far as it is known to differ."""
+        """Return each node's clock minus this node's, if it is known to differ."""
         clocks = {rank: self._coordinator.clock_of(member) for rank, member in self._ranks.items()}
         return {rank: clock[0] for rank, clock in clocks.items() if clock and abs(clock[0]) > clock[1]}
 
@@ -118,7 +118,7 @@ class Director:
         return [rank for rank in self._everyone if rank not in here]
 
     def _wait(self, done: Callable[[], bool], limit_s: float) -> None:
-        """Lead the rendezvous until something is done, or the limit is over."""
+        """Step the rendezvous until a condition holds, or the limit is over."""
         deadline = time.monotonic() + limit_s
         while not done() and time.monotonic() < deadline:
             for change in self._coordinator.step():
@@ -134,7 +134,7 @@ class Director:
     def _await_answers(
         self, has_answered: Callable[[int], bool], ranks: Sequence[int], limit_s: float
     ) -> None:
-        """Wait for an answer of each of some nodes; who gives none is silent from here on."""
+        """Wait for the answers of some nodes; those without one count as silent from here on."""
         self._wait(lambda: all(has_answered(rank) for rank in ranks), limit_s)
         self._silent |= {rank for rank in ranks if not has_answered(rank)}
 
@@ -142,7 +142,7 @@ class Director:
         return [rank for rank in self._endpoints if rank not in self._silent]
 
     def _connected(self) -> list[int]:
-        """Return the nodes that can meet at least one other: of the rest, the matrix says all."""
+        """Return the nodes that can reach at least one other; the matrix reports the rest."""
         ranks = self._answering()
         return [rank for rank in ranks if any(o != rank and self._can_meet((rank, o)) for o in ranks)]
 
@@ -154,7 +154,7 @@ class Director:
             self._run([tuple(ranks)])
 
     def _run(self, groups: Sequence[Group]) -> None:
-        """Let groups run their collective at the same time, those whose members reach each other."""
+        """Let those groups whose members reach each other run their collective at the same time."""
         groups = [group for group in groups if self._can_meet(group)]
         if not groups:
             return
@@ -187,7 +187,7 @@ class Director:
 
 
 def _joined(group: Group, silent: Group, shares: Sequence[Share]) -> Measurement:
-    """Make one measurement of what the members of a group say."""
+    """Combine the results of a group's members into one measurement."""
     problems = [share.problem for share in shares if share.problem]
     if silent:
         problems.append(Phrase("no answer of {nodes}", nodes=in_words(silent)))

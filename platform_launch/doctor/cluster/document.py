@@ -1,4 +1,4 @@
-"""What the nodes of a doctor tell each other, and what came out of it."""
+"""The messages between the doctor's nodes, and the result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _MOST_NODES = 100_000
 
 @dataclass(frozen=True)
 class DoctorTask(Message):
-    """What one node's part is asked to do.
+    """The task of one node's part.
 
-    ``address`` is where the other nodes find this one, ``mtu`` that of its interface, 0 where it is not
-    known. ``backend`` is ``gloo``, ``nccl`` or ``jax``; ``workers`` the number of processes of this node that
-    take part in a collective. The limits are in seconds: for all nodes to come, and for one collective from
-    its start to its end.
+    ``address`` is this node's address for the others, ``mtu`` that of its interface, 0 if unknown.
+    ``backend`` is ``gloo``, ``nccl`` or ``jax``; ``workers`` the number of this node's processes in a
+    collective. The limits are in seconds: for all nodes to join, and for one whole collective.
     """
 
     node_rank: int
@@ -41,7 +40,7 @@ class DoctorTask(Message):
 
 @dataclass(frozen=True)
 class Endpoint(Message):
-    """Where a node is found. ``port`` is one it listens on while the nodes try to reach each other."""
+    """A node's address. It listens on ``port`` while the nodes try to reach each other."""
 
     host: str
     address: str
@@ -51,10 +50,10 @@ class Endpoint(Message):
 
 @dataclass(frozen=True)
 class Gap:
-    """Nodes that one node does not reach, all for the same reason: of a thousand behind a firewall one line.
+    """Nodes that one node cannot reach for the same reason: one entry for a thousand behind a firewall.
 
-    ``ranges`` are the first and the last of those whose ranks follow each other; ``only_large``: small
-    packets reach them. Raises ValueError.
+    ``ranges`` are the first and last of consecutive ranks; ``only_large``: small packets reach them. Raises
+    ValueError.
     """
 
     problem: str
@@ -76,9 +75,9 @@ class Gap:
 
 @dataclass(frozen=True)
 class ReachReport(Message):
-    """Which nodes one node does not reach; ``master_port``: why it does not reach MASTER_PORT, else empty.
+    """Which nodes one node cannot reach; ``master_port``: why it cannot reach MASTER_PORT, or empty.
 
-    ``master_unnamed`` where that is because MASTER_ADDR is a name without an address there.
+    ``master_unnamed``: because MASTER_ADDR does not resolve there.
     """
 
     gaps: tuple[Gap, ...]
@@ -88,7 +87,7 @@ class ReachReport(Message):
 
 @dataclass(frozen=True)
 class Share(Message):
-    """What one node says of a collective: of which round, and see :class:`Measurement`."""
+    """One node's result of a collective: its round, and see :class:`Measurement`."""
 
     round: int
     problem: str = ""
@@ -99,7 +98,7 @@ class Share(Message):
 
 @dataclass(frozen=True)
 class GroupAddress(Message):
-    """Where the first node of a group serves it in a round."""
+    """The address at which the first node of a group serves it in a round."""
 
     round: int
     address: str
@@ -107,11 +106,11 @@ class GroupAddress(Message):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one group of nodes found.
+    """The result of one group of nodes.
 
-    ``problem`` is empty when the collective ended well; ``wrong`` tells that it ended with wrong numbers.
-    ``silent`` are members that did not answer at all. Latency is that of one small all-reduce, bandwidth the
-    bus bandwidth of a large one: what each link carries.
+    ``problem`` is empty if the collective succeeded; ``wrong``: it returned wrong numbers. ``silent`` are
+    members that did not answer at all. Latency is that of one small all-reduce, bandwidth the bus bandwidth
+    of a large one: what each link carries.
     """
 
     group: tuple[int, ...]
@@ -124,13 +123,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Document(Message):
-    """All that came out. ``reach`` maps each node to the nodes it does not reach.
+    """All results. ``reach`` maps each node to the nodes that it cannot reach.
 
-    ``silent`` are nodes that came and then stopped answering; ``master_port`` maps the nodes that do not get
-    through to MASTER_PORT to the reason, ``master_unnamed`` holds those of them on which the master's name
-    has no address; ``duplicates`` maps the ranks that came twice to the second host, and ``foreign`` those
-    whose launchers speak another protocol to what differs. ``clock_offsets_s`` is by how much each node's
-    clock was ahead of that of node 0 when it came.
+    ``silent`` are nodes that joined and then stopped answering. ``master_port`` maps nodes that cannot reach
+    MASTER_PORT to the reason; ``master_unnamed`` has those of them that cannot resolve the master's name.
+    ``duplicates`` maps ranks that joined twice to the second host, ``foreign`` ranks with an incompatible
+    launcher to what differs. ``clock_offsets_s`` is by how much each node's clock was ahead of node 0's when
+    it
+    joined.
     """
 
     most_bytes: ClassVar[int] = 4 * _MIB
@@ -149,7 +149,7 @@ class Document(Message):
 
 @dataclass(frozen=True)
 class DoctorState(Message):
-    """What comes next: wait for nodes, try to reach ``endpoints``, run a round, or read the document.
+    """The next stage: wait for nodes, try to reach ``endpoints``, run a round, or read the document.
 
     ``round`` counts the rounds of collectives, and is -1 before the first.
     """
@@ -167,7 +167,7 @@ PURPOSE = Purpose("doctor", (Endpoint, ReachReport, Share, GroupAddress, DoctorS
 
 @dataclass(frozen=True)
 class PartAnswer(Message):
-    """What a part says to the doctor that started it: a document, or why there is none and what to do."""
+    """A part's answer to the doctor that started it: a document, or why there is none and what to do."""
 
     most_bytes: ClassVar[int] = 5 * _MIB
 

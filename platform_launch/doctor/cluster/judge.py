@@ -1,4 +1,4 @@
-"""From what all nodes found together to findings that name a node or a link. Pure."""
+"""Turns the results of all nodes into findings that name a node or a link. Pure."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _presence(document: Document) -> Iterator[Finding]:
 
 
 def _matrix(document: Document) -> Iterator[Finding]:
-    """Name a node that most others do not reach, or that reaches nobody, once; other gaps pair by pair."""
+    """Report a node that most others cannot reach, or that reaches nobody, once; other gaps pair by pair."""
     away = {
         a: {b: gap for gap in gaps for b in gap.ranks if b in document.endpoints}
         for a, gaps in document.reach.items()
@@ -150,7 +150,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
 
 
 def _packet_sizes(endpoints: Endpoints) -> Iterator[Finding]:
-    """Nodes of one network have one MTU: where they differ, sooner or later something gets lost."""
+    """Report different MTUs: nodes of one network need the same, or large packets get lost."""
     by_mtu: dict[int, list[int]] = {}
     for rank, endpoint in sorted(endpoints.items()):
         if endpoint.mtu:
@@ -192,7 +192,7 @@ def _clocks(offsets_s: Mapping[int, float]) -> Iterator[Finding]:
 
 
 def _collectives(document: Document) -> Iterator[Finding]:
-    """Blame a node that is bad with all its partners while these do well with others; else the pair."""
+    """Report a node that is bad with all partners that do well with others; otherwise report the pair."""
     pairs = [result for result in document.measurements if len(result.group) == 2]
     bad = [result for result in pairs if is_bad(result, pairs)]
     cleared = {rank for result in pairs if result not in bad for rank in result.group}
@@ -240,7 +240,7 @@ def _of_node(
             "cable and port; or take it out",
         )
     slowest = min(result.bandwidth_gbps for result in results)
-    # With an odd number of nodes, or where others failed, a node has met one partner only.
+    # With an odd number of nodes, or if others failed, a node has had one partner only.
     once = Phrase(" (measured once: it may be the link between them)") if len(results) == 1 else ""
     return warning(
         "node-slow",
@@ -316,7 +316,7 @@ def _measured(results: Sequence[Measurement]) -> Iterator[Finding]:
 
 
 def way(address: str, port: int, problem: str) -> Phrase:
-    """Say where another node was looked for, and what stood in the way."""
+    """Return where another node was tried, and what failed."""
     return Phrase("{where}: {problem}", where=f"{bracketed(address)}:{port}", problem=problem)
 
 

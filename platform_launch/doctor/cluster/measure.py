@@ -1,4 +1,4 @@
-"""One node's share of a group's collective: worker processes that are given a limit of time."""
+"""One node's share of a group's collective: worker processes with a time limit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from platform_launch.hostlist import bracketed
 from platform_launch.text import Phrase
 
 _PROBE = Path(__file__).parents[1] / "probes" / "collective.py"
-# Beyond the limit of the collective itself, for starting its processes.
+# In addition to the limit of the collective itself, for starting its processes.
 _MARGIN_S = 5.0
 
 
 class CollectiveWorkers:
-    """This node's processes of collectives; none is left when it is left."""
+    """This node's processes of collectives; none is left when the context exits."""
 
     def __init__(self, task: DoctorTask) -> None:
         self._task = task
@@ -45,7 +45,7 @@ class CollectiveWorkers:
         self._end()
 
     def start(self) -> None:
-        """Start what forks them; begun early, it has imported torch when the first round comes."""
+        """Start the process that forks them, early, so that it has imported torch by the first round."""
         self._process = subprocess.Popen(
             (sys.executable, str(_PROBE), self._task.backend),
             env=Environment.of_this_process().inherited(),
@@ -56,8 +56,8 @@ class CollectiveWorkers:
         )
         self._stdin, self._stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
 
-    def take_part(self, number: int, group: Group, address: str) -> Share:
-        """Run the workers of round ``number`` and return what they say.
+    def run_round(self, number: int, group: Group, address: str) -> Share:
+        """Run the workers of round ``number`` and return their result.
 
         ``address`` is where the first of them serves the store of torch, or the coordinator of JAX.
         """
@@ -75,7 +75,7 @@ class CollectiveWorkers:
         return replace(share, round=number)
 
     def _shares(self, orders: Sequence[Mapping[str, object]]) -> list[Share]:
-        """Return what each process says; when time is up or they are gone, others will do the next round."""
+        """Return each process's result; after a timeout or a crash, new processes run the next round."""
         try:
             self._stdin.write(json.dumps(orders).encode() + b"\n")
             line = self._line(time.monotonic() + self._task.collective_limit_s + _MARGIN_S)
@@ -97,7 +97,7 @@ class CollectiveWorkers:
         return [Share(-1, problem)]
 
     def _line(self, deadline: float) -> str:
-        """Return the next answer, '' where none can come any more."""
+        """Return the next answer, '' if no more can come."""
         output = b""
         while not (output.endswith(b"\n") and (line := answer_line(output.decode(errors="replace")))):
             if not select.select([self._stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -109,7 +109,7 @@ class CollectiveWorkers:
         return line
 
     def _end(self) -> None:
-        """Kill them all, those that hang and those that lost the process that forked them."""
+        """Kill all of them, also those that hang or lost the process that forked them."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):

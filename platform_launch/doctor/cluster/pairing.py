@@ -1,7 +1,7 @@
-"""Who tries a collective with whom, so that a fault shows where it is. Pure.
+"""Which nodes run a collective together, so that the faulty node can be told. Pure.
 
-Two nodes that measure badly together accuse both. So nodes are paired twice: a suspect of the first pairing
-meets a node that did well in the second, and what is bad twice, with different partners, is named.
+A bad result of a pair accuses both nodes. So nodes are paired twice: in the second pairing, a suspect gets a
+partner that did well, and a node that is bad twice, with different partners, is named.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from platform_launch.doctor.cluster.document import Measurement
 
 Group = tuple[int, ...]
 
-# Measurements of one network differ by less; a port that came up at half its rate does not.
+# Measurements of one network differ by less than this; a port at half its rate by more.
 SLOW = 0.5
-# Two pairings, for three nodes a third one, and all together.
+# Two pairings, a third one for three nodes, and all together.
 ROUNDS = 4
 
 
@@ -24,7 +24,7 @@ def first(ranks: Sequence[int]) -> list[Group]:
 
 
 def second(ranks: Sequence[int], results: Sequence[Measurement]) -> list[Group]:
-    """Pair suspects, and whoever has not been measured, with nodes that did well; and the others anew."""
+    """Pair suspects, and nodes without a measurement, with nodes that did well; pair the others again."""
     if len(ranks) < 3:
         return []
     if len(ranks) == 3:  # too few to compare: the two other pairs, one after the other
@@ -34,7 +34,7 @@ def second(ranks: Sequence[int], results: Sequence[Measurement]) -> list[Group]:
     doubted = _one_of_each_pair_first([rank for rank in ranks if rank not in good])
     pairs = list(zip(doubted, well, strict=False))
     rest = sorted([*doubted[len(pairs) :], *well[len(pairs) :]])
-    # Each half of the rest meets the other, so that former neighbours part.
+    # Pair one half of the rest with the other, so that former neighbours are separated.
     half = len(rest) // 2
     return [*pairs, *zip(rest[:half], rest[half : 2 * half], strict=True)]
 
@@ -49,14 +49,14 @@ def third(ranks: Sequence[int]) -> list[Group]:
 
 
 def reference_gbps(results: Iterable[Measurement]) -> float:
-    """Return the bandwidth that the others are compared with: exceeded by a third of them.
+    """Return the bandwidth to compare with: the one that a third of the measurements exceed.
 
-    One slow node can make half of the measurements slow, and of two the faster one must count.
+    One slow node can make half of the measurements slow, and of two measurements the faster one must count.
     """
     measured = sorted((o.bandwidth_gbps for o in results if not o.problem), reverse=True)
     return measured[(len(measured) - 1) // 3] if measured else 0.0
 
 
 def is_bad(result: Measurement, among: Iterable[Measurement]) -> bool:
-    """Whether a group failed, or was much slower than the others."""
+    """Return whether a group failed, or was much slower than the others."""
     return bool(result.problem) or result.bandwidth_gbps < SLOW * reference_gbps(among)

@@ -1,6 +1,6 @@
-"""One node's part in a series of measurements; its argument is a DoctorTask, and it prints a PartAnswer.
+"""One node's part in the cluster check; its argument is a DoctorTask, and it prints a PartAnswer.
 
-It is a process of its own: whatever hangs in it ends with it.
+It is a separate process, so that anything that hangs in it can be killed.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ _LOST = "look at this node's network and at node 0, whose own output says what i
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Take part, and print the outcome on what was stdout; what libraries print goes to stderr."""
+    """Run the part, and print its answer to stdout; what libraries print goes to stderr."""
     outlet = MessageOutlet()
     part = Part(decode(arguments[0].encode(), DoctorTask), lambda line: outlet.send(encode(line)))
     answers: list[PartAnswer] = []
-    thread = Thread(target=lambda: answers.append(part.take()), name="part", daemon=True)
+    thread = Thread(target=lambda: answers.append(part.run()), name="part", daemon=True)
     thread.start()
     launcher, deadline = os.getppid(), time.monotonic() + longest_s(part.task)
     while thread.is_alive() and time.monotonic() < deadline and os.getppid() == launcher:
         thread.join(_LOOK_S)
-    if not answers:  # cut off: nothing but the end of the process helps
+    if not answers:  # cut off: only the end of the process helps
         answers.append(PartAnswer(failure=_gone(part.stage), hint=_LOST))
     outlet.send(encode(answers[0]))
     os._exit(0)
 
 
 class Part:
-    """What this node does, stage after stage; ``stage`` is where it is, ``say`` takes lines for the user."""
+    """This node's part, stage by stage; ``stage`` is the current one, ``say`` prints lines for the user."""
 
     def __init__(self, task: DoctorTask, say: Callable[[ConsoleLine], None]) -> None:
         self.task = task
@@ -83,11 +83,11 @@ class Part:
         self.stage = Phrase("before the nodes met")
         self._port = 0
 
-    def take(self) -> PartAnswer:
-        """Return what came out."""
+    def run(self) -> PartAnswer:
+        """Return the result."""
         failure = hint = ""
         try:
-            return PartAnswer(self._take_part(read_secret(Environment.of_this_process())))
+            return PartAnswer(self._run_as(read_secret(Environment.of_this_process())))
         except (ConnectionLostError, CoordinatorGoneError):
             failure, hint = _gone(self.stage), _LOST
         except LaunchError as error:
@@ -101,18 +101,18 @@ class Part:
             failure = str(error)
         return PartAnswer(failure=failure, hint=hint)
 
-    def _take_part(self, secret: Secret | None) -> Document:
+    def _run_as(self, secret: Secret | None) -> Document:
         with CollectiveWorkers(self.task) as self._workers:
-            return self._take_all_stages(secret)
+            return self._run_stages(secret)
 
-    def _take_all_stages(self, secret: Secret | None) -> Document:
+    def _run_stages(self, secret: Secret | None) -> Document:
         task = self.task
         with ExitStack() as open_ports:
             own_port = open_ports.enter_context(open_port())
             me = self._me()
             director = None
             if task.node_rank == 0:
-                with suppress(OSError):  # taken: a finding of node 0 alone, which names the owner
+                with suppress(OSError):  # in use: a finding of node 0 alone, which names the owner
                     open_ports.enter_context(open_port(task.master_port))
                 director = self._direct(me, secret)
             self._participant = self._join(me, secret, Endpoint(task.host, task.address, own_port, task.mtu))
@@ -136,7 +136,7 @@ class Part:
         return Fingerprint(task.node_rank, task.nnodes, task.host, (task.address,), identity, task.job_id)
 
     def _direct(self, me: Fingerprint, secret: Secret | None) -> Thread:
-        """Open the rendezvous and lead, in a thread."""
+        """Open the rendezvous and direct it, in a thread."""
         task = self.task
         try:
             listener = listen(task.rendezvous_ports, task.nnodes)
@@ -161,7 +161,7 @@ class Part:
         ).join()
 
     def _await(self, done: Callable[[DoctorState], bool], limit_s: float) -> DoctorState:
-        """Stay in touch until node 0 says what comes next; a node whose rank is in doubt goes on waiting."""
+        """Stay connected until node 0 publishes the next stage; a node with a doubtful rank keeps waiting."""
         deadline = time.monotonic() + limit_s
         while True:
             self._step()
@@ -182,7 +182,7 @@ class Part:
             raise ConnectionLostError
 
     def _during(self, work: Callable[[], T]) -> T:
-        """Do something that takes a while, and give signs of life meanwhile."""
+        """Run something that takes a while, and send heartbeats meanwhile."""
         results: list[T] = []
         thread = Thread(target=lambda: results.append(work()), name="work", daemon=True)
         thread.start()
@@ -196,10 +196,10 @@ class Part:
         return results[0]
 
     def _reach(self, endpoints: dict[int, Endpoint] | object) -> ReachReport:
-        """Try every other node on the port it listens on, and node 0 on MASTER_PORT too."""
+        """Connect to every other node on its port, and to node 0 on MASTER_PORT too."""
         task = self.task
         assert isinstance(endpoints, dict)
-        # Each begins with the node after it: a thousand shall not come to the same ones at once.
+        # Each begins with the next node, so that a thousand do not connect to the same ones at once.
         others = sorted(endpoints.keys() - {task.node_rank}, key=lambda r: (r - task.node_rank) % task.nnodes)
         places = {rank: (endpoints[rank].address, endpoints[rank].port) for rank in others}
         found = reach_addresses(places, CONNECT_LIMIT_S)
@@ -221,20 +221,20 @@ class Part:
         )
 
     def _measure(self, state: DoctorState) -> DoctorState:
-        """Take part in a round, and return what comes after it."""
+        """Run a round, and return the state that follows it."""
         for group in state.groups:
             if self.task.node_rank in group:
                 self.stage = Phrase("in a collective of {nodes}", nodes=in_words(group))
                 address = self._agree_on_address(state.round, group)
                 number = state.round
                 self._participant.publish(
-                    self._during(lambda: self._workers.take_part(number, group, address))  # noqa: B023
+                    self._during(lambda: self._workers.run_round(number, group, address))  # noqa: B023
                 )
         limit_s = self.task.collective_limit_s + 2 * MARGIN_S
         return self._await(lambda s: s.round > state.round or s.document is not None, limit_s)
 
     def _agree_on_address(self, number: int, group: Group) -> str:
-        """Agree on where a group meets: at a port that is free on its first node."""
+        """Agree on a group's address: a port that is free on its first node."""
         if self.task.node_rank == group[0]:
             address = free_address(self.task.address)
             self._participant.publish(GroupAddress(number, address))

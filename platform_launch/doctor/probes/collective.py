@@ -1,14 +1,14 @@
-"""Processes of collectives of torch or JAX: each checks its numbers, measures latency and bandwidth.
+"""Processes that run collectives of torch or JAX, check the numbers, and measure latency and bandwidth.
 
     python collective.py gloo
 
-Reads a JSON array per line: what each process of this node is to do in one round, ``{"process": 0,
+Reads one JSON array per line, the orders for this node's processes in one round: ``{"process": 0,
 "processes": 2, "local": 0, "limit_s": 60, "coordinator": "10.0.0.1:4711"}``. Prints an array of as many
-objects: ``problem`` (empty when all went well), ``wrong``, ``latency_us``, ``bandwidth_gbps``.
+objects: ``problem`` (empty if all went well), ``wrong``, ``latency_us``, ``bandwidth_gbps``.
 
-Each is a process of its own, since a communicator that hangs cannot be taken back. They are forks of this
-one, which imports torch once and starts nothing; JAX has threads from its import on, so there each imports it
-anew. Run as a script, never imported.
+Each is a separate process, because a hanging communicator cannot be cancelled. They are forks of this one,
+which imports torch once and starts nothing. JAX has threads from its import on, so there each process imports
+it again. Run as a script, never imported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     os.dup2(2, 1)
     out.write("\n")  # ends a line that was begun before
     if backend != "jax":
-        with suppress(Exception):  # whoever needs it says why it is not there
+        with suppress(Exception):  # the code that needs it reports why it is missing
             import_module("torch.distributed")
     for line in sys.stdin:
         working = [CollectiveProcess(backend, order, out.fileno()) for order in json.loads(line)]
@@ -43,12 +43,12 @@ class CollectiveProcess:
         self._answer, self._errors = os.memfd_create("answer"), os.memfd_create("errors")
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(outlet)  # whose end tells that the process that forks is gone
+            os.close(outlet)  # it closes when the forking process is gone
             self._work(backend, order)
 
     def _work(self, backend: str, order: dict[str, Any]) -> None:
         try:
-            signal.alarm(int(order["limit_s"]) + 10)  # whoever started this may be gone
+            signal.alarm(int(order["limit_s"]) + 10)  # the process that started this may be gone
             os.dup2(self._errors, 1)
             os.dup2(self._errors, 2)
             os.environ["LOCAL_RANK"] = str(order["local"])
@@ -61,7 +61,7 @@ class CollectiveProcess:
         os._exit(0)  # communicators wait for peers that may be gone
 
     def answer(self) -> object:
-        """Wait for the end of the process and return what it said."""
+        """Wait for the end of the process and return its answer."""
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         output, errors = (_contents(descriptor) for descriptor in (self._answer, self._errors))
         if output:

@@ -1,6 +1,6 @@
 """One process of a JAX collective: checks its numbers, measures latency and bandwidth.
 
-For ``collective.py``, which says what an order and an answer are.
+Used by ``collective.py``, which documents orders and answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LONG_ENOUGH_S = 0.2
 
 
 def collective(order: dict[str, Any]) -> dict[str, object]:
-    """Join the group, check and measure. JAX must not look for a cluster by itself."""
+    """Join the group, check and measure. JAX must not detect a cluster by itself."""
     import jax
     import numpy as np
     from jax.experimental import multihost_utils
@@ -42,7 +42,7 @@ def collective(order: dict[str, Any]) -> dict[str, object]:
 
 
 def all_reduce() -> tuple[Any, int]:
-    """Return a function that sums the rows of a matrix, one row a device, on every device."""
+    """Return a function that sums the rows of a matrix, one row per device, on every device."""
     import jax
 
     summed = jax.jit(lambda rows: rows.sum(axis=0), out_shardings=sharded(jax.device_count()))
@@ -59,7 +59,7 @@ def data(devices: int, length: int) -> Any:
 
 
 def sharded(devices: int, *axes: str) -> Any:
-    """Return how an array lies on all devices: its rows one on each, or (without axes) all of it on each."""
+    """Return the sharding of an array: one row per device, or (without axes) all of it on each device."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -68,9 +68,9 @@ def sharded(devices: int, *axes: str) -> Any:
 
 
 def bandwidth(reduce: Any, devices: int) -> float:
-    """Return the bus bandwidth in Gbit/s: of an all-reduce each link carries 2 (n - 1) / n of the data.
+    """Return the bus bandwidth in Gbit/s: in an all-reduce, each link carries 2 (n - 1) / n of the data.
 
-    The size grows alike in all processes: the first process's time decides.
+    The size grows equally in all processes: the first process's time decides.
     """
     import numpy as np
     from jax.experimental import multihost_utils

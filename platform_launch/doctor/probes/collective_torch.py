@@ -1,6 +1,6 @@
 """One process of a collective: checks its numbers, measures latency and bandwidth.
 
-For ``collective.py``, which says what an order and an answer are.
+Used by ``collective.py``, which documents orders and answers.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def collective(order: dict[str, Any]) -> dict[str, object]:
 
 
 def await_all(store: Any, processes: int) -> None:
-    """Wait a little for the others: who ends first resets connections that they still read from."""
+    """Wait a little for the others: exiting first would reset connections that they still read."""
     if store.add("done", 1) == processes:
         store.set("all done", "")
-    with suppress(RuntimeError):  # somebody failed, and says so itself
+    with suppress(RuntimeError):  # a peer failed, and reports it itself
         store.wait(["all done"], timedelta(seconds=_FAREWELL_S))
 
 
 def check(rank: int, processes: int, device: Any) -> str:
-    """Reduce and gather numbers that tell the processes apart; return what is wrong with the result."""
+    """Reduce and gather numbers that differ between the processes; return what is wrong with the result."""
     import torch
     from torch import distributed as dist
 
@@ -75,7 +75,7 @@ def check(rank: int, processes: int, device: Any) -> str:
 
 
 def bandwidth_gbps(processes: int, device: Any, largest: int) -> float:
-    """Return the bus bandwidth: of an all-reduce each link carries 2 (n - 1) / n of the data."""
+    """Return the bus bandwidth: in an all-reduce, each link carries 2 (n - 1) / n of the data."""
     size = _MIB
     while True:
         seconds = slowest(seconds_of_all_reduce(size, device), device)
@@ -89,7 +89,7 @@ def bandwidth_gbps(processes: int, device: Any, largest: int) -> float:
 
 
 def slowest(seconds: float, device: Any) -> float:
-    """Return the largest of all processes' times, so that all decide alike."""
+    """Return the largest time of all processes, so that all decide the same."""
     import torch
     from torch import distributed as dist
 
@@ -116,7 +116,7 @@ def seconds_of_all_reduce(size: int, device: Any, repeat: int = 1) -> float:
 
 
 def wait(device: Any) -> None:
-    """Let a GPU finish."""
+    """Wait until the GPU is done."""
     import torch
 
     if device.type == "cuda":

@@ -1,8 +1,8 @@
-"""Says whether torch or JAX can be imported, starts, and can use every device; prints one JSON object.
+"""Tests whether torch or JAX can be imported, starts, and can use every device; prints one JSON object.
 
     python starts.py torch 60
 
-Ends by itself after so many seconds. Run as a script, never imported.
+Exits by itself after that many seconds. Run as a script, never imported.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import sys
 def main() -> None:
     """Print the object; what libraries print goes to stderr."""
     library, limit_s = sys.argv[1:]
-    signal.alarm(int(limit_s))  # whoever started this may be gone
+    signal.alarm(int(limit_s))  # the process that started this may be gone
     out = os.dup(1)
     os.dup2(2, 1)
     facts = of_jax() if library == "jax" else of_torch()
     os.write(out, b"\n" + json.dumps(facts).encode())  # a line of its own, whatever was printed before
-    os._exit(0)  # taking CUDA down may hang where starting it did
+    os._exit(0)  # shutting CUDA down may hang if starting it did
 
 
 def of_torch() -> dict[str, object]:
-    """Return what torch says of itself and of the GPUs."""
+    """Return torch's facts about itself and the GPUs."""
     try:
         import torch
         from torch import distributed as dist
@@ -45,14 +45,14 @@ def of_torch() -> dict[str, object]:
 
 
 def devices() -> range:
-    """Return the indices of the GPUs that CUDA starts with."""
+    """Return the indices of the GPUs that CUDA uses."""
     import torch
 
     return range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
 
 
 def cuda_problem() -> str:
-    """Start CUDA and return why it does not, empty when it does or when torch was built without it."""
+    """Start CUDA; return the problem, empty if there is none or if torch was built without CUDA."""
     import torch
 
     if torch.version.cuda is None and torch.version.hip is None:
@@ -65,7 +65,7 @@ def cuda_problem() -> str:
 
 
 def allocation_problem(index: int) -> str:
-    """Let one GPU add two numbers."""
+    """Add two numbers on one GPU."""
     import torch
 
     try:

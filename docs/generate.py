@@ -166,6 +166,7 @@ READ = {
     "PLATFORM_LAUNCH_EXPLAIN_KEY": "its API key, if it wants one",
     "PLATFORM_LAUNCH_VERBOSE": "if set, the screen shows what the log has, as with `--verbose`",
     "PLATFORM_LAUNCH_FROM_FILE": "set by the entrypoint: the names it took from that file",
+    "PLATFORM_LAUNCH_FROM_SIMULATE": "set by `simulate`: the names of the variables it chose for its nodes",
     "PLATFORM_LAUNCH_ENV_FILE": "settings file to read instead of `configs/platform.env`",
     "PLATFORM_LAUNCH_EXAMPLE": "example to run if the entrypoint is given no arguments at all (`--example`)",
     "VIRTUAL_ENV, CONDA_PREFIX, CONDA_DEFAULT_ENV, CONDA_EXE": "the environment that is already active",

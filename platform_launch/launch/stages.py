@@ -58,7 +58,7 @@ def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) ->
 
 def _open(plan: LaunchPlan, console: Console) -> None:
     topology = plan.topology
-    rows = {name: value for name, value, _ in hardware_rows(plan.hardware)}
+    rows = {name: value for name, value, _ in hardware_rows(plan)}
     form, program = _program_row(plan)
     console.banner(
         f"platform_launch {__version__}",
@@ -114,7 +114,7 @@ def _environment(plan: LaunchPlan, console: Console) -> None:
     console.info(
         Phrase("master: {address} ({source})", address=address, source=source.get("master_addr", ""))
     )
-    for name, value, note in hardware_rows(plan.hardware):
+    for name, value, note in hardware_rows(plan):
         console.info(_noted(Phrase("{name}: {value}", name=name, value=value), note))
     console.info(
         Phrase(

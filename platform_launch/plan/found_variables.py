@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
@@ -17,6 +17,8 @@ from platform_launch.topology import Topology
 _ROOM = "found in the environment"
 # Which variables the shell entrypoint took from configs/platform.env, their names parted by spaces.
 FROM_FILE = "PLATFORM_LAUNCH_FROM_FILE"
+# Which variables `simulate` chose for its nodes, in the same form.
+FROM_SIMULATE = "PLATFORM_LAUNCH_FROM_SIMULATE"
 _EXACT = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA")
 _COMMUNICATION = ("NCCL_", "GLOO_", "TORCH_")
 
@@ -68,16 +70,20 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]
 
 
 def kept(env: Environment) -> list[EnvVar]:
-    """Return the variables of communication that were set outside: by user, platform or platform.env."""
-    of_file = {name for name in env.get(FROM_FILE, "").split() if not name.startswith("PLATFORM_LAUNCH_")}
+    """Return the variables of communication that were set outside: by user, platform or a file of ours."""
+    of_file = dict.fromkeys(env.get(FROM_FILE, "").split(), "in platform.env")
+    ours = of_file | dict.fromkeys(env.get(FROM_SIMULATE, "").split(), "by simulate")
     names = sorted(
-        name for name in env if name.isidentifier() and (name.startswith(_COMMUNICATION) or name in of_file)
+        name
+        for name in env
+        if name.isidentifier()
+        and (name.startswith(_COMMUNICATION) or (name in ours and not name.startswith("PLATFORM_LAUNCH_")))
     )
-    return [EnvVar(name, env[name], "outside", _why_kept(name, env[name], of_file)) for name in names]
+    return [EnvVar(name, env[name], "outside", _why_kept(name, env[name], ours)) for name in names]
 
 
-def _why_kept(name: str, value: str, of_file: Collection[str]) -> str:
-    who = "in platform.env" if name in of_file else "before the launch, by you or the platform"
+def _why_kept(name: str, value: str, ours: Mapping[str, str]) -> str:
+    who = ours.get(name, "before the launch, by you or the platform")
     exactly = Phrase("; {exactly}", exactly=EXACTLY) if name in _EXACT and value.startswith("=") else ""
     return Phrase("set {who}: kept as it is{exactly}", who=who, exactly=exactly)
 
@@ -111,6 +117,8 @@ def _warning_of(name: str, env: Environment) -> PlanWarning | None:
     if not name.startswith("NCCL_"):
         return None
     if (reason := known.lookup(known.DEBUG_ONLY, name)) is not None:
+        if name.endswith("_DISABLE") and env[name].strip() in ("", "0"):
+            return None
         text = Phrase(
             "{name}={value} is meant for debugging ({reason}); passed on as set",
             name=name,

@@ -174,7 +174,7 @@ def _infiniband(env: Environment, hardware: Hardware) -> list[EnvVar]:
             )
         ]
     ports = training_ports(hardware.hca_ports)
-    if not ports or "NCCL_IB_DISABLE" in env:
+    if not ports or infiniband_off(env):
         return []
     kind = ports[0].link_layer
     rate = Phrase(" at {rate:g} Gb/s", rate=ports[0].rate_gbps) if ports[0].rate_gbps else ""

@@ -10,7 +10,7 @@ import click
 
 from platform_launch.confidential import masked
 from platform_launch.console.languages import current, phrase_words
-from platform_launch.hardware import Hardware, NicDistance
+from platform_launch.hardware import NicDistance
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.request import Form
 from platform_launch.text import Phrase, columns, counted, either, escaped, joined, padded, wrapped
@@ -57,7 +57,7 @@ def render_table(plan: LaunchPlan, width: int) -> str:
     """
     sections = [
         ("Topology", topology_rows(plan.topology)),
-        ("Hardware", hardware_rows(plan.hardware)),
+        ("Hardware", hardware_rows(plan)),
         ("Training", training_rows(plan)),
         ("Exported", [(variable.name, variable.value, variable.reason) for variable in plan.env]),
         ("Set outside", [(kept.name, masked(kept.name, kept.value), "") for kept in plan.kept]),
@@ -153,8 +153,9 @@ def _role(topology: Topology) -> str:
     )
 
 
-def hardware_rows(hardware: Hardware) -> list[Row]:
-    """Return what was found on the machine, one line a kind."""
+def hardware_rows(plan: LaunchPlan) -> list[Row]:
+    """Return what was found on the machine, one line per kind."""
+    hardware = plan.hardware
     gpus, host = hardware.gpus, hardware.host
     if gpus.devices:
         first = gpus.devices[0]
@@ -174,10 +175,13 @@ def hardware_rows(hardware: Hardware) -> list[Row]:
     limits = [Phrase("{cpus:g} CPUs", cpus=host.cpus)]
     for label, gib in (("memory", host.memory_gib), ("shared memory", host.shm_gib)):
         if gib is not None:
-            limits.append(Phrase("{label} {gib:.1f} GiB", label=label, gib=gib))
+            limits.append(Phrase("{label} {gib:.1f} GiB", label=Phrase(label), gib=gib))
     rows.append(("host", host.hostname, joined(limits)))
-    if hardware.interfaces:
-        names = ", ".join(interface.name for interface in hardware.interfaces)
+    used = next((one.value for one in (*plan.kept, *plan.env) if one.name == "GLOO_SOCKET_IFNAME"), None)
+    names = ", ".join(interface.name for interface in hardware.interfaces)
+    if used is not None and used != hardware.route_interface:
+        rows.append(("network", used, Phrase("GLOO_SOCKET_IFNAME; this node has {names}", names=names)))
+    elif names:
         route = (
             Phrase("{interface} leads to the master", interface=hardware.route_interface)
             if hardware.route_interface

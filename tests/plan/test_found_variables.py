@@ -4,7 +4,7 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.plan import known_variables
-from platform_launch.plan.found_variables import translate, warn
+from platform_launch.plan.found_variables import kept, translate, warn
 from tests.plan.machines import job, machine
 
 
@@ -93,3 +93,17 @@ def test_infiniband_off_is_this_projects_own_choice_on_gb200() -> None:
     off = Environment({"NCCL_IB_DISABLE": "1"})
     assert warn(off, job(), machine(4, name="NVIDIA GB200", imex=True)) == []
     assert len(warn(off, job(), machine(8))) == 1
+
+
+@pytest.mark.parametrize("name", ["NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"])
+def test_what_is_not_disabled_is_no_reason_to_warn(name: str) -> None:
+    assert warn(Environment({name: "0"}), job(), machine(8)) == []
+    assert len(warn(Environment({name: "1"}), job(), machine(8))) == 1
+
+
+def test_what_simulate_chose_is_not_called_the_users() -> None:
+    env = {"PLATFORM_LAUNCH_FROM_SIMULATE": "GLOO_SOCKET_IFNAME OMP_NUM_THREADS", "OMP_NUM_THREADS": "1"}
+    reasons = {one.name: one.reason for one in kept(Environment(env | {"GLOO_SOCKET_IFNAME": "lo"}))}
+    assert reasons == dict.fromkeys(
+        ("GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"), "set by simulate: kept as it is"
+    )

@@ -171,6 +171,11 @@ CATALOGUE: dict[str, Kind] = {
     "process-stuck": Kind(
         "ERROR", "alive {limit_s:g} s after SIGKILL, stuck in a driver or file system: {processes}"
     ),
+    # What the screen gets in place of a traceback, which the log has.
+    "traceback-folded": Kind(
+        "INFO", "{package} raised {exception} because a rank failed: {lines} lines, in the log"
+    ),
+    "traceback-repeated": Kind("INFO", "rank {ranks}: the same traceback as rank {first}{difference}"),
     "output-lost": Kind("WARN", "output can no longer be written: {problem}; {consequence}"),
     "exit-blocked": Kind(
         "WARN",
@@ -265,16 +270,15 @@ DETAILS = frozenset(
         "binding-verified",
     }
 )
-# On such a screen only node 0 reports these, and only the other nodes the last one.
-OF_NODE_0 = frozenset({"roll-call-complete", "run-cost"})
-OF_OTHER_NODES = frozenset({"training-followed"})
+# On such a screen only node 0 reports these.
+OF_NODE_0 = frozenset({"log-opened", "roll-call-complete", "run-cost"})
 
 
 def is_for_every_screen(event: Event, node_rank: int) -> bool:
     """Tell whether an event belongs on a screen that nobody watches: a pipe, a platform's log."""
     if event.id == "end-asked":  # without a signal it follows from what another node reported
         return bool(event.fields.get("signal"))
-    return event.id not in DETAILS | (OF_OTHER_NODES if node_rank == 0 else OF_NODE_0)
+    return event.id not in DETAILS and (node_rank == 0 or event.id not in OF_NODE_0)
 
 
 def event(event_id: str, /, **fields: object) -> Event:

@@ -14,6 +14,7 @@ from platform_launch.cli.options import together
 from platform_launch.console import Console, languages
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
+from platform_launch.plan.found_variables import FROM_SIMULATE
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.project import project_root
 from platform_launch.text import Phrase
@@ -59,6 +60,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     Takes the options of `run`, and what follows --. One failing node ends all.
     """
     from platform_launch.launch import simulate as simulation
+    from platform_launch.launch.job import VERBOSE
     from platform_launch.supervise import DEFAULT_GRACE_S, Command
     from platform_launch.supervise.processes import fill_closed_descriptors
 
@@ -96,6 +98,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
             **env.inherited(),
             **chosen,
             **share,
+            FROM_SIMULATE: " ".join(share),
             **of_platform,
             languages.VARIABLE: languages.current(),
         }
@@ -112,7 +115,8 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
         commands, [f"node {rank}" for rank in range(total)], grace_s=grace_s, spares=spares
     )
     written = sorted(set(logs.glob("train_*.log")) - of_earlier_launches)
-    simulation.conclude(written, plan, nodes, code, time.monotonic() - started)
+    verbose = values["verbose"] or VERBOSE in env
+    simulation.conclude(written, plan, nodes, code, time.monotonic() - started, verbose=verbose)
     return code
 
 

@@ -10,7 +10,7 @@ Nothing that happens to a reader, a disk or a terminal may end or hold up what i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +39,7 @@ class Console:
 
     In a log or a pipe a line carries the time, and at its end the event's mark (``platform_launch.events``).
     While ``quiet``, what only explains (stages, facts, some events) goes into the log, if there is one, and
-    not to the screen.
+    not to the screen. ``verbose``: whoever reads here has asked for everything.
     """
 
     def __init__(self, prefix: str = "", *, number: int = STDERR, node_rank: int = 0) -> None:
@@ -49,7 +49,7 @@ class Console:
         self._log: LogFile | None = None
         self._events: EventFile | None = None
         self._waiting: list[Event] = []
-        self.quiet = False
+        self.quiet = self.verbose = False
 
     def keep(self, path: Path) -> Path | None:
         """Write every line from here on into a log as well, and every event, also earlier ones, beside it.
@@ -96,14 +96,16 @@ class Console:
             if file is not None:
                 file.close()
 
-    def tell(self, event: Event, lines: Sequence[str] = (), *, most_shown: int | None = None) -> None:
-        """Say an event: for people its line, or these ``lines``; for programs the event itself.
+    def tell(
+        self, event: Event, lines: Sequence[str] = (), *, on_screen: Collection[str] | None = None
+    ) -> None:
+        """Report an event: for people its line, or these ``lines``; for programs the event itself.
 
-        ``most_shown`` limits the lines on a quiet screen.
+        A quiet screen gets those that are ``on_screen``, or all.
         """
         self.note(event)
-        for number, text in enumerate(lines or (event_line(event),)):
-            self._put(event.level, text, event, detail=most_shown is not None and number >= most_shown)
+        for text in lines or (event_line(event),):
+            self._put(event.level, text, event, detail=on_screen is not None and text not in on_screen)
 
     def note(self, event: Event) -> None:
         """Put an event into the event file alone."""

@@ -102,7 +102,8 @@ def launch(
     watched = (
         console.is_watched and topology.node_rank == 0
     )  # a terminal that several nodes share hears it once
-    console.quiet = not (together.verbose or VERBOSE in env or watched)
+    console.verbose = together.verbose or VERBOSE in env
+    console.quiet = not (console.verbose or watched)
     quarantine = quarantine_file(env, together.quarantine)
     try:
         with inbox.raising(), _reporting_refusals(topology, env, together, console, inbox):

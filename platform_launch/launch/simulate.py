@@ -22,7 +22,7 @@ from platform_launch.helper import PACKAGE
 from platform_launch.launch.outcome.conclusion import first_failed
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
-from platform_launch.supervise.channel import Channel, open_pipe
+from platform_launch.supervise.channel import Channel, Receiver, open_pipe
 from platform_launch.supervise.processes import how_it_ended, shell_code
 from platform_launch.supervise.text import LogText, RedrawnLines, WholeLines
 from platform_launch.text import Phrase
@@ -159,19 +159,23 @@ class _Simulation:
         self._outlet.write(f"{text}\n".encode(errors="backslashreplace"))
 
 
-def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, duration_s: float) -> None:
-    """Say how the job ended and where to go on, on standard output, as the nodes do.
+def conclude(
+    written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, duration_s: float, *, verbose: bool
+) -> None:
+    """Report how the job ended and where to go on, on standard output, as the nodes do.
 
     ``written`` are logs that are new in the folder, those of other launches that began meanwhile among them.
+    Unless ``verbose``, the root cause that a node has reported stays the last line.
     """
     own = [log for log in written if _is_of(plan, log)]
     rank = first_failed(log.with_suffix(".json") for log in own) if code else None
-    speaking = Console(number=STDOUT)
+    speaking, is_told = Console(number=STDOUT), False
     rows, logs = [("nodes", str(nodes)), ("trained", _trained(plan))], plan.log_path.parent
     if rank is not None:
         log = next((log for log in own if node_of(log.name) == rank), None)
         ended = event("simulated-node-failed", node=rank, log=str(log or "none was written"))
         last = {one.id: one for one in (events_of(log) or () if log else ())}
+        is_told = "verdict" in last and not verbose
         if "verdict" in last:
             verdict = Verdict.told(last["verdict"].fields)
             rows += [("cause", verdict.short_title()), ("fix", verdict.to_do())]
@@ -191,7 +195,8 @@ def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, d
     else:  # told to end
         speaking.close()
         return
-    speaking.tell(ended)
+    if not is_told:
+        speaking.tell(ended)
     failed = Phrase("node {rank} failed first", rank=rank)
     title = Phrase("all {nodes} nodes finished", nodes=nodes) if rank is None else failed
     speaking.banner(title, rows, ended.level)
@@ -250,7 +255,7 @@ class LiveLine:
         self._shown = bar
 
 
-class NodeLines:
+class NodeLines(Receiver):
     """Writes a node's output by whole lines; of progress bars one state every few seconds, or ``live``."""
 
     def __init__(self, outlet: Outlet, label: str, colour: int | None, live: LiveLine | None = None) -> None:

@@ -90,6 +90,7 @@ class WatchedTraining:
             inbox=context.inbox,
             temporary=training.temporary,
             is_agent=training.is_agent,
+            folds=context.console.has_log and not context.console.verbose,
         )
 
     def run(self) -> Outcome:

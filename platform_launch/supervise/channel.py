@@ -11,12 +11,14 @@ import os
 import struct
 import termios
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
+from platform_launch.events import Event
 from platform_launch.supervise.text import LinePrefix, LogText
+from platform_launch.supervise.tracebacks import TracebackFold
 
 _CHUNK_BYTES = 128 * 1024
 # What held less is read again only after a pause: short lines cost per read, not per byte. A terminal holds
@@ -28,38 +30,69 @@ _PIPE_BYTES = 1024 * 1024
 _F_SETPIPE_SZ = 1031
 
 
-class Receiver(Protocol):
-    """Where a channel's output goes."""
+class Receiver:
+    """Where a channel's output goes. ``due`` is when :meth:`settle` must be called (time.monotonic())."""
 
     outlet: Outlet
+    due = float("inf")
 
     def feed(self, data: bytes) -> None:
         """Take a chunk."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Write what was held back until now."""
 
     def finish(self) -> None:
         """Take the end of the output."""
+        raise NotImplementedError
 
 
-class Tee:
-    """Writes output to an outlet and into the log, with a prefix before each line."""
+class Tee(Receiver):
+    """Writes output to an outlet and into the log, with a prefix before each line.
 
-    def __init__(self, outlet: Outlet, log: LogFile, prefix: str) -> None:
+    ``fold`` makes an event's line where the outlet gets less of tracebacks than the log.
+    """
+
+    def __init__(
+        self, outlet: Outlet, log: LogFile, prefix: str, fold: Callable[[Event], str] | None = None
+    ) -> None:
         self.outlet = outlet
         self._log = log
         self._prefix = LinePrefix(prefix)
         self._log_text = LogText()
+        self._fold = None
+        if fold is not None:
+            self._fold = TracebackFold(prefix, lambda event: LinePrefix(prefix).whole(fold(event)))
+        self._shows_part_of_a_line = False
 
     def feed(self, data: bytes) -> None:
         """Write a chunk; the log comes first, so that a slow reader of ours does not hold it up."""
         data = self._prefix.feed(data)
         self._log.append(self._log_text.feed(data), self)
-        self.outlet.write(data)
+        self._show(data if self._fold is None else self._fold.feed(data))
+
+    def settle(self) -> None:
+        """Write what the screen was to get later."""
+        if self._fold is not None:
+            self._show(self._fold.settle())
+
+    @property
+    def due(self) -> float:  # type: ignore[override]
+        """When :meth:`settle` must be called."""
+        return float("inf") if self._fold is None else self._fold.due
+
+    def _show(self, data: bytes) -> None:
+        if data:
+            self._shows_part_of_a_line = data[-1:] != b"\n"
+            self.outlet.write(data)
 
     def say(self, shown: str, kept: str) -> None:
         """Write a line of our own, never inside another: ``shown`` to the outlet, ``kept`` in the log."""
-        parting = b"" if self._prefix.at_line_start else b"\n"
+        parting = b"\n" if self._shows_part_of_a_line else b""
         self.keep(kept)
-        self.outlet.write(self._prefix.feed(parting + shown.encode(errors="backslashreplace") + b"\n"))
+        self._prefix.end_line()
+        self._show(parting + self._prefix.whole(shown))
 
     def keep(self, kept: str) -> None:
         """Write a line of our own into the log alone."""
@@ -67,8 +100,10 @@ class Tee:
         self._log.append(self._log_text.feed(parting + self._prefix.whole(kept)), self)
 
     def finish(self) -> None:
-        """Write what was held back for the log."""
+        """Write what was held back."""
         self._log.append(self._log_text.finish(), self)
+        if self._fold is not None:
+            self._show(self._fold.finish())
 
 
 class Channel:

@@ -66,7 +66,7 @@ class Supervisor:
     ``spread_s``: see :class:`Watch`.
     ``temporary`` folders of the caller are removed should this process be killed. ``is_agent``: the command
     starts the ranks of this node, and is held while they save (see :mod:`holding`). Only the log gets an
-    event that ``is_shown`` refuses.
+    event that ``is_shown`` refuses, and, with ``folds``, what :mod:`tracebacks` leaves out.
     """
 
     def __init__(
@@ -87,8 +87,10 @@ class Supervisor:
         is_agent: bool = False,
         spread_s: float = 0.0,
         is_shown: Callable[[Event], bool] = lambda _event: True,
+        folds: bool = False,
     ) -> None:
         self._command = command
+        self._folds = folds
         self._is_shown = is_shown
         self._prefix = prefix
         self._log = LogFile(log_path, self._tell, most_bytes=log_limit_bytes)
@@ -196,7 +198,8 @@ class Supervisor:
             for fd in (_STDOUT,) if os.path.sameopenfile(_STDOUT, _STDERR) else (_STDOUT, _STDERR):
                 reading, writing[fd] = open_like(fd, len(self._prefix))
                 self._terminals[fd] = reading
-                self._tees[fd] = Tee(Outlet(fd, self._on_lost), self._log, self._prefix)
+                fold = self._line_of(fd) if self._folds else None
+                self._tees[fd] = Tee(Outlet(fd, self._on_lost), self._log, self._prefix, fold)
                 watch.follow(Channel(reading, self._tees[fd]))
             self._log.open()
             variables = dict(self._guard.variables)
@@ -220,10 +223,14 @@ class Supervisor:
         fd = max(self._tees)
         kept = in_a_log(event)
         if self._is_shown(event):
-            self._tees[fd].say(on_a_terminal(event) if os.isatty(fd) else kept, kept)
+            self._tees[fd].say(self._line_of(fd)(event), kept)
         else:
             self._tees[fd].keep(kept)
         self._on_event(event)
+
+    @staticmethod
+    def _line_of(fd: int) -> Callable[[Event], str]:
+        return on_a_terminal if os.isatty(fd) else in_a_log
 
     def _on_lost(self, error: OSError) -> None:
         place = f"it goes on in {self._log.path}" if self._log.path else "the training goes on without it"

@@ -27,6 +27,10 @@ class LinePrefix:
         """Tell whether everything so far ended with a line end."""
         return self._last == b"\n"
 
+    def end_line(self) -> None:
+        """Begin a new line, whatever came so far."""
+        self._last = b"\n"
+
     def whole(self, line: str) -> bytes:
         """Return a whole line with the prefix."""
         return self._prefix + line.encode(errors="backslashreplace") + b"\n"
@@ -153,6 +157,11 @@ class WholeLines:
         """Return the unfinished last line, with a line end."""
         held, self._held = self._held, b""
         return held + b"\n" if held else b""
+
+
+def without_escapes(line: bytes) -> bytes:
+    """Return a line without colours and cursor moves."""
+    return _ESCAPE.sub(b"", line) if b"\x1b" in line else line
 
 
 def _last_state(line: bytes) -> bytes:

@@ -36,6 +36,7 @@ class Traffic:
         now, again_at = time.monotonic(), float("inf")
         for channel in self._channels:
             outlet = channel.receiver.outlet
+            again_at = min(again_at, channel.receiver.due)
             if outlet.blocked:
                 poll.register(outlet.fd, select.POLLOUT)
             elif channel.fd >= 0 and channel.read_at > now:
@@ -53,6 +54,8 @@ class Traffic:
                     outlet.flush()
             elif channel.fd >= 0 and (self._last_call or channel.fd in ready):
                 channel.read(at_last_call=self._last_call)
+            if channel.receiver.due <= time.monotonic():
+                channel.receiver.settle()
 
     def last_call(self) -> None:
         """Take only what is in the pipes already: their writers are gone, or are strangers to us."""

@@ -15,7 +15,7 @@ from platform_launch.console.outlet import Outlet
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.events import Event
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
-from platform_launch.supervise.channel import Channel, open_pipe
+from platform_launch.supervise.channel import Channel, Receiver, open_pipe
 from platform_launch.supervise.text import LogText, WholeLines
 from platform_launch.text import Phrase, joined
 from platform_launch.wheels.lines import BuildStep, advance, failure
@@ -118,7 +118,7 @@ def run(
     return wheels[0]
 
 
-class _Output:
+class _Output(Receiver):
     """Takes a build's output: everything to the log, the steps to a listener, the end kept for a failure."""
 
     _KEPT_BYTES = 8 * 1024 * 1024  # a verbose build of all ops prints some megabytes

@@ -48,7 +48,7 @@ def test_a_simulation_that_fails_beside_another_is_not_taken_for_it(tmp_path: Pa
         return subprocess.Popen(
             [
                 *(sys.executable, "-m", "platform_launch", "simulate", "--nodes", "1"),
-                *("--launcher", "python", "--script", script, "--log-dir", logs),
+                *("--launcher", "python", "--script", script, "--log-dir", logs, "--verbose"),
             ],
             env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
             stdout=subprocess.PIPE,

@@ -8,30 +8,42 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.lab.waiting import LIMIT_S
 
 SCRIPT = """
 import os, time
 print("training", flush=True)
-if os.environ["NODE_RANK"] == os.environ.get("FAILING"):
+node = os.environ.get("GROUP_RANK") or os.environ["NODE_RANK"]
+if node == os.environ.get("FAILING"):
     raise RuntimeError("corrupt clip in batch 1")
 time.sleep(60 if "FAILING" in os.environ else 0.1)
 """
 OURS = re.compile(r"\[node (\d)\] \d\d:\d\d:\d\d (?:\[|==)")
 
 
-def lines(folder: Path, *options: str, **variables: str) -> tuple[list[str], list[str]]:
-    """Return the launcher's lines on the screen, of node 0 and of node 1."""
+def screen(folder: Path, *options: str, launcher: str = "python", **variables: str) -> list[str]:
+    """Return the lines of a screen that both nodes share."""
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    simulate = [sys.executable, "-m", "platform_launch", "simulate", "--nodes", "2", "--launcher", "python"]
+    simulate = [sys.executable, "-m", "platform_launch", "simulate", "--nodes", "2", "--launcher", launcher]
     done = subprocess.run(
         [*simulate, "--script", script, "--log-dir", folder / "logs", "--no-doctor", *options],
         env={"PATH": os.environ["PATH"], "HOME": str(folder), **variables},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
-    ours = [(found[1], line) for line in done.stdout.splitlines() if (found := OURS.match(line))]
+    return done.stdout.splitlines()
+
+
+def of_nodes(shown: list[str]) -> tuple[list[str], list[str]]:
+    """Return the launcher's lines, of node 0 and of node 1."""
+    ours = [(found[1], line) for line in shown if (found := OURS.match(line))]
     return [line for rank, line in ours if rank == "0"], [line for rank, line in ours if rank == "1"]
+
+
+def lines(folder: Path, *options: str, **variables: str) -> tuple[list[str], list[str]]:
+    return of_nodes(screen(folder, *options, **variables))
 
 
 def test_success_takes_at_most_six_lines_on_node_0_and_less_elsewhere(tmp_path: Path) -> None:
@@ -43,12 +55,33 @@ def test_success_takes_at_most_six_lines_on_node_0_and_less_elsewhere(tmp_path: 
     assert "[training-finished]" in other[-1]
 
 
-def test_a_failure_takes_fifteen_lines_and_ends_with_the_cause(tmp_path: Path) -> None:
-    first, other = lines(tmp_path, FAILING="1")
+@pytest.mark.parametrize("failing", ["0", "1"])
+def test_a_failure_ends_with_the_root_cause_told_once(tmp_path: Path, failing: str) -> None:
+    shown = screen(tmp_path, FAILING=failing)
+    first, other = of_nodes(shown)
     assert len(first) + len(other) <= 15, [*first, *other]
     assert sum("corrupt clip" in line and "cause:" in line for line in first) == 1
-    assert "[node-quoted" in first[-1]
-    assert "cause:" in other[-1]
+    assert "retry:" in first[-1]
+    assert f"node {failing}" in other[-1]
+    assert "traceback" not in "".join([*first, *other])
+    # No line of the launcher comes after what node 0 and node 1 report last.
+    assert shown[-1] in (first[-1], other[-1])
+
+
+@pytest.mark.nightly  # torch is imported four times; tests/supervise/test_tracebacks.py guards the main of it
+@pytest.mark.train
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_a_failure_under_a_launcher_takes_fifteen_lines_too(tmp_path: Path, launcher: str) -> None:
+    shown = screen(tmp_path, launcher=launcher, FAILING="1")
+    raised = shown.index("[node 1] Traceback (most recent call last):")
+    of_script = {*range(raised, raised + 4), *(at for at, line in enumerate(shown) if "] training" in line)}
+    # What torchrun and accelerate write counts, too.
+    beside = [line for at, line in enumerate(shown) if at not in of_script]
+    assert len(beside) <= 15, beside
+    assert sum("[traceback-folded]" in line for line in beside) >= 1
+    (log,) = (tmp_path / "logs").glob("*_node1_*.log")
+    assert "ChildFailedError" in log.read_text()
+    assert "[traceback-folded]" not in log.read_text()
 
 
 def test_what_the_screen_does_not_show_is_in_the_log_and_with_verbose(tmp_path: Path) -> None:

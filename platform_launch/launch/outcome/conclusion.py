@@ -60,10 +60,11 @@ def conclude(
     why = verdict.lines() if verdict else []
     if result.run is not None:
         # What the others repeat of this node's log, its own verdict says in full.
-        quote = verdict is None or result.first_failed != plan.topology.node_rank
-        happened = report_outcome(result.run, console, quote=quote, in_full=in_full)
+        has_verdict = verdict is not None and result.first_failed == plan.topology.node_rank
+        happened = report_outcome(result.run, console, has_verdict=has_verdict, in_full=in_full)
     if verdict is not None:
-        console.tell(event("verdict", **verdict.as_dict()), lines=why, most_shown=None if in_full else 1)
+        shown = verdict.lines(brief=True) if in_full else why[:1]
+        console.tell(event("verdict", **verdict.as_dict()), lines=why, on_screen=shown)
     record = _record(plan, result, verdict, memory, started)
     if record is not None:
         console.tell(event("record-written", path=str(record)))
@@ -121,10 +122,12 @@ def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: C
     saved = result.saves.as_event(leads=plan.topology.node_rank == 0)
     if saved is not None:
         console.tell(saved)
-    console.tell(ended)
+    # On several nodes, the line that names the failed node follows.
+    is_named = result.run is not None and result.run.first_failed is not None
+    console.tell(ended, on_screen=() if is_named else None)
     if result.cost is not None:
         cost = event("run-cost", text=result.cost.in_words(), **result.cost.as_dict())
-        console.tell(cost, most_shown=0 if result.exit_code else None)
+        console.tell(cost, on_screen=() if result.exit_code else None)
     if outcome.log_path is not None:
         console.tell(event("log-written", path=str(outcome.log_path)))
     return ended

@@ -137,7 +137,7 @@ class TrainingOutput:
             evidence = (verdict.title, *(found.text for found in verdict.evidence or first))
             lasting = verdict.kind == "cause" and (verdict.retry != "no" or verdict.cause in _LASTING)
             retry = (verdict.retry or "") if lasting else ""
-            return Cause(verdict.cause or "", _short(evidence), _short(verdict.lines()), retry)
+            return Cause(verdict.cause or "", _short(evidence), _short(verdict.lines(brief=True)), retry)
         words = last_words(text)
         return Cause("", words, words) if words else None
 

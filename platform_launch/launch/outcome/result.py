@@ -55,12 +55,12 @@ def was_failure(outcome: Outcome) -> bool:
 
 
 def report_outcome(
-    run: RunOutcome, console: Console, *, quote: bool = True, in_full: bool = True
+    run: RunOutcome, console: Console, *, has_verdict: bool = False, in_full: bool = True
 ) -> list[str]:
     """Say how the run ended for all nodes, nothing where every node finished; return the lines.
 
-    ``quote`` repeats what the log of the node says that the others followed. Without ``in_full``, a quiet
-    screen leaves to node 0 which node failed and why.
+    What the log of the node says that the others followed is repeated unless this node ``has_verdict`` of
+    its own. Without ``in_full``, a quiet screen leaves to node 0 why it failed.
     """
     from platform_launch.rendezvous.ending import ending_event, quote_event
     from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
@@ -68,7 +68,7 @@ def report_outcome(
     events: list[tuple[Event, list[str]]] = []
     if run.ending is not None:
         events.append((ending_event(run.ending), []))
-        quoted = quote_event(run.ending) if quote else None
+        quoted = None if has_verdict else quote_event(run.ending)
         if quoted is not None:
             events.append(quoted)
     events += [(_unwell(node), []) for node in run.unwell]
@@ -79,8 +79,8 @@ def report_outcome(
         values = {"kind": not_again.kind.value, "max_restarts": not_again.max_restarts}
         events.append((event("not-restarted", reason=describe_not_again(not_again), **values), []))
     for one, lines in events:
-        of_node_0 = not in_full and one.id in ("node-failed", "node-quoted")
-        console.tell(one, lines, most_shown=0 if of_node_0 else None)
+        of_node_0 = one.id == "node-quoted" or (one.id == "node-failed" and has_verdict)
+        console.tell(one, lines, on_screen=() if of_node_0 and not in_full else None)
     return [text for one, lines in events for text in lines or [line(one)]]
 
 

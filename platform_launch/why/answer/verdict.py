@@ -22,6 +22,7 @@ from platform_launch.why.messages.own_advice import led_by
 from platform_launch.why.messages.signatures import Catalogue
 from platform_launch.why.note import Note
 
+_READ_LATER = ("means", "then", "note", "id")
 _COMES_AGAIN = "the same would happen again until it is corrected"
 
 
@@ -167,10 +168,15 @@ class Verdict:
         del document["ranked"], document["hosts"]
         return {**document, "node": place["node"], "rank": place["rank"], "where": place}
 
-    def lines(self, language: str = "") -> list[str]:
-        """Return the answer, one fact a line, in this process's language or another."""
+    def lines(self, language: str = "", *, brief: bool = False) -> list[str]:
+        """Return the answer, one fact per line, in this process's language or another.
+
+        ``brief`` leaves out what can be read later: what it means, what then happened, and its id.
+        """
         language = language or current()
-        return [f"{label(name, language)} {text}" for name, text in self._facts(language) if text]
+        left_out = _READ_LATER if brief else ()
+        facts = [(name, text) for name, text in self._facts(language) if text and name not in left_out]
+        return [f"{label(name, language)} {text}" for name, text in facts]
 
     @staticmethod
     def told(fields: Mapping[str, object]) -> Verdict:

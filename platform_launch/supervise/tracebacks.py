@@ -1,0 +1,226 @@
+"""What a screen shows of tracebacks, of which a log keeps every line.
+
+    of torchrun or accelerate, because a rank failed    one line: the rank's own traceback is the one to read
+    of a rank, equal to that of another rank            one line for all such ranks
+    any other                                           as it is
+
+A traceback is known by its shape: the line that opens it, frames, and the line that names the exception.
+torch puts ``[rank3]: `` before each line of an exception that ends a rank, so that ranks which write at the
+same time can be told apart.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from platform_launch.events import Event, event
+from platform_launch.hardware.numa import cpu_ranges
+from platform_launch.supervise.text import without_escapes
+from platform_launch.text import Phrase
+
+_HEADER = b"Traceback (most recent call last):"
+_RANK = re.compile(rb"\[rank(\d{1,7})\]: ")
+_FRAME = re.compile(rb'  File "([^"]+)", line \d+')
+_RAISED = re.compile(rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|\Z)")
+_NUMBER = re.compile(rb"0x[0-9a-fA-F]+|\d+")
+# What a launcher raises once a rank has failed, and the package that raises it.
+_OF_A_RANK = (b"ChildFailedError", b"CalledProcessError")
+_LAUNCHER = re.compile(rb"/(torch)/distributed/|/(accelerate)/commands/")
+_RULE = re.compile(rb"=+\Z")  # the summary of torchrun stands between two such lines
+
+# A traceback comes at once. What takes longer, or is larger, is shown as it is.
+_PATIENCE_S = 0.5
+_MOST_BYTES = 64 * 1024
+# Ranks that fail together do so within about a second.
+_TOGETHER_S = 1.0
+_MOST_KNOWN = 64
+
+
+@dataclass
+class _Open:
+    """A traceback that has begun. ``text`` is as it is shown, ``lines`` lack prefixes, colours and rank."""
+
+    text: list[bytes] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+    raised: bytes = b""
+    in_summary: bool = False
+    due: float = 0.0
+
+    def add(self, whole: bytes, line: bytes) -> None:
+        self.text.append(whole)
+        self.lines.append(line)
+        self.size += len(whole)
+        self.due = time.monotonic() + _PATIENCE_S
+
+    @property
+    def package(self) -> str:
+        """The launcher that raised it because a rank failed; empty for any other traceback."""
+        frames = [found[1] for line in self.lines if (found := _FRAME.match(line))]
+        found = _LAUNCHER.search(frames[-1]) if frames and self.raised in _OF_A_RANK else None
+        return (found[1] or found[2]).decode() if found else ""
+
+
+@dataclass
+class _Repeats:
+    """Ranks whose traceback equals one that is shown, and have not been named yet."""
+
+    ranks: list[int] = field(default_factory=list)
+    exact: bool = True
+
+
+class TracebackFold:
+    """Takes output with the launcher's prefix before each line, and returns what the screen gets of it.
+
+    ``show`` makes a line of an event. Output without a traceback passes as it is.
+    """
+
+    def __init__(self, prefix: str, show: Callable[[Event], bytes]) -> None:
+        self._prefix = prefix.encode()
+        self._show = show
+        self._open: dict[int | None, _Open] = {}
+        self._latest: int | None = None  # whose line came last: torch leaves empty lines without a rank
+        self._known: dict[bytes, tuple[int, bytes]] = {}
+        self._repeats: dict[int, _Repeats] = {}
+        self._repeats_due = float("inf")
+        self._tail = b""
+        self._mid_line = False
+
+    @property
+    def due(self) -> float:
+        """When :meth:`settle` must be called at the latest (time.monotonic())."""
+        return min((one.due for one in self._open.values()), default=self._repeats_due)
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what is to be shown now."""
+        if not self._open and _HEADER not in data:
+            self._mid_line = data[-1:] != b"\n" if data else self._mid_line
+            return data
+        shown: list[bytes] = []
+        *lines, tail = (self._tail + data).split(b"\n")
+        if self._mid_line and lines:
+            shown.append(lines.pop(0) + b"\n")
+        for line in lines:
+            self._line(line + b"\n", shown)
+        if not tail:  # a rank writes all of it at once: here it is whole, or in its middle
+            shown += [self._closed(rank) for rank in self._ended_ranks()]
+        self._tail = tail if self._open else b""
+        self._mid_line = bool(tail) and not self._tail
+        return b"".join(shown) + (b"" if self._open else tail)
+
+    def settle(self) -> bytes:
+        """Return what waited for more, and waits no longer."""
+        now, shown = time.monotonic(), []
+        for rank, one in list(self._open.items()):
+            if one.due <= now:
+                shown.append(self._closed(rank))
+        if self._repeats_due <= now:
+            shown.append(self._name_repeats())
+        return b"".join(shown) + self._freed_tail()
+
+    def finish(self) -> bytes:
+        """Return what is still held back."""
+        shown = [self._closed(rank) for rank in list(self._open)]
+        return b"".join(shown) + self._name_repeats() + self._freed_tail()
+
+    def _freed_tail(self) -> bytes:
+        if self._open:
+            return b""
+        tail, self._tail = self._tail, b""
+        self._mid_line = self._mid_line or bool(tail)
+        return tail
+
+    def _line(self, whole: bytes, shown: list[bytes]) -> None:
+        """Put one line where it belongs: to a traceback that is open, or on the screen."""
+        line = without_escapes(whole[:-1]).removeprefix(self._prefix)
+        tag = _RANK.match(line)
+        rank = int(tag[1]) if tag else None
+        if tag is None and not line and self._latest in self._open:
+            rank = self._latest
+        line = line[tag.end() :] if tag else line
+        self._latest = rank
+        if rank is None:  # what others than ranks write comes after what ranks have written
+            shown += [self._closed(one) for one in self._ended_ranks()]
+        if line == _HEADER and (rank is None or rank not in self._open):
+            if rank in self._open:
+                shown.append(self._closed(rank))
+            self._open[rank] = one = _Open()
+            one.add(whole, line)
+            return
+        one_open = self._open.get(rank)
+        if one_open is None:
+            shown.append(whole)
+        elif not self._takes(one_open, rank, whole, line):
+            if one_open.raised:
+                shown.append(self._closed(rank))
+            shown.append(whole)
+        elif one_open.size > _MOST_BYTES or (rank is None and self._is_whole(one_open)):
+            shown.append(self._closed(rank))
+
+    def _ended_ranks(self) -> list[int | None]:
+        """Return the ranks whose traceback has come to the line of its exception."""
+        return [rank for rank, one in self._open.items() if rank is not None and one.raised]
+
+    def _takes(self, one: _Open, rank: int | None, whole: bytes, line: bytes) -> bool:
+        """Add a line to a traceback if it belongs there."""
+        if rank is None and one.raised and not one.in_summary:
+            if not _RULE.match(line):
+                return False
+            one.in_summary = True
+        elif not one.raised and line[:1] != b" ":
+            raised = _RAISED.match(line)
+            if raised is not None:
+                one.raised = raised[1]
+            elif rank is None:
+                return False  # of another process, which writes beside this one
+        one.add(whole, line)
+        return True
+
+    def _is_whole(self, one: _Open) -> bool:
+        if one.in_summary:
+            rules = sum(_RULE.match(line) is not None for line in one.lines)
+            return rules > 1
+        # After a launcher's exception its summary may follow.
+        return bool(one.raised) and not one.package
+
+    def _closed(self, rank: int | None) -> bytes:
+        """Return what is shown of a traceback that has come to its end."""
+        one = self._open.pop(rank)
+        whole = b"".join(one.text)
+        if package := one.package:
+            folded = event(
+                "traceback-folded", package=package, exception=one.raised.decode(), lines=len(one.lines)
+            )
+            return self._name_repeats() + self._show(folded)
+        if rank is None or not one.raised:
+            return whole
+        lines = [line for line in one.lines if line]
+        text = b"\n".join(lines)
+        key = b"\n".join(line if line[:1] == b" " else _NUMBER.sub(b"#", line) for line in lines)
+        first, its_text = self._known.setdefault(key, (rank, text))
+        if first == rank:
+            while len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            return whole
+        repeats = self._repeats.setdefault(first, _Repeats())
+        repeats.ranks.append(rank)
+        repeats.exact = repeats.exact and text == its_text
+        self._repeats_due = time.monotonic() + _TOGETHER_S
+        return b""
+
+    def _name_repeats(self) -> bytes:
+        repeats, self._repeats, self._repeats_due = self._repeats, {}, float("inf")
+        return b"".join(
+            self._show(
+                event(
+                    "traceback-repeated",
+                    ranks=cpu_ranges(one.ranks),
+                    first=first,
+                    difference="" if one.exact else Phrase(", with other numbers"),
+                )
+            )
+            for first, one in repeats.items()
+        )

@@ -45,7 +45,7 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
     type=click.Choice(["INFO", "WARN", "ERROR"], case_sensitive=False),
     default="INFO",
     show_default=True,
-    help="Only lines of this level or worse, of the launcher and of the training.",
+    help="Only lines of this level or worse; of a traceback only the line that names the exception.",
 )
 @click.option(
     "--grep", "pattern", metavar="REGEX", help="Only lines in which this is found; (?i) ignores case."

@@ -55,7 +55,7 @@ class LogEntry(NamedTuple):
     """One line, or a run of lines without time and level.
 
     ``time_s`` is Unix time, ``number`` that of the first line, from 1; ``text`` is printable and lacks the
-    last line end.
+    last line end. ``is_frame``: part of a traceback, before the line that names the exception.
     """
 
     time_s: float
@@ -63,6 +63,7 @@ class LogEntry(NamedTuple):
     level: str
     text: str
     is_stage: bool = False
+    is_frame: bool = False
 
     def lines(self, pattern: re.Pattern[str] | None = None) -> Iterator[LogEntry]:
         """Yield each line by itself; with a pattern, only those that match."""
@@ -143,7 +144,7 @@ class EntryReader:
             text = whole[prefix.end() :]
         if text[:1] not in _MAY_BEGIN_A_TIME:  # nearly every line; what follows costs more
             self._level = self._level_of(text)
-            return LogEntry(self.time_s, self.number, self._level, whole)
+            return LogEntry(self.time_s, self.number, self._level, whole, is_frame=self._in_traceback)
         found = _TIME.match(text)
         if found is not None:
             moment = self._time(found)

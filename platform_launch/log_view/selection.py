@@ -13,7 +13,10 @@ from platform_launch.text import Phrase
 
 @dataclass(frozen=True)
 class Selection:
-    """``level``: no line below it. ``pattern``: only lines that match it."""
+    """``level``: no line below it. ``pattern``: only lines that match it.
+
+    With a level above INFO, of a traceback only the line that names the exception is left.
+    """
 
     level: str = "INFO"
     pattern: re.Pattern[str] | None = None
@@ -31,7 +34,8 @@ class Selection:
     def of(self, entries: Iterable[LogEntry], *, by_line: bool = False) -> Iterator[LogEntry]:
         """Yield the selected entries; a run of selected lines stays one entry, unless ``by_line``."""
         for entry in entries:
-            if self.level != "INFO" and rank_of_level(entry.level) < rank_of_level(self.level):
+            too_low = rank_of_level(entry.level) < rank_of_level(self.level)
+            if self.level != "INFO" and (too_low or entry.is_frame):
                 continue
             if by_line or self.pattern is not None:
                 yield from entry.lines(self.pattern)

@@ -363,3 +363,24 @@ def test_following_ends_when_all_nodes_have_ended_also_one_that_comes_later(tmp_
     thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert sorted(seen) == ["[node 0] begun", "[node 0] ended, with an unfinished line", "[node 1] came late"]
+
+
+def test_a_level_leaves_of_a_traceback_the_line_that_names_the_exception(
+    tmp_path: Path,
+) -> None:
+    text = """\
+[node 0] [rank0]: Traceback (most recent call last):
+[node 0] [rank0]:   File "/job/train.py", line 9, in <module>
+[node 0] [rank0]:     step()
+[node 0] [rank0]: RuntimeError: shapes do not fit
+[node 0]   an indented line
+[node 0] 10:00:00 [WARN] memory is low
+"""
+    log = tmp_path / "a.log"
+    log.write_text(text)
+    for level in ("WARN", "ERROR"):
+        shown = CliRunner().invoke(command, ["--level", level, str(log)]).stdout
+        assert "RuntimeError: shapes" in shown
+        assert "Traceback" not in shown
+        assert "step()" not in shown
+    assert "step()" in CliRunner().invoke(command, [str(log)]).stdout

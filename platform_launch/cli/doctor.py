@@ -21,8 +21,9 @@ from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.fitness import held_by, node_name
+from platform_launch.plan.render import hardware_rows
 from platform_launch.rendezvous.listening import rendezvous_ports
-from platform_launch.text import Phrase, counted, joined, wrapped
+from platform_launch.text import Phrase, counted, joined, padded, wrapped
 
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 
@@ -94,25 +95,29 @@ def _document(found: Examination, env: Environment) -> dict[str, object]:
         "host": env.hostname,
         "level": worst(found.findings).name.lower(),
         "checked": list(found.checked),
+        "passed": found.passed,
         "findings": [finding.as_dict() for finding in found.findings],
     }
 
 
 def _print(found: Examination) -> None:
+    for name, value, note in hardware_rows(found.plan):
+        row = Phrase("{fact} ({note})", fact=value, note=note) if note else value
+        click.echo(f"{padded(phrase_words(name), 7)}  {phrase_words(row)}")
     for finding in found.findings:
         level = click.style(f"{finding.level.name:<7}", fg=_COLOURS[finding.level])
         what = " ".join(phrase_words(finding.what).splitlines())
         click.echo(f"{level}  {finding.id}: {title_before(finding.id)}{what}")
         if finding.hint:
             click.echo(f"{'':7}  hint: {' '.join(phrase_words(finding.hint).splitlines())}")
-    click.echo(_summary(found.checked))
+    click.echo(_summary(found.checked, found.passed))
     counts = {level: sum(finding.level is level for finding in found.findings) for level in Level}
     errors, warnings = counted(counts[Level.ERROR], "error"), counted(counts[Level.WARNING], "warning")
     click.echo(phrase_words(joined([errors, warnings])))
 
 
-def _summary(checked: Sequence[str]) -> str:
-    """Say what was looked at, by topic."""
+def _summary(checked: Sequence[str], passed: int) -> str:
+    """Return how many checks passed, and what was looked at, by topic."""
     topics: dict[str, list[str]] = {}
     for topic, _, what in (name.partition(": ") for name in checked):
         topics.setdefault(topic, []).append(what)
@@ -122,5 +127,10 @@ def _summary(checked: Sequence[str]) -> str:
         else Phrase(topic)
         for topic, whats in topics.items()
     ]
-    summary = Phrase("{checks}: {topics}", checks=counted(len(checked), "check"), topics=joined(told, "; "))
+    summary = Phrase(
+        "{passed} of {checks} passed: {topics}",
+        passed=passed,
+        checks=counted(len(checked), "check"),
+        topics=joined(told, "; "),
+    )
     return "\n  ".join(wrapped(phrase_words(summary), 98))

@@ -12,9 +12,9 @@ from platform_launch.console import Console
 from platform_launch.doctor import deep
 from platform_launch.doctor.checks.planned import plan_warnings
 from platform_launch.doctor.facts import Facts
-from platform_launch.doctor.finding import Finding, Level, of_refusal
+from platform_launch.doctor.finding import Finding, Level, of_refusal, worst
 from platform_launch.doctor.gather import gather
-from platform_launch.doctor.quick import NAMES, examine
+from platform_launch.doctor.quick import examine_each
 from platform_launch.environment import Environment
 from platform_launch.errors import (
     HardwareError,
@@ -37,11 +37,15 @@ BETWEEN_NODES = ("between nodes: network", "between nodes: collectives")
 
 @dataclass(frozen=True)
 class Examination:
-    """The findings, worst first, and the names of what was ``checked``, as ``topic: what``."""
+    """What was found, the worst first, and the names of what was ``checked``, as ``topic: what``.
+
+    Of those, ``passed`` found neither an error nor a warning.
+    """
 
     plan: LaunchPlan
     findings: tuple[Finding, ...]
     checked: tuple[str, ...]
+    passed: int
 
 
 def examine_launch(
@@ -60,10 +64,10 @@ def examine_launch(
     returns node 0's ports, ``meet_limit_s`` is how long to wait for them. Raises LaunchError only if nothing
     can be planned at all.
     """
-    plan, findings = _planned(env, request)
+    plan, refusals = _planned(env, request)
     facts = gather(env, plan)
-    findings += [*plan_warnings(facts), *examine(facts)]
-    checked = ["launch plan", *NAMES]
+    found = {"launch plan": [*refusals, *plan_warnings(facts)], **examine_each(facts)}
+    findings = [finding for some in found.values() for finding in some]
     together = other_nodes and plan.topology.nnodes > 1
     if together:  # what follows takes a while and may depend on these findings
         console = Console(node_prefix(plan.topology.node_rank))
@@ -77,16 +81,19 @@ def examine_launch(
             name for name in ("torch", "deepspeed") if name in plan.packages and _is_there(facts, name)
         ]
         tried: list[str] = ["jax"] if jax else here
-        checked += [f"in a process of its own: {name}" for name in tried]
-        findings += _deep(plan, env, tried)
+        deeper = _deep(plan, env, tried)
+        found |= {f"in a process of its own: {name}": deeper for name in tried}
+        findings += deeper
     if together:
         from platform_launch.doctor.cluster.consultation import meet
 
-        checked += BETWEEN_NODES
         ports = ports_of(plan.topology, env)
-        findings += meet(plan, env, ports=ports, with_jax=jax, meet_limit_s=meet_limit_s)
+        between = meet(plan, env, ports=ports, with_jax=jax, meet_limit_s=meet_limit_s)
+        found |= dict.fromkeys(BETWEEN_NODES, between)
+        findings += between
     findings.sort(key=lambda finding: -finding.level)
-    return Examination(plan, tuple(findings), tuple(checked))
+    passed = sum(worst(some) < Level.WARNING for some in found.values())
+    return Examination(plan, tuple(findings), tuple(found), passed)
 
 
 def _planned(env: Environment, request: Request) -> tuple[LaunchPlan, list[Finding]]:

@@ -45,5 +45,10 @@ NAMES = tuple(
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """Return the findings of every check, except the plan's own warnings."""
-    return [finding for check in CHECKS for finding in check(facts)]
+    """Return what every check finds beside the plan's own warnings."""
+    return [finding for found in examine_each(facts).values() for finding in found]
+
+
+def examine_each(facts: Facts) -> dict[str, list[Finding]]:
+    """Return what each check finds, by its name."""
+    return {name: list(check(facts)) for name, check in zip(NAMES, CHECKS, strict=True)}

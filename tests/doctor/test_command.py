@@ -92,9 +92,12 @@ def test_a_healthy_machine_ends_with_zero(script: Path, free_port: str) -> None:
     done = command(
         "doctor", "--quick", "--script", script, "--log-dir", script.parent, "--master-port", free_port
     )
-    *checked, counts = done.stdout.splitlines()
+    *lines, counts = done.stdout.splitlines()
     assert (done.returncode, counts) == (0, "0 errors, 0 warnings"), done.stderr
-    assert checked[0].startswith(f"{len(NAMES) + 1} checks: launch plan; variables: unknown interfaces, ")
+    assert lines[0].startswith("GPUs ")
+    number = len(NAMES) + 1
+    checked = lines[next(at for at, line in enumerate(lines) if "checks" in line) :]
+    assert checked[0].startswith(f"{number} of {number} checks passed: launch plan; variables: unknown ")
     assert "memory: shared memory, locked memory, memory left" in " ".join(map(str.strip, checked))
 
 
@@ -103,6 +106,7 @@ def test_warnings_end_with_one_and_errors_with_two(script: Path) -> None:
     warned = command(*options, env={"NCCL_ALGO": "Ring"})
     assert warned.returncode == 1, warned.stdout
     assert "WARNING  variable-debug-only: NCCL_ALGO=Ring" in warned.stdout
+    assert f"{len(NAMES)} of {len(NAMES) + 1} checks passed" in warned.stdout
     refused = command("doctor", "--quick", "--script", "nowhere.py")
     assert refused.returncode == 2
     assert "ERROR    refused-input: nowhere.py does not exist" in refused.stdout

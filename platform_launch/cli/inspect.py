@@ -15,30 +15,59 @@ from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.console import Console
 from platform_launch.console.languages import phrase_words, rank_words
-from platform_launch.errors import InputError, LaunchError
+from platform_launch.errors import InputError, LaunchError, shown_list
 from platform_launch.hardware.storage import temporary_folder
 from platform_launch.observe import control
 from platform_launch.sentences import Sentence
 from platform_launch.text import Phrase, counted, escaped, joined
+from platform_launch.why.sources import job_of
 
 
 @click.command("inspect")
-@click.option("--stacks", is_flag=True, help="Show every rank's whole stacks.")
+@click.argument("job", required=False)
+@click.option("--stacks", is_flag=True, help="Show the whole stacks of every rank.")
 @json_or_table
 @lang_option
-def command(stacks: bool, form: str) -> int:
-    """Show what all ranks of a running job are doing now, asked from any of its nodes.
+def command(job: str | None, stacks: bool, form: str) -> int:
+    """Show what all ranks of a running job are doing now. Run it on any node of the job.
+
+    Without JOB: all jobs of this user that run on this machine.
 
     kubectl exec NAME-0 -- platform-launch inspect
     """
-    answers = ask_launches(temporary_folder())
+    answers = _of_job(job, ask_launches(temporary_folder()))
     if form == "json":
-        print_json(answers if len(answers) > 1 else answers[0])
+        documents = [_document(answer) for answer in answers]
+        print_json(documents if len(documents) > 1 else documents[0])
         return 0
     for number, answer in enumerate(answers):
         for line in ("", *_lines(answer, stacks=stacks))[not number :]:
             click.echo(line)
     return 0
+
+
+def _of_job(job: str | None, answers: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return the answers of the launches of one job, or all. Raises InputError if it has none."""
+    found = [answer for answer in answers if job in (None, _job(answer))]
+    if not found:
+        running = shown_list(sorted({_job(answer) or "?" for answer in answers}))
+        raise InputError(
+            Phrase(
+                "no job {job!r} runs on this machine: expected one of {running}", job=job, running=running
+            ),
+            "run this on a node of the job, in its container and as its user",
+        )
+    return found
+
+
+def _job(answer: Mapping[str, object]) -> str | None:
+    return job_of(Path(str(answer.get("log", ""))).name)
+
+
+def _document(answer: Mapping[str, object]) -> dict[str, object]:
+    """Return the JSON form of an answer: without what its lines are made of."""
+    inner = ("_sentences", "_phrases")
+    return {"job": _job(answer)} | {name: one for name, one in answer.items() if not name.endswith(inner)}
 
 
 def ask_launches(temporary: Path) -> list[dict[str, object]]:
@@ -100,6 +129,8 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
     headline = Phrase(
         "{ranks} on {nodes}; {since}", ranks=ranks, nodes=counted(len(nodes), "node"), since=since
     )
+    if job := _job(answer):
+        headline = Phrase("job {job}: {headline}", job=escaped(job), headline=headline)
     if "log" in answer:
         headline = Phrase("{headline}; log {log}", headline=headline, log=escaped(str(answer["log"])))
     return [phrase_words(headline), *findings]

@@ -58,6 +58,12 @@ def node_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def job_of(name: str) -> str | None:
+    """Return the job that the name of a log of ours tells."""
+    found = _our_name(Path(name))
+    return found["job"] if found else None
+
+
 def started_of(path: Path) -> datetime | None:
     """Return when a launch of ours began, as its node's clock said: its log's name tells."""
     found = _our_name(path)

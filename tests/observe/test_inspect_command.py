@@ -64,6 +64,23 @@ def test_each_job_is_shown_once_however_many_of_its_nodes_are_here(
         assert len(json.loads(capsys.readouterr().out)) == 2
 
 
+def test_a_job_is_asked_for_by_its_name_and_json_has_no_inner_forms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one = answer("gn6", 1, 2, log="/logs/train_one_node0_20261129-041515.log")
+    other = answer("gn6", 3, 4, log="/logs/train_other_node0_20261129-041515.log")
+    with launches(tmp_path, one, other | {"finding_line_sentences": [{}], "cost_phrases": []}):
+        assert main(["inspect", "other"]) == 0
+        assert capsys.readouterr().out.startswith("job other: 2 ranks on 1 node; last progress 38 s ago")
+        assert main(["inspect", "other", "--format", "json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["job"] == "other"
+        assert set(document) == {"job", "still_s", "log", "finding_lines", "lines", "nodes"}
+        assert main(["inspect", "third"]) == 66
+        assert "no job 'third' runs on this machine: expected one of one, other" in capsys.readouterr().err
+
+
 def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

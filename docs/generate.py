@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 import click  # noqa: E402
 
+from platform_launch.cli.launch_options import grouped  # noqa: E402
 from platform_launch.cli.run import command as run_command  # noqa: E402
 from platform_launch.environment import Environment  # noqa: E402
 from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
@@ -285,14 +286,14 @@ def options_page() -> str:
         "Options come before `--`; arguments after `--` go to the script or module, or are the command itself.",
         "`platform-launch job`, `simulate` and `init` accept most of them too. `dist-launch`, `procguard` and the other",
         "commands have a `--help` of their own.",
-        "",
-        "| option | meaning |",
-        "|---|---|",
     ]
     context = click.Context(run_command, info_name="run")
-    for option in run_command.params:  # without --help, whose names click keeps from its first use
-        record = option.get_help_record(context)
-        if record is not None:
+    # Without --help, whose names click keeps from its first use.
+    for title, params in grouped(run_command.params).items():
+        records = [record for param in params if (record := param.get_help_record(context)) is not None]
+        if records:
+            lines += ["", f"## {title}", "", "| option | meaning |", "|---|---|"]
+        for record in records:
             names, meaning = (" ".join(text.split()).replace("|", "\\|") for text in record)
             lines.append(f"| `{names}` | {meaning} |")
     return "\n".join(lines) + "\n"

@@ -30,11 +30,13 @@ _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 
 @click.command("doctor", cls=ArgumentsAfterDashes)
 @launch_options.launch_options
-@click.option("--quick", is_flag=True, help="Only what a launch checks by itself: no torch, no other node.")
-@click.option("--local", is_flag=True, help="Leave the other nodes of the job out.")
-@click.option("--jax", "with_jax", is_flag=True, help="Try JAX, alone and between the nodes, not torch.")
-@seconds("--timeout", "meet_limit_s", least=1, default=120.0, text="How long nodes wait for each other.")
-@click.option("--release", is_flag=True, help="Let this node out of quarantine where no error is found.")
+@click.option("--quick", is_flag=True, help="Run only the fast checks of a launch: no torch, no other nodes.")
+@click.option("--local", is_flag=True, help="Check only this node.")
+@click.option(
+    "--jax", "with_jax", is_flag=True, help="Try JAX instead of torch, on this node and between the nodes."
+)
+@seconds("--timeout", "meet_limit_s", least=1, default=120.0, text="How long the nodes wait for each other.")
+@click.option("--release", is_flag=True, help="Release this node from quarantine if no error is found.")
 @quarantine_file_option
 @json_or_table
 def command(
@@ -47,10 +49,10 @@ def command(
     form: str,
     **flags: Any,
 ) -> int:
-    """Say what would go wrong with a launch. Takes the options of `run`, and starts nothing.
+    """Report what would go wrong with a launch. Takes the options of `run`, and starts nothing.
 
-    As the container command of a job of several nodes it is started on all of them: they try to reach each
-    other, and run a real collective in pairs, so that the slow or broken node is named.
+    Use it as the container command to check all nodes of a job: they try to reach each other and run a
+    real collective in pairs, so that the slow or broken node is named.
 
     Exit code: 0 nothing found, 1 warnings, 2 errors. The ids are in docs/reference/findings.md.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +24,22 @@ launch_options = flags(
     click.option(
         "--launcher",
         type=click.Choice(LAUNCHERS),
-        help="What starts the processes (default: accelerate); python starts a single one.",
+        help="What starts the processes (default: accelerate). python starts one per node.",
     ),
     click.option(
-        "--jax-per-gpu", is_flag=True, help="With --launcher jax: one process per GPU, not one per node."
+        "--jax-per-gpu", is_flag=True, help="With --launcher jax: start one process per GPU, not per node."
     ),
     click.option(
         "--bind",
         type=click.Choice(MODES),
         default=MODES[0],
         show_default=True,
-        help="CPUs of each rank: all of its GPU's NUMA node, or an exclusive part of them.",
+        help="Run each rank on the CPUs of its GPU's NUMA node, or on an exclusive part of them.",
     ),
     click.option(
         "--script",
         type=click.Path(path_type=Path),
-        help="Python script to run; its arguments follow after --.",
+        help="Python script to run. Its arguments follow --.",
     ),
     click.option(
         "--module", "-m", metavar="NAME", help="Python module to run, as python -m does, e.g. pkg.train."
@@ -50,21 +51,23 @@ launch_options = flags(
     ),
     click.option("--config", type=click.Path(path_type=Path), help="Training config, passed on as --config."),
     click.option(
-        "--deepspeed-config", type=click.Path(path_type=Path), help="Accelerate yaml to launch with."
+        "--deepspeed-config", type=click.Path(path_type=Path), help="Accelerate YAML to launch with."
     ),
     click.option(
         "--recipe",
         metavar="NAME",
         shell_complete=completion.names(lambda _ctx: ("auto", "cpu", "8gpu", "16gpu")),
-        help="Use the accelerate yaml of a recipe: auto, cpu, 8gpu or 16gpu.",
+        help="Use the accelerate YAML of a recipe: auto, cpu, 8gpu or 16gpu.",
     ),
     click.option(
         "--no-observe",
         is_flag=True,
-        help="Do not observe the job's processes; hangs are not explained.",
+        help="Do not observe the job's processes. Hangs are then not explained.",
     ),
     click.option("--strict", is_flag=True, help="Fail if recipes.yaml has no entry for this number of GPUs."),
-    click.option("--job-name", help="Names the log files (default: the platform's job id)."),
+    click.option(
+        "--job-name", help="Name of the job, also in the names of logs (default: the platform's job id)."
+    ),
     click.option(
         "--log-dir",
         type=click.Path(path_type=Path),
@@ -78,16 +81,44 @@ launch_options = flags(
         default=4,
         show_default=True,
         metavar="GIB",
-        help="Maximum size of a log: head and tail are kept. 0: no limit.",
+        help="Maximum size of a log; the middle is removed. 0: no limit.",
     ),
     click.option(
         "--grace-period",
         "grace_s",
         type=Number(0),
         metavar="SECONDS",
-        help="Time from SIGTERM to SIGKILL.",
+        help="Time between SIGTERM and SIGKILL (default: 25).",
     ),
 )
+
+
+# In which order `--help` shows them, the most used first.
+GROUPS = {
+    "Launch": (
+        *("script", "module", "launcher", "nproc_per_node", "example", "config", "recipe"),
+        *("deepspeed_config", "bind", "jax_per_gpu", "strict", "no_doctor"),
+    ),
+    "Topology": (
+        *("nnodes", "node_rank", "master_addr", "master_port", "platform", "ranks_from"),
+        *("roll_call_timeout_s", "no_roll_call"),
+    ),
+    "Recovery": (
+        *("max_restarts", "spares", "on_hang", "grace_s", "notice_signal", "node_timeout_s", "quarantine"),
+    ),
+    "Monitoring": ("hang_after_s", "metrics", "health_interval_s", "no_observe", "no_trainjob_status"),
+    "Output": (
+        *("print_env", "form", "assume_gpus", "verbose", "job_name", "log_dir", "log_limit_gib"),
+        *("lang", "help"),
+    ),
+}
+
+
+def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter]]:
+    """Return a command's options by the groups; those of its own come first, under the empty title."""
+    left = {"help" if "--help" in param.opts else param.name or "": param for param in params}
+    groups = {title: [left.pop(name) for name in names if name in left] for title, names in GROUPS.items()}
+    return {"": list(left.values()), **groups}
 
 
 def request(values: dict[str, Any]) -> Request:

@@ -28,12 +28,17 @@ def _platforms() -> list[str]:
 
 
 topology_options = flags(
-    click.option("--nnodes", type=click.IntRange(1), help="Number of nodes in the job."),
-    click.option("--node-rank", type=click.IntRange(0), help="Rank of this node, from 0."),
+    click.option("--nnodes", type=click.IntRange(1), metavar="N", help="Number of nodes in the job."),
+    click.option("--node-rank", type=click.IntRange(0), metavar="RANK", help="Rank of this node, from 0."),
     click.option("--master-addr", metavar="HOST", help="Name or address of node 0."),
-    click.option("--master-port", type=click.IntRange(1, 65535), help="Rendezvous port on node 0."),
     click.option(
-        "--nproc-per-node", type=click.IntRange(1), help="Processes per node (default: one per GPU)."
+        "--master-port", type=click.IntRange(1, 65535), metavar="PORT", help="Rendezvous port on node 0."
+    ),
+    click.option(
+        "--nproc-per-node",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Processes per node (default: one per GPU).",
     ),
     click.option(
         "--platform",
@@ -53,7 +58,7 @@ lang_option = click.option(
     expose_value=False,
     is_eager=True,
     callback=lambda _ctx, _option, value: languages.choose(value) if value else None,
-    help="Language of stages, findings and errors (default: as LANG says).",
+    help="Language of messages (default: the one that LANG names).",
 )
 
 
@@ -98,6 +103,7 @@ together_options = flags(
     click.option(
         "--max-restarts",
         type=click.IntRange(0),
+        metavar="N",
         default=0,
         show_default=True,
         help="Restart up to N times after a failure.",
@@ -156,7 +162,7 @@ together_options = flags(
         show_default=True,
         help="Signal to ranks when a spot notice or Slurm's end time is near, if they handle it.",
     ),
-    click.option("--verbose", is_flag=True, help="Show on the screen what otherwise only the log has."),
+    click.option("--verbose", is_flag=True, help="Show everything on the screen that the log has."),
 )
 
 

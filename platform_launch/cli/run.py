@@ -32,6 +32,13 @@ class ArgumentsAfterDashes(click.Command):
         """Add what follows ``--`` to the usage line."""
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS | -- COMMAND ARGUMENTS]"]
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in groups."""
+        for title, params in launch_options.grouped(self.get_params(ctx)).items():
+            if rows := [row for param in params if (row := param.get_help_record(ctx)) is not None]:
+                with formatter.section(title or "Options"):
+                    formatter.write_dl(rows)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the options, and files to the script."""
         if ctx.meta["is_cut"]:
@@ -61,11 +68,13 @@ class ArgumentsAfterDashes(click.Command):
     "--ranks-from",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="With --nnodes: take this node's rank from a folder that all nodes share.",
+    help="Take this node's rank from a folder that all nodes share. Needs --nnodes.",
 )
 @click.option("--print-env", is_flag=True, help="Print what would run and why, and run nothing.")
 @options.assume_gpus
-@click.option("--format", "form", type=click.Choice(["table", "shell", "json"]), help="With --print-env.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "shell", "json"]), help="Format of --print-env."
+)
 def command(
     form: str | None,
     print_env: bool,

@@ -32,6 +32,8 @@ _INSTEAD = {
 class _WithOptionsOfRun(run.ArgumentsAfterDashes):
     """Takes what `run` takes, so that is offered too."""
 
+    format_options = click.Command.format_options
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the options of both."""
         own = super().shell_complete(ctx, incomplete)
@@ -50,7 +52,14 @@ def _value_for_run(ctx: click.Context, param: click.Parameter, incomplete: str) 
     cls=_WithOptionsOfRun,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
 )
-@click.option("--nodes", type=click.IntRange(1, 64), default=2, show_default=True, help="Nodes to start.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Number of nodes to start.",
+)
 @click.argument(
     "run_options", nargs=-1, type=click.UNPROCESSED, metavar="[run options]", shell_complete=_value_for_run
 )

@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from platform_launch.cli import main
+from platform_launch.cli.launch_options import GROUPS, grouped
+from platform_launch.cli.run import command as run_command
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
 from tests.lab.waiting import LIMIT_S
@@ -322,3 +325,13 @@ def test_an_installed_launcher_finds_its_files_and_keeps_logs_where_it_was_start
     plan = json.loads(done.stdout)
     assert plan["log_path"].startswith(f"{tmp_path}/logs/")
     assert plan["training"]["config"].startswith(f"{site}/platform_launch/_project/configs/")
+
+
+def test_every_option_of_run_is_in_one_group_of_its_help() -> None:
+    groups = grouped(run_command.get_params(click.Context(run_command)))
+    assert groups.pop("") == []
+    assert list(groups) == ["Launch", "Topology", "Recovery", "Monitoring", "Output"]
+    assert sum(map(len, GROUPS.values())) == sum(map(len, groups.values()))
+    helped = launch("run", "--help").stdout
+    titles = [helped.index(f"\n{title}:\n") for title in groups]
+    assert titles == sorted(titles)

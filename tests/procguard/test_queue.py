@@ -15,6 +15,7 @@ from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSetting
 from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.queue import allot
+from platform_launch.procguard.core.snapshot import WorkerSnapshot
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.idle import IdleWatch
 from tests.procguard.cluster import Cluster
@@ -120,12 +121,15 @@ def test_workers_are_taken_from_as_few_nodes_as_possible_and_by_pattern() -> Non
         wanted = GroupSettings(queue_workers=workers, **settings)
         return Group(name=name, settings=wanted, phase=GroupPhase.QUEUED, phase_since=AT, queued_at=AT)
 
-    free = [
+    names = [
         WorkerName(node, number) for node, count in (("a", 1), ("b", 4), ("c", 2)) for number in range(count)
     ]
+    free = {name: WorkerSnapshot(name, labels=("h100",) if name.node == "c" else ("a100",)) for name in names}
     assert {worker.node for worker in allot([group("g", 4)], free)["g"]} == {"b"}
     assert {worker.node for worker in allot([group("g", 2, queue_nodes="a, c")], free)["g"]} == {"c"}
     assert allot([group("g", 2, queue_nodes="x*")], free) == {}
+    assert {worker.node for worker in allot([group("g", 2, queue_nodes="h1*")], free)["g"]} == {"c"}
+    assert allot([group("g", 3, queue_nodes="h100")], free) == {}
     launchers = allot([group("g", 3, kind="node")], free)["g"]
     assert [str(worker) for worker in launchers] == ["a-0", "b-0", "c-0"]
     both = allot([group("g", 4), group("h", 3)], free)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"[A-Za-z0-9_.:-]+")  # a name or an address of either kind
 _MOST_ADDRESSES = 32
+_MOST_LABELS = 32
 
 
 @click.command("agent")
@@ -38,6 +39,13 @@ _MOST_ADDRESSES = 32
 @click.option("--node", metavar="NAME", help="This node's name (default: its short host name).")
 @click.option(
     "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers it has."
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="LABEL",
+    help="What the node is: h100. May be repeated.",
 )
 @click.option("--command", "command_line", default="", metavar="COMMAND", help="For groups that name none.")
 @click.option(
@@ -80,6 +88,7 @@ def command(
     url: str,
     node: str | None,
     workers: int,
+    labels: tuple[str, ...],
     command_line: str,
     allowed: tuple[str, ...],
     directory: Path,
@@ -118,7 +127,7 @@ def command(
     folder = StateFolder((state or _default_state(env, name)).absolute())
     folder.open()
     try:
-        join = _join(name, folder.instance(), workers, limits, env)
+        join = _join(name, folder.instance(), workers, _labels(labels), limits, env)
         token = _token(token_file, env)
         hide_from_neighbours("PROCGUARD_JOIN_TOKEN")
         connection = AgentConnection(url, join, folder, token=token, ca_file=ca_file)
@@ -228,7 +237,18 @@ def _token(file: Path | None, env: Environment) -> str | None:
     return token
 
 
-def _join(node: str, instance: str, workers: int, limits: AgentLimits, env: Environment) -> JoinRequest:
+def _labels(given: tuple[str, ...]) -> tuple[str, ...]:
+    from platform_launch.procguard.api.wire import NODE_PATTERN
+
+    for label in given:
+        if not re.fullmatch(NODE_PATTERN, label):
+            raise UsageError(f"--label {shown(label)}: expected up to 64 letters, digits, dots and dashes")
+    return tuple(dict.fromkeys(given))[:_MOST_LABELS]
+
+
+def _join(
+    node: str, instance: str, workers: int, labels: tuple[str, ...], limits: AgentLimits, env: Environment
+) -> JoinRequest:
     from platform_launch.hardware import network
     from platform_launch.procguard.api.wire import JoinRequest
 
@@ -237,6 +257,7 @@ def _join(node: str, instance: str, workers: int, limits: AgentLimits, env: Envi
         node=node,
         instance=instance,
         workers=workers,
+        labels=labels,
         hostname=env.hostname[:400],
         addresses=tuple(addresses[:_MOST_ADDRESSES]),
         version=__version__,

@@ -50,6 +50,8 @@ LONGEST_TEXT = 4_000
 Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT), AfterValidator(_storable)]
 ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_storable)]
 LongText = Annotated[str, StringConstraints(max_length=8_000), AfterValidator(_storable)]
+Label = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
+"""What a node is, for people and for the queue: ``h100``, ``rack-7``."""
 Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
 Generation = Annotated[int, Field(ge=0, lt=2**31)]
 Moment = Annotated[float, Field(ge=0, le=LAST_MOMENT)]
@@ -102,6 +104,7 @@ class JoinRequest(WireMessage):
     node: NodeName
     instance: Instance
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS_PER_NODE)]
+    labels: Annotated[tuple[Label, ...], Field(max_length=32)] = ()
     hostname: ShortText = ""
     addresses: Annotated[tuple[ShortText, ...], Field(max_length=32)] = ()
     version: ShortText = ""

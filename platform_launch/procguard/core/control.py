@@ -176,7 +176,7 @@ class Control:
         if not queued:
             return
         members = self.queries.members(row.worker for row in world.workers.values() if row.group is None)
-        free = [worker for worker, one in members.items() if is_free(one, DEFAULT_SILENT_AFTER_S)]
+        free = {worker: one for worker, one in members.items() if is_free(one, DEFAULT_SILENT_AFTER_S)}
         for name, workers in allot(queued, free).items():
             world = self._ledger.world
             moved = world.moved([world.workers[worker] for worker in workers], name)

@@ -153,7 +153,7 @@ def _join_event(node: JoinRequest, before: JoinRequest | None) -> tuple[str, Sen
         return "taken-over", sentence("taken-over", joined=detail, host=_host(before.hostname))
     changed: list[str | Sentence] = [
         name
-        for name in ("workers", "hostname", "addresses", "version", "command", "allowed")
+        for name in ("workers", "labels", "hostname", "addresses", "version", "command", "allowed")
         if getattr(before, name) != getattr(node, name)
     ]
     return ("rejoined", sentence("rejoined", joined=detail, field=changed)) if changed else None

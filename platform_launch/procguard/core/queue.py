@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 from operator import attrgetter
@@ -10,7 +10,7 @@ from operator import attrgetter
 from platform_launch.procguard.api.ranks import WorkerKind, WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 
 
 def in_queue(groups: Iterable[Group]) -> list[Group]:
@@ -25,15 +25,15 @@ def is_free(member: WorkerSnapshot, silent_after_s: float) -> bool:
     return member.report is not None and member.silent_s <= silent_after_s and not unfit
 
 
-def allot(groups: Sequence[Group], free: Collection[WorkerName]) -> dict[str, tuple[WorkerName, ...]]:
-    """Return the groups that can start now, each with its workers.
+def allot(groups: Sequence[Group], free: Members) -> dict[str, tuple[WorkerName, ...]]:
+    """Return the groups that can start now, each with its workers of those that are ``free``.
 
     A group that cannot start yet keeps what it could use of the free workers: whoever came later gets none of
     them, so that a large group is not overtaken for ever.
     """
     left, starting = set(free), dict[str, tuple[WorkerName, ...]]()
     for group in groups:
-        usable = [worker for worker in left if _takes(group.settings, worker.node)]
+        usable = [worker for worker in left if _takes(group.settings, free[worker])]
         chosen = _chosen(group.settings, usable)
         if chosen:
             starting[group.name] = chosen
@@ -41,9 +41,9 @@ def allot(groups: Sequence[Group], free: Collection[WorkerName]) -> dict[str, tu
     return starting
 
 
-def _takes(settings: GroupSettings, node: str) -> bool:
-    patterns = settings.queue_nodes.replace(",", " ").split()
-    return not patterns or any(fnmatchcase(node, pattern) for pattern in patterns)
+def _takes(settings: GroupSettings, member: WorkerSnapshot) -> bool:
+    patterns, names = settings.queue_nodes.replace(",", " ").split(), (member.worker.node, *member.labels)
+    return not patterns or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
 
 def _chosen(settings: GroupSettings, usable: Iterable[WorkerName]) -> tuple[WorkerName, ...]:

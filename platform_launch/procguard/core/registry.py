@@ -275,6 +275,7 @@ class Registry:
             generation=generation,
             names=entry.node.names,
             command=entry.node.join.command,
+            labels=entry.node.join.labels,
             drained=bool(entry.node.drained_by),
             quarantined=entry.quarantine is not None,
             gpu_processes=entry.gpu_processes,

@@ -17,7 +17,7 @@ class WorkerSnapshot(NamedTuple):
     of heartbeats in a row that said the same state. ``silent_s`` counts from the last heartbeat, or from
     when the server began to listen. ``ended_at`` is when the reported run ended, on the server's monotonic
     clock. ``generation`` is the highest this worker ever had. Of its agent are ``names`` (host name and
-    addresses) and ``command`` (what it runs for a group that names none);
+    addresses), ``command`` (what it runs for a group that names none) and ``labels`` (what its node is);
     ``drained``, ``quarantined`` and ``gpu_processes`` (other people's) are its node's.
     """
 
@@ -29,6 +29,7 @@ class WorkerSnapshot(NamedTuple):
     generation: int = 0
     names: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     drained: bool = False
     quarantined: bool = False
     gpu_processes: tuple[ForeignGpuProcess, ...] = ()

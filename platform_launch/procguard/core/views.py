@@ -224,6 +224,7 @@ def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float
         node=entry.node.name,
         hostname=entry.node.join.hostname,
         version=entry.node.join.version,
+        labels=list(entry.node.join.labels),
         workers=[worker.worker for worker in workers],
         counts=dict(Counter(worker.status for worker in workers)),
         groups=sorted({worker.group for worker in workers if worker.group}),

@@ -114,7 +114,8 @@ class NodeFilter:
 
 
 def _text_of(node: NodeGlance) -> str:
-    return f"{node.node} {node.entry.node.join.hostname} {' '.join(node.groups)}".lower()
+    join = node.entry.node.join
+    return " ".join((node.node, join.hostname, *node.groups, *join.labels)).lower()
 
 
 def _states_of(node: NodeGlance) -> set[str]:

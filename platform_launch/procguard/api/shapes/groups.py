@@ -90,7 +90,7 @@ class GroupSettings(Shape):
     queue_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """How many free workers the group starts with when it is queued."""
     queue_nodes: Annotated[str, StringConstraints(strip_whitespace=True, max_length=400)] = ""
-    """The nodes whose workers it takes then: patterns such as ``gn1* gn2?``. Empty: any."""
+    """The nodes whose workers it takes then: patterns of names or labels, ``gn1* h100``. Empty: any."""
     hold_until: AwareDatetime | None = None
     """When the group is stopped and its workers leave it."""
     idle_percent: Annotated[float, Field(ge=0, le=100)] = 5.0

@@ -81,6 +81,8 @@ class NodeShape(Shape):
     hostname: str
     version: str
     """Of its agent."""
+    labels: list[str]
+    """What it is, by its agent's ``--label``."""
     workers: list[str]
     counts: dict[WorkerStatus, int]
     groups: list[str]

@@ -12,6 +12,8 @@ import pytest
 
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.people import UserRole
+from platform_launch.procguard.server.passwords import hash_password
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S, until
 from tests.procguard.serving import PASSWORD, FakeAgent, Served, served
@@ -327,3 +329,49 @@ def test_what_ctl_refuses_it_says_in_words_with_the_command_that_helps(ctl: Ctl)
     assert "procguard ctl move WORKER… --group bare" in ctl("ranks", "bare")[1]
     assert "procguard ctl runs bare" in ctl("runs", "bare", "7")[2]
     assert ctl("delete", "bare")[0] == 0
+
+
+def test_users_and_tokens_are_managed_from_a_terminal(
+    ctl: Ctl, server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = server.parts.accounts
+    accounts.add("boss", UserRole.ADMIN, hash_password(PASSWORD))
+    monkeypatch.setenv("PROCGUARD_TOKEN", server.token("boss"))
+    password, token = tmp_path / "password", tmp_path / "token"
+    password.write_text("long enough\n")
+    new = ("--role", "viewer", "--password-file", str(password))
+    code, out, _ = ctl("users", "--add", "new.one", *new)
+    assert (code, "new.one" in out) == (0, True)
+    assert ctl("users", "--change", "new.one", "--role", "operator")[0] == 0
+    assert (account := accounts.find("new.one"))
+    assert account.role is UserRole.OPERATOR
+    assert ctl("users", "--add", "half")[0] == 64
+    code, out, _ = ctl("users", "--remove", "new.one")
+    assert (code, "new.one" in out) == (0, False)
+
+    code, out, _ = ctl("tokens", "--add", "nightly", "--role", "operator")
+    token.write_text(out)
+    monkeypatch.delenv("PROCGUARD_TOKEN")
+    code, _, said = ctl("login", "--token-file", str(token))
+    assert (code, "boss (operator)" in said) == (0, True), said
+    assert ctl("groups")[0] == 0
+    assert ctl("tokens", "--add", "more")[0] == 64, "a token makes no tokens"
+    made = json.loads(ctl("tokens", "--format", "json")[1])
+    assert ctl("tokens", "--end", made[0]["id"])[0] in (0, 64)
+    assert ctl("groups")[0] == 64, "it has ended"
+
+
+def test_settings_are_taken_back_by_name(ctl: Ctl) -> None:
+    wanted = ("--queue-workers", "3", "--queue-nodes", "h100", "--hold-until", "2030-01-01T00:00Z")
+    assert ctl("create", "asked", *wanted, "--link", "https://wandb.ai/x", "--idle-stop")[0] == 0
+    settings = json.loads(ctl("groups", "asked", "--format", "json")[1])["settings"]
+    assert (settings["queue_workers"], settings["idle_stop"], settings["links"]) == (
+        3,
+        True,
+        ["https://wandb.ai/x"],
+    )
+    assert ctl("set", "asked", "--queue-workers", "0", "--hold-until", "never", "--no-idle-stop")[0] == 0
+    settings = json.loads(ctl("groups", "asked", "--format", "json")[1])["settings"]
+    assert (settings["queue_workers"], settings["idle_stop"], settings["hold_until"]) == (None, False, None)
+    _, out, _ = ctl("events", "--of", "asked", "--who", "op", "--action", "settings")
+    assert len(out.splitlines()) == 2

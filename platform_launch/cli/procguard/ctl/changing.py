@@ -28,10 +28,18 @@ _settings = flags(
         metavar="NAME=VALUE",
         help="A variable of the command; all of them are replaced.",
     ),
-    click.option("--queue-workers", type=click.IntRange(1, 10_000), help="How many to take for --when-free."),
-    click.option("--queue-nodes", metavar="PATTERNS", help="From which nodes, such as `gn1* gn2*`."),
-    click.option("--hold-until", metavar="TIME", help="When it is stopped and its workers leave it."),
+    click.option(
+        "--queue-workers", type=click.IntRange(0, 10_000), help="How many to take for --when-free; 0: none."
+    ),
+    click.option("--queue-nodes", metavar="PATTERNS", help="Nodes or labels to take, such as `gn1* h100`."),
+    click.option("--hold-until", metavar="TIME|never", help="When it is stopped and its workers leave it."),
     click.option("--note", metavar="TEXT"),
+    click.option("--link", "links", multiple=True, metavar="URL", help="All of them are replaced."),
+    click.option("--shared-gpus/--no-shared-gpus", default=None, help="Start beside others' processes."),
+    click.option("--idle-percent", type=Number(), metavar="PERCENT", help="Use of GPUs that is too little."),
+    click.option("--idle-minutes", type=Number(), metavar="MINUTES", help="For how long; 0: never report."),
+    click.option("--idle-stop/--no-idle-stop", default=None, help="Stop it then."),
+    click.option("--notify/--no-notify", default=None, help="Send notices to whoever starts it."),
     click.option("--max-restarts", type=click.IntRange(0, 1000)),
     click.option("--backoff", "backoff_s", type=Number(), metavar="SECONDS"),
     click.option("--silent-after", "silent_after_s", type=Number(), metavar="SECONDS"),
@@ -54,6 +62,9 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
         if size != "all" and not (size.isascii() and size.isdigit()):
             raise UsageError(f"--world-size {size!r}: expected a number, or `all`")
         given["world_size"] = None if size == "all" else int(size)
+    for name, nothing in (("hold_until", ("", "never")), ("queue_workers", (0,))):
+        if given.get(name) in nothing:
+            given[name] = None
     return given
 
 
@@ -167,13 +178,14 @@ def forget(client: ApiClient, node: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("node", shell_complete=NODES)
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE…", shell_complete=NODES)
 @click.option("--end", is_flag=True, help="Let things start there again.")
 @connected
-def drain(client: ApiClient, node: str, end: bool, as_json: bool) -> None:
-    """Let nothing new start on a node; what runs there goes on."""
-    answer = client.send("PUT", f"/nodes/{segment(node)}/drain", {"drained": not end})
-    _echo(f"{node}: {'no longer drained' if end else 'drained'}", answer, as_json)
+def drain(client: ApiClient, nodes: tuple[str, ...], end: bool, as_json: bool) -> None:
+    """Let nothing new start on nodes; what runs there goes on."""
+    for node in nodes:
+        answer = client.send("PUT", f"/nodes/{segment(node)}/drain", {"drained": not end})
+        _echo(f"{node}: {'no longer drained' if end else 'drained'}", answer, as_json)
 
 
 @click.command()

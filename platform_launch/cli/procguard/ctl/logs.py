@@ -27,6 +27,9 @@ _AGAIN_S = 1.0
 )
 @click.option("--run", "number", type=click.IntRange(1), metavar="RUN", help="Which run (the newest).")
 @click.option("--search", metavar="TEXT", help="Only the lines that hold this, with their numbers.")
+@click.option("--regex", is_flag=True, help="--search is a regular expression (RE2).")
+@click.option("--context", type=click.IntRange(0, 20), default=0, help="Lines around each that is found.")
+@click.option("--ranks", metavar="RANKS", help="With --group: only these, such as 0-3,7.")
 @connected
 def logs(
     client: ApiClient,
@@ -37,6 +40,9 @@ def logs(
     tail: int,
     number: int | None,
     search: str | None,
+    regex: bool,
+    context: int,
+    ranks: str | None,
     as_json: bool,
 ) -> None:
     """Read a worker's log, or that of all ranks of a group.
@@ -45,16 +51,20 @@ def logs(
     """
     if (worker is None) is (group is None):
         raise UsageError("expected either a WORKER or --group NAME")
+    sought: dict[str, Any] = {"search": search, "expression": regex, "errors": errors, "context": context}
     if group is not None:
-        _merged(client, group, number, tail, follow, {"search": search or "", "errors": errors}, as_json)
+        sought |= {"search": search or "", "ranks": ranks}
+        _merged(client, group, number, tail, follow, sought, as_json)
         return
+    if ranks is not None:
+        raise UsageError("--ranks chooses among the ranks of a group", "pass --group NAME with it")
     assert worker is not None
     path = f"/workers/{segment(worker)}/log"
     generation = None if number is None else _generation(client, path, worker, number)
     if search is not None or errors:
         offset, more = 0, True
         while more:
-            found = client.get(path, generation=generation, search=search, errors=errors, offset=offset)
+            found = client.get(path, generation=generation, offset=offset, **sought)
             print_json(found) if as_json else _print_matches(found)
             offset, more = found["next_offset"], found["more"]
         return
@@ -99,7 +109,7 @@ def _echo(text: str) -> None:
 
 def _print_matches(found: dict[str, Any]) -> None:
     for match in found["matches"]:
-        click.echo(f"{match['line']}: {escaped(match['text'])}")
+        click.echo(f"{match['line']}{':' if match['match'] else '-'} {escaped(match['text'])}")
 
 
 def _merged(
@@ -111,7 +121,7 @@ def _merged(
     sought: dict[str, Any],
     as_json: bool,
 ) -> None:
-    path, after = f"/groups/{segment(group)}/log", "" if any(sought.values()) else None
+    path, after = f"/groups/{segment(group)}/log", "" if sought["search"] or sought["errors"] else None
     while True:
         page = client.get(path, run=run, limit=min(tail, 5_000), after=after, **sought)
         if as_json:

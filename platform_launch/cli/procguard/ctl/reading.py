@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from platform_launch.cli.output import print_json
+from platform_launch.cli.output import print_json, read_text
 from platform_launch.cli.procguard.ctl.client import GROUPS, ApiClient, connected, hint_here, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_table
-from platform_launch.errors import shown_list
+from platform_launch.errors import UsageError, shown_list
 from platform_launch.text import counted, escaped
 
 _SOME = 6
+ROLES = ("viewer", "operator", "admin")
 
 
 @click.command()
@@ -104,7 +106,7 @@ def nodes(client: ApiClient, state: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    titles = ("node", "state", "workers", "GPUs", "use", "groups", "heartbeat", "about")
+    titles = ("node", "state", "labels", "workers", "GPUs", "use", "groups", "heartbeat", "about")
     print_table(titles, map(_node_row, found), "no nodes: start `procguard agent` on each")
 
 
@@ -131,6 +133,7 @@ def _node_row(node: dict[str, Any]) -> tuple[object, ...]:
     return (
         node["node"],
         _node_state(node),
+        " ".join(node["labels"]) or "-",
         len(node["workers"]),
         len(node["gpus"]),
         f"{sum(used) / len(used):.0f}%" if used else "-",
@@ -141,21 +144,60 @@ def _node_row(node: dict[str, Any]) -> tuple[object, ...]:
 
 
 @click.command()
+@click.option("--add", "added", metavar="NAME", help="Let NAME log in, as --role, with --password-file.")
+@click.option("--change", "changed", metavar="NAME", help="Give NAME another --role or --password-file.")
+@click.option("--remove", "removed", metavar="NAME", help="Let NAME log in no more.")
+@click.option("--role", type=click.Choice(ROLES))
+@click.option("--password-file", type=click.Path(path_type=Path), metavar="FILE")
 @connected
-def users(client: ApiClient, as_json: bool) -> None:
-    """List who may log in; for admins. `procguard user` changes them on the server's machine."""
+def users(
+    client: ApiClient,
+    added: str | None,
+    changed: str | None,
+    removed: str | None,
+    role: str | None,
+    password_file: Path | None,
+    as_json: bool,
+) -> None:
+    """List who may log in, or change it; for admins. See also `procguard user` on the server's machine."""
+    given = {"role": role, "password": read_text(password_file).strip("\r\n") if password_file else None}
+    if added and role and password_file:
+        client.send("POST", "/users", {"name": added, **given})
+    elif changed and (role or password_file):
+        client.send("PUT", f"/users/{segment(changed)}", given)
+    elif removed:
+        client.send("DELETE", f"/users/{segment(removed)}")
+    elif added or changed or role or password_file:
+        raise UsageError(
+            "expected --add NAME --role ROLE --password-file FILE, or --change NAME with one of them"
+        )
     found = client.get("/users")
     if as_json:
         print_json(found)
         return
-    rows = ((user["name"], user["role"], local(user["created_at"])) for user in found)
-    print_table(("user", "role", "since"), rows, "nobody")
+    rows = (
+        (user["name"], user["role"], local(user["created_at"]), "single sign-on" if user["external"] else "")
+        for user in found
+    )
+    print_table(("user", "role", "since", "about"), rows, "nobody")
 
 
 @click.command()
+@click.option("--add", "label", metavar="LABEL", help="Make one and print it, this once.")
+@click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="Of --add.")
+@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="Of --add.")
+@click.option("--end", "ended", metavar="ID", help="End one.")
 @connected
-def tokens(client: ApiClient, as_json: bool) -> None:
-    """List your own API tokens. They are made on your account's page."""
+def tokens(
+    client: ApiClient, label: str | None, role: str, days: int, ended: str | None, as_json: bool
+) -> None:
+    """List your own API tokens, make one, or end one."""
+    if label is not None:
+        made = client.send("POST", "/me/tokens", {"label": label, "role": role, "days": days})
+        print_json(made) if as_json else click.echo(made["token"])
+        return
+    if ended is not None:
+        client.send("DELETE", f"/me/tokens/{segment(ended)}")
     found = client.get("/me/tokens")
     if as_json:
         print_json(found)
@@ -204,11 +246,14 @@ def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
 @click.argument("name", shell_complete=GROUPS)
 @click.argument("number", type=click.IntRange(1), required=False)
 @click.option("-n", "--limit", type=click.IntRange(1, 500), default=20, show_default=True)
+@click.option("--cause", metavar="TEXT", help="Only those that failed for a reason that holds this.")
 @connected
-def runs(client: ApiClient, name: str, number: int | None, limit: int, as_json: bool) -> None:
+def runs(
+    client: ApiClient, name: str, number: int | None, limit: int, cause: str | None, as_json: bool
+) -> None:
     """List a group's runs, the newest first. With NUMBER: that run, with its settings and ranks."""
     path = f"/groups/{segment(name)}/runs"
-    found = client.get(path, limit=limit) if number is None else client.get(f"{path}/{number}")
+    found = client.get(path, limit=limit, cause=cause) if number is None else client.get(f"{path}/{number}")
     if as_json:
         print_json(found)
         return
@@ -294,10 +339,15 @@ def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
 
 @click.command()
 @click.option("-n", "--number", type=click.IntRange(1, 500), default=50, show_default=True)
+@click.option("--of", "on", metavar="NAME", help="Only of this group, node or user.")
+@click.option("--who", metavar="USER", help="Only by this user, or `server`.")
+@click.option("--action", metavar="ACTION", help="Only of this kind, such as failed.")
 @connected
-def events(client: ApiClient, number: int, as_json: bool) -> None:
+def events(
+    client: ApiClient, number: int, on: str | None, who: str | None, action: str | None, as_json: bool
+) -> None:
     """List what was changed, when and by whom, newest first."""
-    found = client.get("/events", limit=number)
+    found = client.get("/events", limit=number, on=on, who=who, action=action)
     if as_json:
         print_json(found)
         return

@@ -23,10 +23,21 @@ from platform_launch.errors import UsageError
     metavar="FILE",
     help="A file with the password; else you are asked.",
 )
-def login(url: str | None, name: str | None, password_file: Path | None) -> None:
-    """Log in, and keep the token for later calls."""
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file with an API token, made on your account's page: no name and password then.",
+)
+def login(url: str | None, name: str | None, password_file: Path | None, token_file: Path | None) -> None:
+    """Log in, and keep the token for later calls. With single sign-on: --token-file."""
     env = Environment.of_this_process()
     url, _ = server(env, url)
+    if token_file is not None:
+        token = read_text(token_file).strip()
+        with ApiClient(url, token) as client:
+            _keep(env, url, client.get("/me"), token)
+        return
     if (name is None or password_file is None) and not sys.stdin.isatty():
         raise UsageError("no terminal to ask on: expected --name and --password-file")
     if not is_encrypted_or_local(url):
@@ -42,8 +53,12 @@ def login(url: str | None, name: str | None, password_file: Path | None) -> None
     )
     with ApiClient(url) as client:
         session = client.send("POST", "/login", {"name": name, "password": password})
-    SavedTokens(env).keep(url, session["token"])
-    click.echo(f"logged in to {url} as {session['name']} ({session['role']})", err=True)
+    _keep(env, url, session, session["token"])
+
+
+def _keep(env: Environment, url: str, person: dict[str, str], token: str) -> None:
+    SavedTokens(env).keep(url, token)
+    click.echo(f"logged in to {url} as {person['name']} ({person['role']})", err=True)
 
 
 @click.command()
@@ -59,5 +74,5 @@ def logout(url: str | None) -> None:
         except UsageError:
             if shown and not saved:
                 raise
-            click.echo("the session had ended already", err=True)
+            click.echo("the token is forgotten; there was no session to end", err=True)
     SavedTokens(env).keep(url, None)

@@ -52,8 +52,8 @@ def place_lines(nodes: Sequence[NodeSnapshot]) -> list[Sentence]:
 
 
 def finding_lines(finding: HangFinding, still_s: float | None) -> list[Sentence]:
-    """Return who keeps whom waiting, without stacks; nothing where nobody does for longer than a step."""
-    if still_s is None or still_s < _STILL_S or not (finding.culprits or finding.waiting):
+    """Return who keeps whom waiting, without stacks; nothing while something has moved within a step."""
+    if still_s is None or still_s < _STILL_S:
         return []
     return [*finding.headlines(), *(finding.waiting if finding.culprits else ())]
 

@@ -104,7 +104,7 @@ def _seen(
     shown_lines, shown_ranks = (len(lines), ranks) if whole else (MOST_LINES, _MOST_STACKS)
     world_size = max((seen.world_size for seen in answers.values()), default=0) or run.world_size
     silent_nodes = {rank: worker for worker, rank in silent.items()}
-    finding = finding_lines(judge(nodes, world_size, silent_nodes), moved_s_ago)
+    finding = finding_lines(judge(nodes, world_size, silent_nodes), moved_s_ago) if ranks else []
     return Inspection(
         group=run.group,
         run=run.number,

@@ -65,7 +65,7 @@ class JsonDocument(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
-SCHEMA = 1
+SCHEMA = 2
 
 groups = Table(
     "groups",
@@ -113,10 +113,12 @@ users = Table(
     Column("name", String(64), primary_key=True),
     Column("role", String(16), nullable=False),
     Column("password_hash", Text, nullable=False),
+    Column("subject", Text, nullable=False, default=""),
     Column("address", Text, nullable=False, default=""),
     Column("epoch", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
 )
+"""``subject`` is who an identity provider says this is; empty for users who sign in with a password."""
 
 api_tokens = Table(
     "api_tokens",

@@ -19,6 +19,8 @@ from platform_launch.sentences import Sentence, sentence
 MOST_TOKENS = 20
 """Of one user."""
 
+_NO_PASSWORD = "!"  # noqa: S105 - no hash: every password differs from it
+
 
 @dataclass(frozen=True)
 class User:
@@ -31,6 +33,8 @@ class User:
     created_at: datetime
     address: str = ""
     """Where notices go, as Apprise writes it."""
+    subject: str = ""
+    """Who an identity provider says this is; empty for users who sign in with a password."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +79,14 @@ class Users:
             rows = connection.execute(select(users).order_by(users.c.name))
             return [_user(row) for row in rows]
 
-    def add(self, name: str, role: UserRole, password_hash: str) -> None:
+    def add(self, name: str, role: UserRole, password_hash: str, subject: str = "") -> None:
         """Add a user. Raises RequestRefused where the name is taken.
 
         The epoch starts at a number that no earlier user of the name had: an old session stays ended.
         """
         now = datetime.now(timezone.utc)
         row = {"name": name, "role": role.value, "password_hash": password_hash, "created_at": now}
+        row["subject"] = subject
         with transaction(self._engine, writes=True) as connection:
             try:
                 connection.execute(insert(users).values(**row, epoch=int(now.timestamp() * 1000)))
@@ -93,6 +98,28 @@ class Users:
                     user=name,
                 ) from error
             self._note(connection, "user-added", name, sentence("role", role=role.value))
+
+    def sign_in(self, name: str, role: UserRole, subject: str) -> User:
+        """Return the user that an identity provider vouches for: added at the first time, with that role now.
+
+        Raises RequestRefused if the name belongs to somebody else, such as a user with a password.
+        """
+        found = self.find(name)
+        if found is None:
+            self.add(name, role, _NO_PASSWORD, subject)
+        elif found.subject != subject:
+            raise RequestRefused(
+                f"the name {name!r} belongs to another user",
+                "an admin can remove that user",
+                code="name-of-another",
+                user=name,
+            )
+        elif found.role is not role:
+            self.set_role(name, role)
+        account = self.find(name)
+        if account is None:  # removed just now
+            raise _unknown(name)
+        return account
 
     def set_password(self, name: str, password_hash: str) -> None:
         """Change a password, which ends all sessions. Raises NotFound."""
@@ -181,7 +208,9 @@ class Users:
 
 
 def _user(row: Row[Any]) -> User:
-    return User(row.name, UserRole(row.role), row.password_hash, row.epoch, row.created_at, row.address)
+    return User(
+        row.name, UserRole(row.role), row.password_hash, row.epoch, row.created_at, row.address, row.subject
+    )
 
 
 def _token(row: Row[Any]) -> ApiToken:

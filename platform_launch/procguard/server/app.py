@@ -12,6 +12,7 @@ from platform_launch import __version__
 from platform_launch.procguard.server.answers import add_answers
 from platform_launch.procguard.server.gate import person_of
 from platform_launch.procguard.server.middleware import ServerMiddleware
+from platform_launch.procguard.server.oidc import add_oidc
 from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.routes import (
     agents,
@@ -59,8 +60,10 @@ def build_app(parts: ServerParts) -> FastAPI:
         app,
         parts.control.queries,
         parts.accounts,
-        partial(person_of, parts.sessions),
+        partial(person_of, parts.sessions, parts.proxy),
         parts.history,
         parts.settings.notice_schemes,
+        oidc=parts.settings.sign_in.oidc is not None,
     )
+    add_oidc(app, parts)
     return app

@@ -28,6 +28,7 @@ from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.private import check_ours, check_private, read_or_make
 from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.settings import ServerSettings
+from platform_launch.procguard.server.sign_in import ProxySignIn
 from platform_launch.procguard.server.throttle import Throttle
 
 FIRST_USER = "admin"
@@ -83,6 +84,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             logs=logs,
             accounts=database.users,
             sessions=Sessions(secret, database.users, ended, settings.session_hours),
+            proxy=ProxySignIn(settings.sign_in, database.users),
             throttle=Throttle(new_nodes=RateLimitItemPerMinute(settings.new_nodes_per_minute)),
             meter=Metrics(control.queries),
             history=History(control.queries, database.measurements),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
@@ -22,6 +22,9 @@ from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.database.users import User
 from platform_launch.procguard.server.sessions import TOKEN_PREFIX, Sessions
+
+if TYPE_CHECKING:
+    from platform_launch.procguard.server.sign_in import ProxySignIn
 
 SESSION_COOKIE = "procguard_session"
 CSRF_COOKIE = "procguard_csrf"
@@ -47,9 +50,14 @@ class Forbidden(RequestRefused):
     status = 403
 
 
-def person_of(sessions: Sessions, request: Request) -> Person | None:
-    """Return who sent a request; None where nobody is logged in. Reads the database."""
+def person_of(sessions: Sessions, proxy: ProxySignIn, request: Request) -> Person | None:
+    """Return who sent a request; None if nobody is logged in. Reads the database.
+
+    Raises Forbidden if a trusted proxy names somebody who may not log in.
+    """
     token = bearer(request.headers)
+    if token is None and (account := proxy.user(request.headers)) is not None:
+        return sessions.of_proxy(account)
     if token is None:
         token = request.cookies.get(SESSION_COOKIE)
         if token and token.startswith(TOKEN_PREFIX):
@@ -124,7 +132,8 @@ def _viewer(
 
     The other parameters only tell the OpenAPI document how to log in.
     """
-    person = person_of(request.app.state.parts.sessions, request)
+    parts = request.app.state.parts
+    person = person_of(parts.sessions, parts.proxy, request)
     if person is None:
         raise Unauthorized(
             "not logged in", "POST /api/v1/login, or `procguard ctl login`", code="not-logged-in"

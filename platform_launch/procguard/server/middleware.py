@@ -95,6 +95,8 @@ class ServerMiddleware:
         parts = self._parts
         if token is not None and scope["path"].startswith("/api/v1/agent/"):
             return parts.control.who(token) is not None or parts.is_join_token(token)
+        if token is None and parts.proxy.names(request.headers):
+            return True
         token = token or request.cookies.get(SESSION_COOKIE)
         return token is not None and parts.sessions.is_ours(token)
 

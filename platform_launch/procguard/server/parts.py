@@ -18,6 +18,7 @@ from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.settings import ServerSettings
+from platform_launch.procguard.server.sign_in import ProxySignIn
 from platform_launch.procguard.server.throttle import Throttle
 
 
@@ -29,6 +30,7 @@ class ServerParts:
     logs: Logs
     accounts: Users
     sessions: Sessions
+    proxy: ProxySignIn
     throttle: Throttle
     meter: Metrics
     history: History

@@ -13,9 +13,12 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from platform_launch.errors import InputError, UsageError
 from platform_launch.hardware import running
@@ -25,6 +28,7 @@ from platform_launch.procguard.server.connection import HttpConnection
 from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.settings import ServerSettings
+from platform_launch.procguard.server.sign_in import OnlyFromProxies
 
 _LOG = logging.getLogger(__name__)
 _MANY_FILES = 4096
@@ -60,8 +64,14 @@ def serve(parts: ServerParts, settings: ServerSettings, ready: Callable[[int], N
 
 def configured(parts: ServerParts, settings: ServerSettings, stopping: asyncio.Event) -> uvicorn.Config:
     """Return how uvicorn serves; ``stopping`` is set at the end (:func:`served_app`)."""
+    app = served_app(parts, stopping)
+    proxies = settings.trusted_proxies
+    if proxies:
+        app = cast(ASGIApp, ProxyHeadersMiddleware(cast(Any, app), list(proxies)))
+    if settings.sign_in.proxy is not None:  # outside of the former, which takes the proxy's address away
+        app = OnlyFromProxies(app, settings.sign_in.proxy, proxies)
     return uvicorn.Config(
-        served_app(parts, stopping),
+        app,
         http=HttpConnection,
         loop="uvloop",
         ws="none",
@@ -72,8 +82,7 @@ def configured(parts: ServerParts, settings: ServerSettings, stopping: asyncio.E
         backlog=_WAITING,
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_END_WITHIN_S,
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=list(settings.trusted_proxies),
+        proxy_headers=False,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )

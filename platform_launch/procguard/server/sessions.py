@@ -20,7 +20,7 @@ from itsdangerous import BadSignature, URLSafeSerializer, URLSafeTimedSerializer
 
 from platform_launch.files import PRIVATE, write_whole
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.shapes.people import Person, UserRole
+from platform_launch.procguard.api.shapes.people import PROXY_SESSION, Person, UserRole
 from platform_launch.procguard.database.users import User, Users
 
 TOKEN_PREFIX = "pgt_"  # noqa: S105 - how such tokens are known, also to those who search for leaked ones
@@ -83,7 +83,7 @@ class Sessions:
         account = self._accounts.find(name)
         if account is None or account.epoch != epoch or session in self._ended:
             return None
-        return self._person(account.name, account.role, session)
+        return self._person(account, account.role, session)
 
     def _by_api_token(self, signed: str) -> Person | None:
         try:
@@ -95,18 +95,26 @@ class Sessions:
         if kept is None or account is None:
             return None
         role = min(account.role, kept.role, key=_RANK.index)
-        return self._person(account.name, role, f"{TOKEN_SESSION}{id_}")
+        return self._person(account, role, f"{TOKEN_SESSION}{id_}")
 
-    def _person(self, name: str, role: UserRole, session: str) -> Person:
-        return Person(name, role, session, self.csrf(session))
+    def of_proxy(self, account: User) -> Person:
+        """Return somebody whom a trusted proxy names with every request: nothing of it ends here."""
+        return self._person(account, account.role, f"{PROXY_SESSION}{account.name}")
+
+    def _person(self, account: User, role: UserRole, session: str) -> Person:
+        return Person(account.name, role, session, self.csrf(session), bool(account.subject))
 
     def end(self, person: Person) -> None:
         """End a session. Raises Unavailable when the server could forget that it did."""
         self._ended.add(person.session, time.time() + self.lasts_s)
 
+    def secret(self, purpose: str) -> str:
+        """Return a secret of this server for another purpose."""
+        return hmac.new(self._secret, f"procguard {purpose}".encode(), hashlib.sha256).hexdigest()
+
     def csrf(self, session: str) -> str:
         """Return what a page of this session must send with every change."""
-        return hmac.new(self._secret, b"procguard csrf " + session.encode(), hashlib.sha256).hexdigest()
+        return self.secret(f"csrf {session}")
 
 
 class _Ended:

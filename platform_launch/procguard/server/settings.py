@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from platform_launch.errors import InputError, shown
 from platform_launch.files import not_yaml
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.server.private import check_ours
 
 _LARGEST_FILE = 1024 * 1024  # bytes
-
+EVERYBODY = "*"
 
 EVENTS = (
     "failed", "failing", "degraded", "recovered", "finished", "idle", "hold-ends", "queued",
@@ -33,6 +35,45 @@ class NoticeReceiver(BaseModel):
     events: tuple[Literal[EVENTS], ...] = ("failed", "failing", "degraded", "finished")  # type: ignore[valid-type]
 
 
+class OidcSettings(BaseModel):
+    """An OpenID Connect provider, and which claims hold a user's name and groups."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    issuer: Annotated[str, Field(pattern=r"^https?://[!-~]+$", max_length=1_000)]
+    client_id: Annotated[str, Field(min_length=1, max_length=400)]
+    client_secret_file: Path
+    scope: Annotated[str, Field(pattern=r"(^| )openid( |$)", max_length=400)] = "openid profile email"
+    name_claim: str = "preferred_username"
+    groups_claim: str = "groups"
+
+
+class ProxyHeaders(BaseModel):
+    """The headers in which a trusted proxy, such as oauth2-proxy, names the user and the user's groups."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,80}$")] = "X-Forwarded-User"
+    groups_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,80}$")] = "X-Forwarded-Groups"
+
+
+class SignInSettings(BaseModel):
+    """Who else vouches for users, beside their passwords, and which of their groups have which role."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    oidc: OidcSettings | None = None
+    proxy: ProxyHeaders | None = None
+    roles: dict[UserRole, tuple[str, ...]] = {}
+
+    def role(self, groups: Collection[str]) -> UserRole | None:
+        """Return the highest role that one of the groups has; ``*`` stands for everybody. None: no role."""
+        for role in (UserRole.ADMIN, UserRole.OPERATOR, UserRole.VIEWER):
+            if not {*groups, EVERYBODY}.isdisjoint(self.roles.get(role, ())):
+                return role
+        return None
+
+
 class ServerSettings(BaseModel):
     """What ``configs/procguard.yaml`` explains. Paths are relative to the working folder."""
 
@@ -45,6 +86,7 @@ class ServerSettings(BaseModel):
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     trusted_proxies: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    sign_in: SignInSettings = SignInSettings()
     nodes_limit: Annotated[int, Field(ge=1, le=100_000)] = 1024
     new_nodes_per_minute: Annotated[int, Field(ge=1, le=100_000)] = 300
     # A third of DEFAULT_SILENT_AFTER_S at most: else living workers are silent between two heartbeats.
@@ -107,6 +149,10 @@ class ServerSettings(BaseModel):
     def _whole(self) -> ServerSettings:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key: expected both or none")
+        if self.sign_in.proxy and not self.trusted_proxies:
+            raise ValueError("sign_in.proxy: expected the proxy's address in trusted_proxies")
+        if (self.sign_in.proxy or self.sign_in.oidc) and not self.sign_in.roles:
+            raise ValueError("sign_in.roles: expected the groups of at least one role")
         return self
 
 

@@ -82,14 +82,17 @@ def add_pages(
     find_person: FindPerson,
     gpu_use: GroupUse,
     schemes: Sequence[str],
+    *,
+    oidc: bool = False,
 ) -> None:
     """Put the web page on the server's application, which sets its headers.
 
-    ``schemes`` are those of the addresses that people's notices may go to.
+    ``schemes`` are those of the addresses that people's notices may go to. ``oidc``: the login page offers
+    single sign-on.
     ``app.state.missing_page`` is what a browser gets for an address that is none.
     """
     app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
-    pages = Pages(queries, accounts, find_person, gpu_use, schemes)
+    pages = Pages(queries, accounts, find_person, gpu_use, schemes, oidc=oidc)
     shows: dict[str, Show] = {
         path: _from_template(template, values) for path, (template, values) in pages.templates().items()
     }
@@ -120,7 +123,10 @@ class Pages:
         find_person: FindPerson,
         gpu_use: GroupUse,
         schemes: Sequence[str],
+        *,
+        oidc: bool = False,
     ) -> None:
+        self._oidc = oidc
         self._queries = queries
         self._gpu_use = gpu_use
         self._schemes = schemes
@@ -187,15 +193,14 @@ class Pages:
         """Let only those see it who are logged in; what is refused is a page as well."""
 
         def answer(request: Request) -> Response:
-            person = self._find_person(request)
-            if person is None:
-                return to_login(request)
-            page = PageRequest(self._renderer, request, person)
+            page = PageRequest(self._renderer, request, None)
             try:
-                return show(page)
+                page.person = self._find_person(request)
+                return show(page) if page.person else to_login(request)
             except RequestRefused as refused:
                 status = refused.status
-                return page.show("refused.html", status, status=status, refusal=refused.refusal)
+                template = "refused.html" if page.person else "shut_out.html"
+                return page.show(template, status, status=status, refusal=refused.refusal)
 
         return answer
 
@@ -207,7 +212,10 @@ class Pages:
         """Who are you?"""
         page = PageRequest(self._renderer, request, None)
         place = own_path(page.query.get("next", "/"))
-        return page.show("login.html", next=place, ended="ended" in page.query)
+        problem = page.words.known(f"login.problem.{page.query.get('problem', '')}", "")
+        return page.show(
+            "login.html", next=place, ended="ended" in page.query, oidc=self._oidc, problem=problem
+        )
 
     async def stream(self, request: Request) -> Response:
         """Tell the page when to look again."""
@@ -217,6 +225,8 @@ class Pages:
                 return await run_in_threadpool(self._find_person, request) is not None
             except Unavailable:  # the database: nobody can be asked now
                 return True
+            except RequestRefused:  # a proxy names somebody who may not log in any more
+                return False
 
         if await run_in_threadpool(self._find_person, request) is None:
             return Response(status_code=401)

@@ -12,6 +12,8 @@ from pydantic import Field, StringConstraints
 from platform_launch.procguard.api.shapes import Shape
 
 USER_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?$"
+PROXY_SESSION = "proxy "
+"""How the session of somebody begins whom a trusted proxy names with every request."""
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 8, 1_024
 
 UserName = Annotated[str, StringConstraints(pattern=USER_PATTERN)]
@@ -41,11 +43,18 @@ class Person:
     role: UserRole
     session: str
     csrf: str
+    external: bool = False
+    """Whether an identity provider vouches for this person: there is no password here."""
 
     @property
     def operator(self) -> bool:
         """Whether the role may change things; others see no controls that would be refused."""
         return self.role in (UserRole.OPERATOR, UserRole.ADMIN)
+
+    @property
+    def can_log_out(self) -> bool:
+        """Whether there is a session to end here: a proxy's are its own."""
+        return not self.session.startswith(PROXY_SESSION)
 
     @property
     def admin(self) -> bool:
@@ -90,6 +99,8 @@ class UserShape(Shape):
     name: str
     role: UserRole
     created_at: datetime
+    external: bool = False
+    """Whether an identity provider vouches for this user and sets the role."""
 
 
 class PasswordChange(Shape):

@@ -33,6 +33,7 @@ from platform_launch.procguard.server.gate import (
     SESSION_COOKIE,
     Admin,
     Forbidden,
+    Operator,
     Unauthorized,
     Viewer,
     address_of,
@@ -100,7 +101,10 @@ def me(person: Viewer) -> Me:
 @router.get("/users", operation_id="users", responses=refusals(401, 403, 503))
 def users(parts: Parts, _person: Admin) -> list[UserShape]:
     """List who may log in."""
-    return [UserShape.model_validate(one, from_attributes=True) for one in parts.accounts.all()]
+    return [
+        UserShape(name=one.name, role=one.role, created_at=one.created_at, external=bool(one.subject))
+        for one in parts.accounts.all()
+    ]
 
 
 @router.post("/users", operation_id="add_user", status_code=201, responses=_CHANGE)
@@ -115,6 +119,7 @@ async def add_user(new: NewUser, parts: Parts, person: Admin) -> UserShape:
 async def change_user(name: str, wanted: UserChange, parts: Parts, person: Admin) -> None:
     """Give somebody another role or password. The user's sessions end; one's own role stays."""
     accounts = parts.accounts.by(person.name)
+    await to_thread.run_sync(_not_external, parts, name)
     if wanted.role is not None:
         _not_oneself(person, name, "role")
         await to_thread.run_sync(accounts.set_role, name, wanted.role)
@@ -153,8 +158,8 @@ def _change_own(parts: ServerParts, person: Person, wanted: PasswordChange) -> N
 
 
 @router.put("/me/notices", operation_id="set_notices", status_code=204, responses=_CHANGE)
-def set_notices(wanted: NoticeAddress, parts: Parts, person: Viewer) -> None:
-    """Set where notices of one's own groups go."""
+def set_notices(wanted: NoticeAddress, parts: Parts, person: Operator) -> None:
+    """Set where notices of one's own groups go. Viewers start none, and make the server connect nowhere."""
     _in_person(person)
     if wanted.address:
         schemes = parts.settings.notice_schemes
@@ -203,6 +208,17 @@ def _in_person(person: Person) -> None:
     """Raise Forbidden for a script: whoever finds its token must not get more, or stay for longer."""
     if person.session.startswith(TOKEN_SESSION):
         raise Forbidden("an API token may not do this", "log in with the password", code="no-tokens")
+
+
+def _not_external(parts: ServerParts, name: str) -> None:
+    account = parts.accounts.find(name)
+    if account is not None and account.subject:
+        raise RequestRefused(
+            f"{name} signs in through a provider, which sets the role; there is no password here",
+            "change it at the provider",
+            code="external-user",
+            user=name,
+        )
 
 
 def _not_oneself(person: Person, name: str, what: str) -> None:

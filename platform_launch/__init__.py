@@ -1,4 +1,4 @@
-"""platform_launch: the same command on every node becomes a training job.
+"""platform_launch: run the same command on every node to start a training job.
 
 ``detect`` reads the platform's variables into a :class:`Topology`, ``build_plan`` decides a whole launch as a
 frozen :class:`LaunchPlan`. Both are functions of values; nothing starts before ``supervise``.
@@ -25,7 +25,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for: a command that needs none of them starts sooner."""
+    """Import a public name on first use: commands that need none of them start faster."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Where every command starts, installed or by path; says plainly what this interpreter lacks."""
+"""The entry point of every command, installed or by path; reports missing packages plainly."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ def procguard() -> int:
 
 def _start(command_line: str) -> int:
     """Check the interpreter, then hand over to a command line."""
-    # Started by path, Python puts this package's own folder first: its rooms would shadow other modules.
+    # If started by path, Python puts this package's own folder first: its subpackages would shadow other
+    # modules.
     if __spec__ is None:
         sys.path[0] = __file__.rsplit("/", 2)[0]
-    # Said at every start where the old package is installed too, as NVIDIA's resiliency extension does.
+    # Printed at every start if the old package is installed too, as by NVIDIA's resiliency extension.
     warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     if sys.argv[1:2] == ["_helper"]:  # started by a command that has checked the interpreter
         from platform_launch.helper import main as helper
 
         return helper(sys.argv[2:])
-    # Until the command line is imported, Ctrl-C just ends the process: Python would print where it was.
+    # Until the command line is imported, Ctrl-C just ends the process; Python would print a traceback.
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -62,15 +63,15 @@ def _start(command_line: str) -> int:
     if interrupt is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
     code: int = module.main()
-    gc.freeze()  # the end would look for garbage among all that was imported, and find none
+    gc.freeze()  # shutdown would scan everything that was imported for garbage, and find none
     return code
 
 
 def _keep_signals(keep: bool) -> None:
-    """Hold signals back, for the first process of a container, until a launch has its inbox.
+    """Block signals until a launch has its inbox, if this is the first process of a container.
 
-    The kernel drops what such a process has no handler for. The shell entrypoint has done the same from its
-    first line on; other commands have no inbox, and no use for it.
+    The kernel drops signals for which such a process has no handler. The shell entrypoint does the same from
+    its first line on; other commands have no inbox and do not need this.
     """
     if os.getpid() == 1:
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -78,7 +79,7 @@ def _keep_signals(keep: bool) -> None:
 
 
 def _refuse(what: str, todo: str) -> int:
-    # As errors.InstallationError would say it, which may not be importable here.
+    # The format of errors.InstallationError, which may not be importable here.
     what = f"{sys.executable} is {what}: platform_launch cannot start"
     print(f"error: {what} [refused-installation]\nhint:  {todo}", file=sys.stderr)  # noqa: T201
     return 67

@@ -1,6 +1,6 @@
-"""What looks like a secret in variables and arguments, so that it is not written where others read.
+"""Detects secrets in variables and arguments, so that they are not written where others can read them.
 
-A guess by name and by form. It is made for warnings and masks, where a wrong guess costs a line.
+A guess by name and form, for warnings and masks, where a wrong guess costs little.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-# Words of a name, so that TOKENIZERS_PARALLELISM, MAX_TOKENS and MONKEY are none.
+# Matches whole words, so TOKENIZERS_PARALLELISM, MAX_TOKENS and MONKEY do not match.
 _NAME = re.compile(
     r"(^|[_-])(token|secret|password|passwd|passphrase|credentials?|api[_-]?key|access[_-]?key|private[_-]?key)"
     r"([_-]?id)?$",
@@ -19,27 +19,27 @@ _FORM = re.compile(
     r"|A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*",
     re.DOTALL,
 )
-# WANDB_KEY holds a secret and SORT_KEY does not: a value that only a machine writes tells them apart.
+# WANDB_KEY holds a secret and SORT_KEY does not: only a secret's value looks machine-made.
 _KEY = re.compile(r"[_-]key$", re.IGNORECASE)
 _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=-]{16,}")
 _MASK = "***"
-_SHORTEST = 6  # <pad> and yes are values of names that end in TOKEN, too
+_SHORTEST = 6  # names that end in TOKEN also have values such as <pad> and yes
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Tell whether a variable or an option of this name and value should not be shown."""
+    """Return whether a variable or option of this name and value looks like a secret."""
     named = _NAME.search(name) is not None and len(value) >= _SHORTEST and not value.startswith(("/", "<"))
     random = _KEY.search(name) is not None and _RANDOM.fullmatch(value) is not None
     return named or random or _FORM.fullmatch(value) is not None
 
 
 def masked(name: str, value: str) -> str:
-    """Return a value as it may be written down: a secret's is replaced."""
+    """Return a value for records: a secret is replaced."""
     return _MASK if looks_secret(name, value) else value
 
 
 def masked_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return arguments as they may be written down: what looks like a secret is replaced."""
+    """Return arguments for records: whatever looks like a secret is replaced."""
     shown, before = [], ""
     for argument in arguments:
         option, equals, value = argument.partition("=")
@@ -52,7 +52,7 @@ def masked_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def secret_arguments(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield how the arguments that look like secrets are called: their option, or their place in the list."""
+    """Yield a name for each argument that looks like a secret: its option, or its position."""
     before = ""
     for place, argument in enumerate(arguments, start=1):
         option, equals, value = argument.partition("=")

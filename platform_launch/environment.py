@@ -1,7 +1,7 @@
-"""The surroundings of a process: a read-only snapshot of its variables, and reads that remember their source.
+"""The environment of a process: a read-only snapshot of its variables, and values with their source.
 
-This is the only module that reads ``os.environ``. Everything else takes an :class:`Environment`, so that a
-node of any platform can be rehearsed anywhere.
+This is the only module that reads ``os.environ``. Everything else gets an :class:`Environment`, so that any
+platform's node can be simulated anywhere.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Sourced(Generic[T_co]):
 
 
 class Environment(Mapping[str, str]):
-    """Variables of one process. An empty or blank value counts as unset, as platforms export both.
+    """Variables of one process. An empty or blank value counts as unset, because platforms export both.
 
-    ``root`` is where absolute paths of platform files (hostfiles, rendezvous files) are looked up; tests
-    point it at a folder. ``hostname`` and ``address`` are this machine's own name and IPv4 address.
+    ``root`` is the root of absolute paths of platform files (hostfiles, rendezvous files); tests set it to a
+    folder. ``hostname`` and ``address`` are this machine's own name and IPv4 address.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Environment(Mapping[str, str]):
 
     @cached_property
     def address(self) -> str:
-        """The address other machines reach this one by, or its hostname when none can be found."""
+        """This machine's address for other machines, or its hostname if there is none."""
         return _routed_address() or self.hostname
 
     @classmethod
     def of_this_process(cls, *names: str) -> Environment:
-        """Snapshot ``os.environ`` as it is now, or no more of it than the variables of these names."""
+        """Return a snapshot of ``os.environ``, or only of the variables of these names."""
         return cls({name: os.environ[name] for name in names or os.environ if name in os.environ})
 
     def __getitem__(self, name: str) -> str:
@@ -75,25 +75,25 @@ class Environment(Mapping[str, str]):
         return len(self._variables)
 
     def is_blank(self, name: str) -> bool:
-        """Tell whether a variable is set but empty: CUDA reads that as "no GPU", not as "unset"."""
+        """Return whether a variable is set but empty: CUDA reads that as "no GPU", not as "unset"."""
         return name in self._blank
 
     def inherited(self) -> dict[str, str]:
-        """Return every variable as it was, blank ones too: what a child process inherits.
+        """Return every variable, also blank ones: what a child process inherits.
 
-        To some readers a blank is a word: CUDA takes ``CUDA_VISIBLE_DEVICES=`` as "no GPU".
+        A blank may have a meaning: CUDA reads ``CUDA_VISIBLE_DEVICES=`` as "no GPU".
         """
         return {**self._variables, **self._blank}
 
     def text(self, name: str) -> Sourced[str] | None:
-        """Return the stripped value, or None when unset."""
+        """Return the stripped value, or None if unset."""
         value = self.get(name)
         return None if value is None else Sourced(value.strip(), name)
 
     def integer(self, name: str, minimum: int = 0) -> Sourced[int] | None:
-        """Return a whole number of at least ``minimum``, or None when unset.
+        """Return a whole number of at least ``minimum``, or None if unset.
 
-        Raises TopologyError when something else stands there.
+        Raises TopologyError for any other value.
         """
         value = self.get(name)
         if value is None:
@@ -101,10 +101,10 @@ class Environment(Mapping[str, str]):
         return Sourced(parse_integer(value, name, minimum), name)
 
     def port(self, name: str) -> Sourced[int] | None:
-        """Return a TCP port, or None when unset or when the value is a Kubernetes service link (``tcp://…``).
+        """Return a TCP port, or None if unset or if the value is a Kubernetes service link (``tcp://…``).
 
         Kubernetes exports ``<SERVICE>_PORT=tcp://ip:port`` for every service, so a service called ``master``
-        fills MASTER_PORT with something that is no port: not the user's word, and therefore ignored.
+        sets MASTER_PORT to something that is no port. The user did not set it, so it is ignored.
         """
         value = self.get(name)
         if value is None or is_service_link(value):
@@ -112,9 +112,9 @@ class Environment(Mapping[str, str]):
         return Sourced(parse_port(value, name), name)
 
     def read_file(self, path: str) -> str | None:
-        """Return the text of a file the platform wrote, or None when it does not exist or cannot be read.
+        """Return the text of a platform's file, or None if it does not exist or cannot be read.
 
-        The path may come from a variable, so anything but a regular file of sane size counts as unreadable.
+        The path may come from a variable, so only regular files of a sane size are read.
         """
         file = self._root / path.lstrip("/")
         try:
@@ -125,22 +125,22 @@ class Environment(Mapping[str, str]):
             return None
 
     def file_names(self, folder: str) -> tuple[str, ...]:
-        """Return the sorted names in a folder the platform mounted; empty when there is none."""
+        """Return the sorted names in a platform's folder; empty if there is none."""
         try:
             return tuple(sorted(entry.name for entry in (self._root / folder.lstrip("/")).iterdir()))
         except OSError:
             return ()
 
     def names_of_this_host(self) -> frozenset[str]:
-        """Return every name under which a host list may mean this machine, long and short."""
+        """Return every name of this machine that a host list may use, long and short."""
         names = {self.hostname, self.get("HOSTNAME", "")} - {""}
         return frozenset(names | {name.split(".", 1)[0] for name in names})
 
 
 def parse_integer(value: str, source: str, minimum: int = 0) -> int:
-    """Read a plain decimal number (``int()`` would also take ``1_0``, ``+1`` and Arabic digits)."""
+    """Read a plain decimal number (``int()`` would also accept ``1_0``, ``+1`` and Arabic digits)."""
     text = value.strip()
-    # Nothing counted here reaches nine digits, and int() itself refuses some thousands of them.
+    # No count here has nine digits, and int() refuses numbers with thousands of them.
     if text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= minimum:
         return int(text)
     digits = text.removeprefix("-")
@@ -169,15 +169,15 @@ def parse_port(value: str, source: str) -> int:
 
 
 def is_service_link(value: str) -> bool:
-    """Tell whether a value is a Kubernetes service link such as ``tcp://10.96.3.4:29500``."""
+    """Return whether a value is a Kubernetes service link such as ``tcp://10.96.3.4:29500``."""
     return value.strip().startswith(("tcp://", "udp://", "sctp://"))
 
 
 def hide_from_neighbours(*secrets: str) -> None:
-    """Keep these variables, and this process's memory, from other processes of the same user.
+    """Hide these variables, and this process's memory, from other processes of the same user.
 
-    ``/proc/PID/environ`` shows the memory that the variables came in, so they are overwritten there. The
-    process is no longer dumpable either: the kernel then lets only the superuser trace it or read its memory.
+    ``/proc/PID/environ`` shows the memory that held the variables at startup, so they are overwritten there.
+    The process is also made undumpable: the kernel then lets only the superuser trace it or read its memory.
     """
     import ctypes  # most commands have no secret
 
@@ -192,7 +192,7 @@ def hide_from_neighbours(*secrets: str) -> None:
 
 
 def _routed_address() -> str | None:
-    """Ask the kernel which of its own addresses it would use towards other machines. Nothing is sent."""
+    """Return the address that the kernel would use to reach other machines. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # TEST-NET-1 of RFC 5737: never a real host

@@ -1,8 +1,8 @@
-"""What can go wrong before training starts: one class and one exit code a family.
+"""Errors before the job starts: one class and one exit code per family.
 
-A message says what was read, from where and what was expected; a hint says what to do. Exit codes lie in
-the range of sysexits.h, away from 1 and 2, which training scripts return themselves, so that a scheduler's
-rule (a Kubernetes ``podFailurePolicy``) can tell "fix your job" from "retry elsewhere". The full table is
+A message states what was read, from where and what was expected; a hint states what to do. Exit codes are in
+the range of sysexits.h, away from 1 and 2, which scripts return themselves, so that a scheduler's rule (such
+as a Kubernetes ``podFailurePolicy``) can distinguish "fix your job" from "retry elsewhere". The full table is
 ``docs/reference/exit-codes.md``.
 """
 
@@ -16,10 +16,10 @@ from platform_launch.text import Phrase
 
 
 class LaunchError(Exception):
-    """A launch that must not start. ``exit_code`` 70: a fault of the launcher itself.
+    """A launch that must not start. ``exit_code`` 70: a bug in the launcher itself.
 
-    ``event`` is the id under which programs know it; ``marked`` tells that its line must carry that id, since
-    it closes a launch whose log may be read by ``why``.
+    ``event`` is its id for programs. ``marked``: its line must have that id, because it is the last line of a
+    log that ``why`` may read.
     """
 
     exit_code = 70
@@ -32,22 +32,22 @@ class LaunchError(Exception):
         self.hint = hint
 
     def known_as(self, event: str) -> LaunchError:
-        """Give this error an id of its own, which its line carries; return it."""
+        """Give this error its own id, which its line shows; return the error."""
         self.event, self.marked = event, True
         return self
 
 
 class UsageError(LaunchError):
-    """A flag or argument that cannot be used. Fix the command."""
+    """A flag or argument is wrong. Fix the command."""
 
     exit_code = 64
     event = "refused-usage"
 
 
 class TopologyError(LaunchError):
-    """The platform's variables or the flags do not say which node of how many this is. Fix the job.
+    """The variables or flags do not tell which node this is, or how many there are. Fix the job.
 
-    ``reading`` carries what could be read nevertheless, in the form of ``platform-launch topology``.
+    ``reading`` has what could be read, in the form of ``platform-launch topology``.
     """
 
     exit_code = 65
@@ -59,7 +59,7 @@ class TopologyError(LaunchError):
 
 
 class InputError(LaunchError):
-    """A script, config, yaml or recipe is missing or would be refused later. Fix the job."""
+    """A script, config, yaml or recipe is missing or invalid. Fix the job."""
 
     exit_code = 66
     event = "refused-input"
@@ -80,7 +80,7 @@ class HardwareError(LaunchError):
 
 
 class HangError(LaunchError):
-    """Nothing moved any more, and --on-hang asked for the end. See who is named; try again."""
+    """The job hung, and --on-hang stopped it. See which rank is named; try again."""
 
     exit_code = 77
 
@@ -93,7 +93,7 @@ class UnfitNodeError(LaunchError):
 
 
 class NodesAbsentError(LaunchError):
-    """Nodes did not come to the roll call, cannot be reached, or vanished later. Retry elsewhere."""
+    """Nodes did not join the roll call, cannot be reached, or disappeared later. Retry elsewhere."""
 
     exit_code = 75
     event = "nodes-absent"
@@ -101,25 +101,25 @@ class NodesAbsentError(LaunchError):
 
 
 class NodesDisagreeError(LaunchError):
-    """All nodes came, but they were not given the same job. Fix the job or the image."""
+    """All nodes joined, but they were not given the same job. Fix the job or the image."""
 
     exit_code = 76
     event = "nodes-disagree"
     marked = True
 
 
-# A disk, a quota or a limit of the shell that ends what a file or standard output goes to.
+# A full disk, a quota or a limit of the shell ends the output to a file or to standard output.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# A path of the user's that leads nowhere: pathlib asks whether a file exists, and raises these as the answer.
+# A path of the user's that is invalid: pathlib raises these when it checks whether the file exists.
 _CLOSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ESTALE, errno.EIO, errno.EROFS, *_FULL}
 )
 
 
 def of_file(error: OSError) -> InputError | None:
-    """Return what an error of a file, or of standard output where it names none, means for the user.
+    """Return the user's error for an OSError of a file, or of standard output if it names no file.
 
-    None where it is a fault of this project.
+    None if it is a bug in this project.
     """
     if error.filename is None and error.errno in _FULL:
         return InputError(
@@ -135,12 +135,12 @@ def of_file(error: OSError) -> InputError | None:
 
 
 def shown(value: str, longest: int = 120) -> str:
-    """Quote a value for a message: control characters escaped, a monster cut short."""
+    """Quote a value for a message: control characters escaped, long values cut."""
     return repr(value) if len(value) <= longest else f"{value[:longest]!r}… ({len(value)} characters)"
 
 
 def shown_list(values: Collection[str], longest: int = 16) -> str:
-    """List values for a message: escaped where needed, a long list cut short."""
+    """List values for a message: escaped if needed, a long list cut."""
     first = [value if value.isprintable() else repr(value) for value in list(values)[:longest]]
     text = ", ".join(value if len(value) <= 260 else shown(value) for value in first)
     return text if len(values) <= longest else f"{text} … ({len(values)} in all)"

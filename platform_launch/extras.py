@@ -1,4 +1,4 @@
-"""How to install what is missing: into the Python that runs, which need not be the first on PATH."""
+"""How to install missing packages into the running Python, which need not be the first on PATH."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def install_extra(extra: str) -> str:
 
 
 def named(extra: str) -> str:
-    """Return how pip knows one of this project's extras.
+    """Return the requirement for one of this project's extras.
 
-    A checkout that pip did not install is named by its folder: no package index would know it.
+    A checkout that pip did not install is named by its folder, because no package index has it.
     """
     from importlib.metadata import PackageNotFoundError, distribution  # a launch needs it for nothing else
 

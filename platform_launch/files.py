@@ -1,4 +1,4 @@
-"""Files written whole, new files, folders that nobody else can have prepared, YAML, what is made of files."""
+"""Atomic writes, new files, private folders, YAML, and cached values that are computed from files."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import Any
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase, one_line
 
-# What a launch leaves behind (logs, records, events): for its owner and group, less what the umask takes.
+# Mode of a launch's files (logs, records, events): for its owner and group, minus the umask.
 SHARED = 0o640
 PRIVATE = 0o600
-# What others must not be allowed: to change a file or folder, or to read a secret as well. A group may read
-# one: that is how Kubernetes mounts a Secret for a user.
+# Permissions that others must not have: to change a file or folder, or also to read a secret. A group may
+# read one, because Kubernetes mounts Secrets for a user like that.
 OTHERS_MAY_CHANGE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_MAY_READ = stat.S_IWGRP | stat.S_IRWXO
 
 
 def yaml_values(data: str | bytes) -> Any:
-    """Return what a YAML text says, read by libyaml where PyYAML has it: several times as fast.
+    """Parse a YAML text, with libyaml if PyYAML has it: several times as fast.
 
     Raises yaml.YAMLError.
     """
@@ -37,11 +37,11 @@ def yaml_values(data: str | bytes) -> Any:
 
 
 def made_of(files: Sequence[Path], make: Callable[[], Any]) -> Any:
-    """Return what ``make`` makes of files of this package: numbers, texts, tuples, lists and dictionaries.
+    """Return what ``make`` computes from files of this package: numbers, texts, tuples, lists, dictionaries.
 
-    It is kept where Python keeps the compiled module of the first, if it keeps any, until what stands in one
-    of them changes (a time would not tell: some installers give all files of all versions one). Whoever may
-    write there may change what this package does anyway.
+    The result is cached next to the compiled module of the first file, if Python caches any, until the
+    content of a file changes. (Times would not do: some installers give all files of all versions the same
+    one.) Anyone who may write there could change this package anyway.
     """
     from hashlib import blake2b
 
@@ -50,7 +50,7 @@ def made_of(files: Sequence[Path], make: Callable[[], Any]) -> Any:
         content.update(file.read_bytes())
     try:
         kept = Path(cache_from_source(str(files[0]))).with_suffix(".made")
-    except NotImplementedError:  # an interpreter that keeps none
+    except NotImplementedError:  # the interpreter caches none
         return make()
     with suppress(OSError, EOFError, ValueError, TypeError):
         of, made = marshal.loads(kept.read_bytes())  # noqa: S302 - see above
@@ -65,7 +65,7 @@ def made_of(files: Sequence[Path], make: Callable[[], Any]) -> Any:
 
 
 def not_yaml(source: object, error: Exception) -> str:
-    """Return in which line a text is no YAML, and why, of what its reader raised."""
+    """Return the line in which a text is not YAML, and why, from the reader's exception."""
     mark = getattr(error, "problem_mark", None)
     line = Phrase(", line {line}", line=mark.line + 1) if mark is not None else ""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
@@ -75,9 +75,9 @@ def not_yaml(source: object, error: Exception) -> str:
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
-    """Write a file whole or not at all, over whatever is there. Raises OSError.
+    """Write a file atomically, replacing any existing one. Raises OSError.
 
-    ``mode`` is that of a new file, less what the umask takes; None keeps that of the file that is replaced.
+    ``mode`` is that of a new file, minus the umask; None keeps the mode of the replaced file.
     """
     with _written_beside(path, content, mode) as new:
         if mode is None:
@@ -87,13 +87,13 @@ def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) ->
 
 
 def write_new(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
-    """Write a file that must not be there yet, whole or not at all. Raises FileExistsError, OSError."""
+    """Write a file that must not exist yet, atomically. Raises FileExistsError, OSError."""
     with _written_beside(path, content, mode) as new:
         os.link(new, path)  # unlike a rename, refuses to replace
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, which a single write need not: a signal or a disk that fills up ends it early.
+    """Write everything; a single write may stop early because of a signal or a full disk.
 
     Raises OSError.
     """
@@ -103,10 +103,10 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def create_new(paths: Iterable[Path]) -> tuple[int, Path]:
-    """Create the first of these files that is not there yet; return its descriptor and its path.
+    """Create the first of these files that does not exist; return its descriptor and its path.
 
-    It is open for appending. Of several processes that ask at once each gets another one. Raises
-    FileExistsError when all are there, OSError when none can be created.
+    It is open for appending. Processes that call this at the same time get different files. Raises
+    FileExistsError if all exist, OSError if none can be created.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     path = None
@@ -117,7 +117,7 @@ def create_new(paths: Iterable[Path]) -> tuple[int, Path]:
 
 
 def foreign_problem(found: os.stat_result, forbidden: int) -> str:
-    """Return why a file or folder is not this user's or root's alone, empty when it is.
+    """Return why a file or folder is not private to this user or root; empty if it is.
 
     ``forbidden`` is OTHERS_MAY_CHANGE or OTHERS_MAY_READ.
     """
@@ -130,14 +130,14 @@ def foreign_problem(found: os.stat_result, forbidden: int) -> str:
 
 
 def file_problem(found: os.stat_result, forbidden: int) -> str:
-    """Return why what was opened is no regular file of this user's or root's alone, empty when it is one."""
+    """Return why an open file is not a regular file that is private to this user or root; empty if it is."""
     return foreign_problem(found, forbidden) if stat.S_ISREG(found.st_mode) else "it is no regular file"
 
 
 def private_problem(path: Path) -> str:
-    """Return why a folder cannot be taken for this user's alone, empty when it can or is not there yet.
+    """Return why a folder is not private to this user; empty if it is, or does not exist yet.
 
-    Others must not be able to put anything in it, nor to put another folder in its place.
+    Others must not be able to put anything into it, or to replace it.
     """
     try:
         above = path.parent.lstat()
@@ -152,15 +152,15 @@ def private_problem(path: Path) -> str:
         return "it is a symbolic link"
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a folder"
-    if found.st_uid != os.geteuid():  # root's will not do: it could not be written
+    if found.st_uid != os.geteuid():  # one that belongs to root will not do: it could not be written
         return Phrase("it belongs to user {uid}", uid=found.st_uid)
     return foreign_problem(found, OTHERS_MAY_CHANGE)
 
 
 def private_folder(path: Path, purpose: str, hint: str = "") -> Path:
-    """Create a folder for this user alone (mode 0700), or take one that is certainly ours; return it.
+    """Create a private folder (mode 0700), or accept one that is certainly ours; return it.
 
-    ``purpose`` says in an error what it is for: ``it will hold keys``. Raises InputError.
+    ``purpose`` explains in an error what it is for: ``it will hold keys``. Raises InputError.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def private_folder(path: Path, purpose: str, hint: str = "") -> Path:
 
 @contextmanager
 def _written_beside(path: Path, content: str | bytes, mode: int | None) -> Iterator[Path]:
-    """Give a new file in the same folder that holds the content; what is left of it afterwards is removed."""
+    """Yield a new file with the content in the same folder; remove it afterwards if it is left."""
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     new = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

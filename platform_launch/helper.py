@@ -1,7 +1,7 @@
-"""Helper processes: parts of this package that run beside the command a user started.
+"""Helper processes: parts of this package that run beside the user's command.
 
-All start in one way, ``python …/platform_launch/__main__.py _helper NAME ARGUMENT…``: by path, so that
-neither the working directory nor PYTHONPATH decides which package is found. No installation is needed.
+All start in the same way, ``python …/platform_launch/__main__.py _helper NAME ARGUMENT…``: by path, so that
+neither the working directory nor PYTHONPATH decides which package is used. No installation is needed.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def command(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be the helper that is named first, and return its exit code."""
+    """Run the helper that the first argument names, and return its exit code."""
     streams.ensure(of_helper=True)
     run: Callable[[Sequence[str]], int] = import_module(HELPERS[arguments[0]]).main
     return run(arguments[1:])
 
 
 def answer_line(output: str) -> str:
-    """Return the first line of a process's output that is a JSON object or array, '' where none is.
+    """Return the first line of a process's output that is a JSON object or array, or ''.
 
-    An image may let every Python print something when it starts (sitecustomize, .pth files).
+    An image may make every Python print something at startup (sitecustomize, .pth files).
     """
     for line in output.splitlines():
         if line.startswith(("{", "[")):
@@ -63,21 +63,20 @@ def answer_line(output: str) -> str:
 
 
 class MessageOutlet:
-    """A helper's way to its parent: one message a line, on what was its standard output.
+    """A helper's messages to its parent: one per line, on the original standard output.
 
-    What stands before the first message is none: an image may let every Python print something at its start.
-
-    Whatever a library prints goes to standard error from then on. A parent that is gone is no error: the end
-    of standard input says so too.
+    Anything before the first message is ignored: an image may make every Python print something at startup.
+    From then on, whatever a library prints goes to standard error. A parent that is gone is no error, because
+    the end of standard input shows it too.
     """
 
     def __init__(self) -> None:
         self._descriptor = os.dup(1)
         os.dup2(2, 1)
         self._lock = Lock()
-        self.send(b"")  # ends a line that was begun
+        self.send(b"")  # ends an unfinished line
 
     def send(self, message: bytes) -> None:
-        """Write one message whole, from any thread."""
+        """Write one message as a whole, from any thread."""
         with self._lock, suppress(OSError):
             write_all(self._descriptor, message + b"\n")

@@ -1,6 +1,6 @@
-"""Host names as platforms write them: compressed, comma separated, with ports, with IPv6 brackets. Pure.
+"""Host lists in the platforms' formats: compressed, comma separated, with ports, with IPv6 brackets. Pure.
 
-Nothing here looks a name up; all functions raise TopologyError on text that cannot be a host.
+No function resolves a name; all raise TopologyError for text that cannot be a host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RUN = re.compile(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?")
 def expand(text: str) -> tuple[str, ...]:
     """Expand a compressed list: ``a[1-3,07],b9,c[1-2]x[0-1]`` → a1 a2 a3 a07 b9 c1x0 c1x1 c2x0 c2x1.
 
-    Padding is kept and several brackets multiply, as Slurm does it (sbatch(1), ``scontrol show hostnames``).
+    Padding is kept and several brackets multiply, as in Slurm (sbatch(1), ``scontrol show hostnames``).
     """
     hosts: list[str] = []
     for item in _split_outside_brackets(text):
@@ -57,7 +57,7 @@ def expand_counts(text: str) -> tuple[int, ...]:
 
 
 def split_hosts(text: str, source: str) -> tuple[str, ...]:
-    """Split a list separated by commas, spaces or newlines; drop the ``:port`` or ``:gpus`` behind each host.
+    """Split a list separated by commas, spaces or newlines; drop the ``:port`` or ``:gpus`` after each host.
 
     Raises TopologyError for the same item twice: two nodes cannot have one place in the list.
     """

@@ -1,7 +1,7 @@
-"""What the kernel says of one process in /proc/PID/stat (proc_pid_stat(5)): read here, and nowhere else.
+"""Reads /proc/PID/stat (proc_pid_stat(5)).
 
-``supervise/guard.py`` alone reads it too, which runs without this package. psutil tells neither the session
-nor threads, and takes twice as long for all processes of a machine.
+``supervise/guard.py``, which runs without this package, has its own reader. psutil reports neither the
+session nor threads, and takes twice as long for all processes of a machine.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class ProcessStat:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing left of it but, at most, its exit code."""
+        """Whether nothing is left of it but, at most, its exit code."""
         return self.state in ("Z", "X")
 
 
 def read_stat(folder: Path) -> ProcessStat | None:
-    """Read ``stat`` in a folder like /proc/PID or /proc/PID/task/TID; None where there is none any more."""
+    """Read ``stat`` in a folder like /proc/PID or /proc/PID/task/TID; None if it is gone."""
     try:
-        # "pid (name) state parent group session …": the name may itself hold spaces and parentheses.
+        # "pid (name) state parent group session …": the name may contain spaces and parentheses.
         head, _, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
         fields = rest.split()
         cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S

@@ -1,4 +1,4 @@
-"""Where the project's own files lie: a checkout, or the copy a wheel carries."""
+"""Where the project's own files are: a checkout, or the copy in a wheel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def logs_folder() -> Path:
-    """Return where logs go by default: beside a checkout, else below the working directory."""
+    """Return the default log folder: in the checkout, or else below the working directory."""
     root = project_root()
     return (Path.cwd() if root.is_relative_to(_PACKAGE) else root) / "logs"
 

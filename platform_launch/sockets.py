@@ -1,4 +1,4 @@
-"""Connections to a socket that listens, also while this process has no room for another one."""
+"""Accepting connections, even while this process has no free descriptor."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PAUSE_S = 0.1
 
 
 def accept(server: socket.socket) -> socket.socket:
-    """Return the next connection; where no descriptor or memory is free for one, wait until there is.
+    """Return the next connection; if no descriptor or memory is free, wait until there is.
 
-    Raises OSError where the server is closed.
+    Raises OSError if the server is closed.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The standard streams of a process of ours, whatever it was started without and whatever replaced them."""
+"""The standard streams of our processes, even if they are closed or were replaced."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import BinaryIO
 
 
 def input_bytes() -> BinaryIO:
-    """Return standard input to read bytes from, also where a program has put a text of its own there."""
+    """Return standard input as bytes, also if a program has replaced ``sys.stdin`` by a text."""
     return getattr(sys.stdin, "buffer", None) or io.BytesIO(sys.stdin.read().encode())
 
 
 def ensure(*, of_helper: bool = False) -> None:
-    """Give ``sys`` streams that can be used; what a program that calls us has put there stays.
+    """Make sure that the streams in ``sys`` can be used; usable ones of a calling program stay.
 
-    An image's sitecustomize may have put objects there that only write, or nothing; of a descriptor that is
-    closed Python makes None. ``of_helper``: standard input is its parent's pipe, whatever is in its place.
+    An image's sitecustomize may have put objects there that only write, or nothing; Python sets None for a
+    closed descriptor. ``of_helper``: standard input is the parent's pipe, whatever replaced it.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if hasattr(getattr(sys, name), "buffer" if of_helper and name == "stdin" else "isatty"):

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-# What a phrase from elsewhere may ask of its values: their name, quotes, and a number of digits.
+# The fields that a phrase from elsewhere may use: a value's name, quotes, and a number of digits.
 _FIELD = re.compile(r"\{[A-Za-z_]\w*(?:!r)?(?::(?:\+?\.\d)?[fg%])?\}")
 _DEEPEST = 12
-# A word with the spaces before it, or a character of a language without them and what closes it.
+# A word with the spaces before it, or a Chinese character with the punctuation after it.
 _UNBROKEN = re.compile(r"\s*(?:[!-~\u00a0-\u24ff]+|[^\s])[，。；：、）”]*")
 
 
@@ -36,11 +36,11 @@ class Phrase(str):
         return text
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:
-        """Let copies be filled from the words again: the text may hold braces of a value."""
+        """Let copies be rendered from the template again: the text may contain braces of a value."""
         return (self.template,), self.values
 
     def document(self) -> dict[str, Any] | str:
-        """Return it as JSON takes it; as a mere text where a stranger's would not be read."""
+        """Return it as a JSON value, or as plain text if :meth:`read` would reject it."""
         if _asks_for_more(self.template):
             return str(self)
         values = {
@@ -50,7 +50,7 @@ class Phrase(str):
 
     @staticmethod
     def read(document: object, deepest: int = _DEEPEST) -> Phrase:
-        """Return the phrase a document means; a stranger may have written it. Raises ValueError."""
+        """Return the phrase of a JSON value, which may come from a stranger. Raises ValueError."""
         known = document if isinstance(document, dict) else {}
         words, values = known.get("words"), known.get("values")
         if not isinstance(words, str) or not isinstance(values, dict) or deepest == 0:
@@ -104,7 +104,7 @@ def either(parts: Sequence[str]) -> Phrase:
 
 
 def seconds(value: float) -> Phrase:
-    """Return a time as a person says it: ``35 s``, ``12 min 3 s``, ``2 h 5 min``."""
+    """Return a duration for people: ``35 s``, ``12 min 3 s``, ``2 h 5 min``."""
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -117,7 +117,7 @@ def seconds(value: float) -> Phrase:
 
 
 def columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes: a Chinese character takes two."""
+    """Return the width of a text in terminal columns: a Chinese character takes two."""
     return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
@@ -138,11 +138,11 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def iso_utc(moment: datetime | None = None) -> str:
-    """Return a moment, by default now, as it stands in files: ``2026-11-21T04:15:00Z``."""
+    """Return a time, by default now, in the format of files: ``2026-11-21T04:15:00Z``."""
     moment = datetime.now(timezone.utc) if moment is None else moment.astimezone(timezone.utc)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _harmless(character: str) -> bool:
-    # Cc control, Cf format (it turns the direction of writing), Cs half a character, Zl and Zp line ends.
+    # Cc control, Cf format (may change the writing direction), Cs half a character, Zl and Zp line ends.
     return character == "\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")

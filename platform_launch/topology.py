@@ -1,4 +1,4 @@
-"""Which node of which job this is: the value every other room starts from."""
+"""Which node of which job this is: the value that all other packages start from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ DEFAULT_MASTER_PORT = 29500
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the user said by flag. Each field wins over every variable; None means "not said".
+    """The user's flags. Each field overrides all variables; None means "not given".
 
-    ``spares`` of the nodes that the platform starts take no part until one of the others is lost;
-    ``stands_in_for`` is the rank that node 0 gave to one of them since, and ``moved_to`` the host of the node
-    that is node 0 since the first one was lost.
+    ``spares`` of the nodes that the platform starts wait until another node is lost; ``stands_in_for`` is the
+    rank that node 0 has given to this spare, and ``moved_to`` the host of the new node 0 after the first one
+    was
+    lost.
     """
 
     platform: str | None = None
@@ -33,14 +34,14 @@ class Overrides:
 
 @dataclass(frozen=True)
 class Topology:
-    """One node's place in the job. All nodes must agree on everything but ``node_rank``.
+    """One node's position in the job. All nodes must agree on everything but ``node_rank``.
 
     ``nnodes`` and ``node_rank`` count machines or pods; ``world_size`` counts processes, always.
-    ``nproc_per_node`` is None while neither platform nor user said it and no GPU was counted yet.
+    ``nproc_per_node`` is None until the platform, the user or the number of GPUs decides it.
     ``hosts`` is ordered by node rank and may be empty: most platforms do not give it.
-    ``accelerators`` is how many of them the platform allocated on this node, None where it does not count.
-    ``interface`` is the network interface the platform recommends, where it does.
-    ``spares`` nodes are started beside the ``nnodes``: a node whose rank is ``nnodes`` or above is one.
+    ``accelerators`` is the number that the platform allocated on this node, None if it does not tell.
+    ``interface`` is the network interface that the platform recommends, if any.
+    ``spares`` nodes are started in addition to ``nnodes``: those whose rank is ``nnodes`` or above.
     ``port_was_chosen``: the platform or the user gave the port; otherwise it is computed, or the default.
     ``sources`` maps each field to the variable, flag or rule it came from.
     """
@@ -110,15 +111,15 @@ class Topology:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where the nodes may meet, in this order: at node 0, or when it is lost, at the host of a spare.
+        """The addresses at which the nodes may meet, in order: node 0, or if it is lost, the host of a spare.
 
-        Empty where they must meet at node 0, see :attr:`why_not_moved`.
+        Empty if they can only meet at node 0, see :attr:`why_not_moved`.
         """
         return () if self.why_not_moved else (self.master_addr, *self.hosts[self.nnodes :])
 
     @property
     def why_not_moved(self) -> str:
-        """Why the job cannot go on with another node 0; empty where it can."""
+        """Why the job cannot continue with another node 0; empty if it can."""
         if not self.spares:
             return "it has no spares"
         if not self.hosts:
@@ -126,7 +127,7 @@ class Topology:
         if len(set(self.hosts)) < self.nnodes + self.spares:
             return "some of its nodes share a host"
         if self.spares >= self.nnodes:
-            # Of a job that is cut in two each half could have enough nodes to train, beside the other.
+            # If a network failure cut the job in two, each half could have enough nodes to run it.
             return Phrase(
                 "it has {spares} spares for {nnodes} nodes: it must have fewer spares than nodes",
                 spares=self.spares,
@@ -158,5 +159,5 @@ class Topology:
 
 
 def node_prefix(node_rank: int) -> str:
-    """Return what opens each line of a node's output where several nodes write to one place."""
+    """Return the prefix of a node's output lines, for output of several nodes in one place."""
     return f"[node {node_rank}] "

@@ -44,14 +44,13 @@ class NicDistance:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Everything the settings need to know about one node.
+    """Everything that the plan needs to know about one node.
 
-    ``route_interface`` is the interface on the route towards the master (the one that holds the master's
-    address where that is this machine), None when it is not known: single node, name not resolvable yet,
-    loopback. ``free_port`` could be listened on when the machine was looked at. ``assumed`` is true when the
-    GPUs were given by ``--assume-gpus`` instead of read from the machine. ``warnings`` come beside those of
-    the GPUs (``gpus.warnings``). ``reports`` is what else reports accelerators, whether or not they were
-    found.
+    ``route_interface`` is the interface on the route to the master (if this machine is the master, the one
+    with its address); None if unknown: single node, name not resolvable yet, loopback. ``free_port`` was free
+    when the machine was examined. ``assumed``: the GPUs were given by ``--assume-gpus`` instead of read from
+    the machine. ``warnings`` are in addition to those of the GPUs (``gpus.warnings``). ``reports`` are all
+    other reports of accelerators, whether or not these were found.
     """
 
     gpus: Gpus
@@ -68,7 +67,7 @@ class Hardware:
 
     @property
     def accelerator(self) -> Accelerator:
-        """What the devices and all other reports mean together."""
+        """The conclusion from the devices and all other reports."""
         return conclude(self.gpus, self.reports)
 
 
@@ -81,12 +80,12 @@ def detect(
     proc_root: Path = Path("/proc"),
     dev_root: Path = Path("/dev"),
 ) -> Hardware:
-    """Look at this machine; start no process, wait for nothing longer than 0.3 s.
+    """Examine this machine, without starting a process or waiting longer than 0.3 s.
 
-    ``assume`` replaces the GPUs, see :func:`models.parse`, and the CPUs are those of the Slurm job that is
-    pretended, where its variables are set; all else is read from the machine. The roots
-    let recorded trees stand in for it. Raises HardwareError for a driver that answers with an error,
-    UsageError for an ``assume`` or CUDA_VISIBLE_DEVICES that cannot be read, InstallationError without /proc.
+    ``assume`` replaces the GPUs, see :func:`models.parse`, and the CPUs are those of the simulated Slurm job
+    if its variables are set; everything else is read from the machine. The roots may be recorded trees.
+    Raises HardwareError for a driver that answers with an error, UsageError for an ``assume`` or
+    CUDA_VISIBLE_DEVICES that cannot be read, InstallationError without /proc.
     """
     reports: tuple[AcceleratorReport, ...] = ()
     if assume is None:
@@ -120,7 +119,7 @@ def detect(
 def _find_devices(
     environment: Environment, sys_root: Path, proc_root: Path, dev_root: Path
 ) -> tuple[Gpus, tuple[AcceleratorReport, ...]]:
-    """Ask NVIDIA's driver, then the kernel about other vendors, then whoever else reports accelerators."""
+    """Query NVIDIA's driver, then the kernel about other vendors, then all other reports of accelerators."""
     found = nvml.read(sys_root=sys_root, proc_root=proc_root)
     reports = accelerators.find_reports(environment, sys_root=sys_root, dev_root=dev_root)
     if not found.devices:
@@ -146,7 +145,7 @@ def _distances(gpus: Gpus, hca_ports: tuple[HcaPort, ...], sys_root: Path) -> tu
 
 
 def _of_the_job(rehearsing: Host, environment: Environment) -> Host:
-    """Give a rehearsal's host the CPUs of the job that it pretends to be, where Slurm says them."""
+    """Give a simulated host the CPUs of its job, if Slurm's variables tell them."""
     cpus = environment.get("SLURM_CPUS_PER_TASK", "")
     return (
         replace(rehearsing, cpus=float(cpus))
@@ -156,7 +155,7 @@ def _of_the_job(rehearsing: Host, environment: Environment) -> Host:
 
 
 def _without_verbs(hca_ports: tuple[HcaPort, ...], dev_root: Path) -> list[str]:
-    """NCCL falls back to sockets in silence when the adapters are visible but may not be opened."""
+    """Report adapters that are visible but cannot be opened: NCCL silently falls back to sockets."""
     active = sum(port.active for port in hca_ports)
     if not active or any(dev_root.glob("infiniband/uverbs*")):
         return []

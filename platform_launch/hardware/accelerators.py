@@ -1,7 +1,7 @@
-"""Which accelerator this node has: drivers, device nodes, variables and the platform, read as one value.
+"""Which accelerator this node has, from drivers, device nodes, variables and the platform, as one value.
 
-The CPU is used only if all of them agree that there is no accelerator. What sysfs shows of the PCI bus alone
-proves nothing: a container sees the GPUs of its host there, which it was not given.
+The CPU is used only if all of them agree that there is no accelerator. The PCI bus in sysfs alone proves
+nothing: a container sees all GPUs of its host there, also those that it was not given.
 
 Devices of vendors other than NVIDIA are counted from the kernel's files, without the vendor's libraries:
 AMD: Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c, which hides devices that the device cgroup denies;
@@ -25,7 +25,7 @@ from platform_launch.hardware.visible import HIDING
 from platform_launch.text import Phrase, joined
 
 _GIB = 1024**3
-# What container images set for whoever runs them: no word about this job.
+# Container images set these for everybody: they say nothing about this job.
 _UNSPECIFIC = ("all", "void")
 _AFFIRMATIVE = ("1", "true", "yes", "on")
 _FRAME_BUFFER = ("1", "2")  # heap types of a KFD memory bank: public and private
@@ -35,8 +35,8 @@ _FRAME_BUFFER = ("1", "2")  # heap types of a KFD memory bank: public and privat
 class AcceleratorReport:
     """One report of accelerators.
 
-    ``vendor`` is a key of :mod:`vendors`, empty where the source does not tell. ``count`` is None where it
-    does not count. ``hides``: it asks for the CPU instead.
+    ``vendor`` is a key of :mod:`vendors`, empty if the source does not tell. ``count`` is None if it does not
+    count. ``hides``: it asks for the CPU instead.
     """
 
     vendor: str
@@ -47,10 +47,10 @@ class AcceleratorReport:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """The answer. ``vendor`` is None where everything agrees on the CPU.
+    """The conclusion. ``vendor`` is None if everything agrees on the CPU.
 
-    ``count`` devices are reported, None if nobody counts them; ``visible`` of them can be used by a process
-    of this job. ``source`` is who reports them.
+    ``count`` devices are reported, None if no source counts them; ``visible`` of them can be used by this
+    job's processes. ``source`` is who reports them.
     """
 
     vendor: Vendor | None = None
@@ -60,7 +60,7 @@ class Accelerator:
 
     @property
     def described(self) -> Phrase:
-        """``8 × AMD GPU``, or ``Google TPU`` where nobody counted."""
+        """``8 × AMD GPU``, or ``Google TPU`` if no source counted."""
         vendor = self.vendor or UNKNOWN
         name = f"{vendor.title} {vendor.device}".strip()
         name = vendor.title if vendor.title.endswith(vendor.device) else name
@@ -75,7 +75,7 @@ class Accelerator:
 
 
 def conclude(found: Gpus, reports: Iterable[AcceleratorReport]) -> Accelerator:
-    """Return what the devices that were found, and all other reports, mean together."""
+    """Combine the devices that were found and all other reports into one conclusion."""
     reports = tuple(reports)
     if found.devices:
         visible = len(found.devices)
@@ -95,7 +95,7 @@ def conclude(found: Gpus, reports: Iterable[AcceleratorReport]) -> Accelerator:
 def find_reports(
     environment: Environment, *, sys_root: Path, dev_root: Path
 ) -> tuple[AcceleratorReport, ...]:
-    """Return what device nodes and variables report, nodes first: they are harder to leave behind."""
+    """Return the reports of device nodes and variables; nodes first, as they are less likely to be stale."""
     return (*_of_nodes(sys_root, dev_root), *_of_variables(environment), *_of_choices(environment))
 
 
@@ -172,7 +172,7 @@ def _entries_of(value: str) -> int:
 
 
 def count_devices(environment: Environment, *, sys_root: Path, dev_root: Path) -> Gpus:
-    """Return the devices of the first vendor, other than NVIDIA, that has some here."""
+    """Return the devices of the first vendor other than NVIDIA with devices here."""
     names = entries(dev_root)
     if "kfd" in names and (devices := _amd(sys_root, dev_root)):
         driver = text(sys_root / "module/amdgpu/version") or None

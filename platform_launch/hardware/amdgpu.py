@@ -16,17 +16,17 @@ _VENDOR = "0x1002"
 
 
 def is_amd(gpu: Gpu, sys_root: Path = Path("/sys")) -> bool:
-    """Tell whether a device is an AMD GPU that sysfs shows."""
+    """Return whether a device is an AMD GPU in sysfs."""
     return bool(gpu.pci) and text(_folder(gpu, sys_root) / "vendor") == _VENDOR
 
 
 def is_gone(gpu: Gpu, sys_root: Path) -> bool:
-    """Tell whether the device is not on the bus any more."""
+    """Return whether the device is no longer on the bus."""
     return not _folder(gpu, sys_root).exists()
 
 
 def busy_percent(gpu: Gpu, sys_root: Path) -> int | None:
-    """Return how much of the last moments the GPU was busy."""
+    """Return the GPU's recent utilization in percent."""
     return _number(_folder(gpu, sys_root) / "gpu_busy_percent")
 
 

@@ -1,6 +1,6 @@
 """Limits of the control group this process lives in, versions 1 and 2.
 
-A limit anywhere on the way up to the root holds, so the smallest one counts. In a container the path in
+A limit of any group up to the root applies, so the smallest one counts. In a container the path in
 ``/proc/self/cgroup`` may be the host's and not exist under ``/sys/fs/cgroup``; the container's own group is
 then the root there (Linux: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst,
 scheduler/sched-bwc.rst).
@@ -15,7 +15,7 @@ from platform_launch.hardware.kernel_files import text
 
 
 def limits(sys_root: Path, proc_root: Path) -> tuple[float | None, int | None]:
-    """Return the tightest processor quota, perhaps a fraction, and memory limit in bytes; None: no limit."""
+    """Return the lowest processor quota, possibly a fraction, and memory limit in bytes; None: no limit."""
     cpus: list[float] = []
     memory: list[int] = []
     mount = sys_root / "fs/cgroup"
@@ -35,7 +35,7 @@ def limits(sys_root: Path, proc_root: Path) -> tuple[float | None, int | None]:
 
 
 def spare_memory_bytes(sys_root: Path, proc_root: Path) -> int | None:
-    """Return what can still be used below the tightest memory limit; None without a limit.
+    """Return how much can still be used below the lowest memory limit; None without a limit.
 
     File cache that is not in use counts as spare: the kernel drops it first.
     """
@@ -54,9 +54,9 @@ def spare_memory_bytes(sys_root: Path, proc_root: Path) -> int | None:
 
 
 def oom_kills(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> int | None:
-    """Return how many processes the kernel has killed for want of memory in this process's own group.
+    """Return how many processes the kernel has killed for lack of memory in this process's own group.
 
-    None where nothing counts them. A group's children are counted in (cgroup-v2.rst, memory.events).
+    None if nothing counts them. A group's children are counted in (cgroup-v2.rst, memory.events).
     """
     mount = sys_root / "fs/cgroup"
     for controllers, path in _memberships(proc_root):
@@ -74,13 +74,13 @@ def oom_kills(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) ->
 
 
 class OomKills:
-    """The processes that the kernel kills for want of memory in this process's own group from now on."""
+    """Counts the processes that the kernel kills for lack of memory in this process's group from now on."""
 
     def __init__(self) -> None:
         self._before = oom_kills()
 
     def so_far(self) -> int | None:
-        """Return their number; None where nothing counts them."""
+        """Return their number; None if nothing counts them."""
         now = oom_kills()
         return None if now is None or self._before is None else now - self._before
 

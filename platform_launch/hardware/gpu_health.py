@@ -1,9 +1,9 @@
-"""What the GPUs of a running job say of themselves: asked again and again, and told of XIDs.
+"""Reads the health of a running job's GPUs, and receives XIDs.
 
-NVIDIA's are asked through NVML, AMD's through the driver's files (:mod:`amdgpu`).
+NVIDIA's are read through NVML, AMD's through the driver's files (:mod:`amdgpu`).
 
-No judgement here (``health/``). A query that a driver or device does not know is None; a GPU that no longer
-answers is a reading of its own, and not an error.
+Nothing is judged here (see ``health/``). A query that a driver or device does not support is None; a GPU that
+no longer answers is a reading, not an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from platform_launch.hardware.nvml import broken
 
 _GIB = 1024**3
 _TIMEOUT = 10
-# What a GPU answers that is gone or cannot be used any more, and NVML's word for it.
+# Answers of a GPU that is gone or unusable, and NVML's names for them.
 _LOST = {6: "NOT_FOUND", 15: "GPU_IS_LOST", 16: "RESET_REQUIRED", 28: "GPU_NOT_FOUND"}
 # NVML_FI_DEV_…: recovery action, PCIe replays, and errors of all NVLinks: flit and data checksums, replays
 # and recoveries (to Hopper); receive errors, recoveries and retried blocks (Blackwell).
@@ -33,12 +33,12 @@ _UNCORRECTED, _VOLATILE, _SRAM, _SM = 1, 0, 7, 1
 
 @dataclass(frozen=True, slots=True)
 class GpuHealth:
-    """One GPU at one moment; None where it does not say.
+    """One GPU at one moment; None for unknown values.
 
-    ``lost`` is NVML's word for why it answers no more, empty while it does. ``recovery_action`` is 0 or what
-    the driver asks for (NVML_GPU_RECOVERY_ACTION_…). ``rows_pending`` and ``rows_failed`` are flags of the
-    row remapper; ECC errors are those since the driver was loaded; ``clock_reasons`` is the mask of what
-    holds the clock down (nvmlClocksEventReason…). ``pcie_replays`` and ``nvlink_errors`` only grow.
+    ``lost`` is NVML's reason why it no longer answers, empty while it does. ``recovery_action`` is 0 or the
+    action that the driver requests (NVML_GPU_RECOVERY_ACTION_…). ``rows_pending`` and ``rows_failed`` are
+    flags of the row remapper; ECC errors are those since the driver was loaded; ``clock_reasons`` is the mask
+    of reasons for throttling (nvmlClocksEventReason…). ``pcie_replays`` and ``nvlink_errors`` only grow.
     """
 
     index: int
@@ -74,7 +74,7 @@ class _GoneError(Exception):
 class GpuHealthProbe:
     """Keeps the driver open between readings. For one thread; each call may take as long as the driver likes.
 
-    ``xids_problem`` says why no XID will be heard of, empty where they will.
+    ``xids_problem`` is why XIDs cannot be received, or empty.
     """
 
     def __init__(self, devices: Iterable[Gpu], sys_root: Path = Path("/sys")) -> None:
@@ -88,7 +88,7 @@ class GpuHealthProbe:
         self.xids_problem = ""
 
     def open(self) -> None:
-        """Open the driver and ask to be told of XIDs. Raises HardwareError."""
+        """Open the driver and subscribe to XIDs. Raises HardwareError."""
         if not self._devices:
             return
         import pynvml  # costs 20 ms, which a CPU machine need not pay
@@ -104,7 +104,7 @@ class GpuHealthProbe:
         self._listen()
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Close the driver."""
         if self._nvml is None:
             return
         with suppress(self._nvml.NVMLError):
@@ -115,7 +115,7 @@ class GpuHealthProbe:
         self._handles.clear()
 
     def read(self) -> tuple[GpuHealth, ...]:
-        """Return a reading of each GPU that was there at first, also of one that is gone."""
+        """Return a reading of each GPU that existed at first, also of one that is gone."""
         nvidia = self._devices.values() if self._nvml is not None else ()
         return (*(self._gpu(gpu) for gpu in nvidia), *(self._amd_gpu(gpu) for gpu in self._amd))
 
@@ -132,7 +132,7 @@ class GpuHealthProbe:
         )
 
     def wait(self, seconds: float) -> tuple[Xid, ...]:
-        """Wait for the first XID, no longer than this; return all that have come."""
+        """Wait up to this long for the first XID; return all that have arrived."""
         if self._events is None:
             time.sleep(seconds)
             return ()
@@ -144,7 +144,7 @@ class GpuHealthProbe:
                 data = self._nvml.nvmlEventSetWait_v2(self._events, int(left_s * 1000))
             except self._nvml.NVMLError as error:
                 if error.value != _TIMEOUT:
-                    self.xids_problem = str(error)  # such as GPU_IS_LOST: the readings will tell
+                    self.xids_problem = str(error)  # such as GPU_IS_LOST: the readings will show it
                     self._events = None
                 break
             found.append(Xid(self._index_of(data.device), int(data.eventData), time.time()))
@@ -218,7 +218,7 @@ class GpuHealthProbe:
         return {one.fieldId: _whole(one) for one in found if one.nvmlReturn == 0}
 
     def _ask(self, query: str, *arguments: Any) -> Any:
-        """Return an answer, None where the device has none. Raises _GoneError."""
+        """Return an answer, None if the device has none. Raises _GoneError."""
         try:
             return getattr(self._nvml, query)(*arguments)
         except self._nvml.NVMLError as error:
@@ -230,7 +230,7 @@ class GpuHealthProbe:
 
 
 def _whole(field: Any) -> int:
-    """Return a field's value, which is of the type that it says."""
+    """Return a field's value, by the type in the field."""
     value, kinds = field.value, ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
     kind = field.valueType if 0 <= field.valueType < len(kinds) else 3
     return int(getattr(value, kinds[kind]))

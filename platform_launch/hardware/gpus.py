@@ -26,7 +26,7 @@ class Gpu:
     ``index`` is NVML's index of the physical GPU; ``uuid`` is what CUDA_VISIBLE_DEVICES may name,
     empty where the driver does not say.
     ``memory_gib`` is None where it is not known: a GPU that shares the machine's memory, or an assumed one.
-    ``used_gib`` counts every process, also those of containers that cannot be seen from here.
+    ``used_gib`` counts every process, also those of other containers.
     ``aliases`` are further names CUDA takes for a MIG instance: its GPU's UUID, and the older
     ``MIG-<GPU UUID>/<GPU instance>/<compute instance>``.
     ``pci`` is the address on the PCI bus, as sysfs writes it (``0000:3b:00.0``), empty if unknown.
@@ -48,7 +48,7 @@ class Gpu:
 class Gpus:
     """The devices of one vendor that this node's processes can use, and who counted them.
 
-    ``vendor`` is a key of :mod:`vendors`. ``fabric`` names the NVLink domain that spans nodes, if there is
+    ``vendor`` is a key of :mod:`vendors`. ``fabric`` names the NVLink domain across nodes, if there is
     one. ``driver`` and ``cuda`` are versions. No driver at all is ``Gpus()``.
     """
 
@@ -67,12 +67,12 @@ class Gpus:
 
 
 def usage_warnings(devices: tuple[Gpu, ...]) -> list[str]:
-    """Say what would go wrong later: memory that somebody else holds, MIG instances that look like GPUs."""
+    """Warn about what would fail later: memory that somebody else uses, MIG instances that look like GPUs."""
     return [*_occupied(devices), *_several_instances(devices)]
 
 
 def _occupied(devices: tuple[Gpu, ...]) -> list[str]:
-    """Warn about GPUs that somebody else is using: training would start, and run out of memory later."""
+    """Warn about GPUs that somebody else uses: the job would start, and run out of memory later."""
     warnings: list[str] = []
     for gpu in devices:
         if gpu.processes:

@@ -16,7 +16,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True)
 class Host:
-    """What this node can spend. Fields are None where the system does not say.
+    """The resources of this node. Fields are None if unknown.
 
     ``cpus`` is the number of processors this process may use: the smaller of its affinity mask and the
     cgroup's quota (which may be a fraction). ``memory_gib`` is the cgroup's limit or the machine's memory.
@@ -34,7 +34,7 @@ class Host:
 
 
 def find(hostname: str, home: str | None = None, *, sys_root: Path, proc_root: Path, dev_root: Path) -> Host:
-    """Return what this process may use of the machine called ``hostname``; ``home`` is HOME's value."""
+    """Return the resources of this process on the machine ``hostname``; ``home`` is HOME's value."""
     quota, limit_bytes = cgroup.limits(sys_root, proc_root)
     cpus = float(_allowed_cpus(proc_root))
     known_bytes = [size for size in (memory_bytes(proc_root, "MemTotal"), limit_bytes) if size]
@@ -50,7 +50,7 @@ def find(hostname: str, home: str | None = None, *, sys_root: Path, proc_root: P
 
 
 def _home_problem(home: str | None) -> str:
-    """Tell why the home cannot be written: where platforms choose the user's id, HOME is / (OpenShift)."""
+    """Return why the home cannot be written: if the platform chooses the user id, HOME is / (OpenShift)."""
     if home is None:
         try:
             home = pwd.getpwuid(os.getuid()).pw_dir

@@ -1,4 +1,4 @@
-"""Files in which the kernel tells of this machine, below /proc and /sys: what cannot be read says nothing."""
+"""Reads the kernel's files below /proc and /sys; an unreadable file counts as empty."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def text(path: Path) -> str:
-    """Return a file's stripped text, empty where it cannot be read."""
+    """Return a file's stripped text, empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -14,7 +14,7 @@ def text(path: Path) -> str:
 
 
 def entries(folder: Path) -> list[str]:
-    """Return what lies in a folder."""
+    """Return the entries of a folder."""
     try:
         return [entry.name for entry in folder.iterdir()]
     except OSError:
@@ -28,6 +28,6 @@ def fields(path: Path) -> dict[str, str]:
 
 
 def memory_bytes(proc_root: Path, field: str) -> int | None:
-    """Return a field of /proc/meminfo; None where the kernel does not tell."""
+    """Return a field of /proc/meminfo; None if it is missing."""
     words = fields(proc_root / "meminfo").get(field, "").split()
     return int(words[0]) * 1024 if words else None  # the kernel's "kB" are KiB

@@ -1,4 +1,4 @@
-"""Accelerators by the names people use: ``--assume-gpus 8xH100`` rehearses a job on a laptop.
+"""Accelerators by their common names, for ``--assume-gpus 8xH100``.
 
 Compute capabilities are from NVIDIA's pages "CUDA GPU Compute Capability" and "Legacy CUDA GPU Compute
 Capability" (developer.nvidia.com/cuda-gpus, developer.nvidia.com/cuda-legacy-gpus). On a machine with the
@@ -108,7 +108,7 @@ _OTHERS: dict[str, _Model] = {
     "Arc B580": _Model("intel", "Intel Arc B580", 12, (("8086", "e20b"),)),
 }
 _BY_PCI = {one: model.name for model in _OTHERS.values() for one in model.pci}
-_LIMIT = 64  # GPUs a node; a slip of the keyboard must not build a million
+_LIMIT = 64  # GPUs per node; a typo must not create a million
 
 
 def parse(text: str) -> Gpus:

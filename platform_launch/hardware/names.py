@@ -1,4 +1,4 @@
-"""Asking the system's resolver, which may take minutes, without waiting for it."""
+"""Queries the system's resolver, which may take minutes, without waiting for it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _UNANSWERED = (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM)
 
 @dataclass(frozen=True)
 class ResolverAnswer:
-    """What the resolver said: addresses for a name, names for an address.
+    """The resolver's answer: addresses for a name, names for an address.
 
-    ``failure`` is its reason, or that it did not answer in time; empty when it answered. ``unanswered``: no
-    name server has said anything, so that asking again may help.
+    ``failure`` is its reason, or that it did not answer in time; empty if it answered. ``unanswered``: no
+    name server has answered, so that a retry may help.
     """
 
     query: str
@@ -28,9 +28,9 @@ class ResolverAnswer:
 
 
 class ResolverInquiry:
-    """A question that is being answered in the background.
+    """A query that runs in the background.
 
-    The thread may stay behind in the resolver; as a daemon it does not keep the process alive.
+    Its thread may hang in the resolver; as a daemon, it does not keep the process alive.
     """
 
     def __init__(self, query: str, question: Callable[[str], tuple[str, ...]]) -> None:
@@ -61,17 +61,17 @@ class ResolverInquiry:
 
 
 def addresses_of(name: str) -> ResolverInquiry:
-    """Ask for the addresses of a name."""
+    """Query the addresses of a name."""
     return ResolverInquiry(name, _addresses)
 
 
 def names_of(address: str) -> ResolverInquiry:
-    """Ask for the name of an address, as torch's TCPStore does for each connection."""
+    """Query the name of an address, as torch's TCPStore does for each connection."""
     return ResolverInquiry(address, _names)
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether an address means the machine itself, wherever it is used."""
+    """Return whether an address is a loopback address."""
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Network interfaces that can carry training, and the one on the way to the master."""
+"""Network interfaces that the job can use, and the one on the route to the master."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIOCGIFMTU = 0x8921  # linux/sockios.h
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface that can carry training traffic (up, not loopback, docker, veth or virbr).
+    """A network interface that can carry the job's traffic (up, not loopback, docker, veth or virbr).
 
     ``addresses`` are IPv4 and IPv6 without prefix length, link-local ones left out. ``speed_mbps`` is None
     where the kernel does not know it.
@@ -42,7 +42,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Link:
-    """An interface as the system reports it, before any judgement. ``speed_mbps`` 0 means unknown."""
+    """An interface as reported by the system. ``speed_mbps`` 0 means unknown."""
 
     name: str
     up: bool
@@ -51,7 +51,7 @@ class Link:
 
 
 def find() -> tuple[Interface, ...]:
-    """Return this machine's interfaces that can carry training. Raises InstallationError without /proc."""
+    """Return this machine's interfaces that the job can use. Raises InstallationError without /proc."""
     return usable(_links())
 
 
@@ -135,7 +135,7 @@ def address_towards(master_addr: str, interfaces: Iterable[Interface]) -> str | 
 
 
 def _source_address(family: int, address: str) -> str | None:
-    """Ask the kernel which own address it would use. Connecting a UDP socket sends nothing."""
+    """Return the local address that the kernel would use. Connecting a UDP socket sends nothing."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))

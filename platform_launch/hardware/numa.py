@@ -32,7 +32,7 @@ class NumaNode:
 class Numa:
     """The nodes with CPUs for this process, and the node of each device, by its PCI address.
 
-    A device whose node the firmware does not tell (virtual machines) is missing from ``near``.
+    A device whose node the firmware does not report (virtual machines) is missing from ``near``.
     """
 
     nodes: tuple[NumaNode, ...] = ()
@@ -44,7 +44,7 @@ class Numa:
 
 
 def find(addresses: Iterable[str], *, sys_root: Path, proc_root: Path) -> Numa:
-    """Return the nodes of this machine, and of these PCI addresses. One node is not looked into."""
+    """Return the nodes of this machine, and of these PCI addresses. A single node is not examined further."""
     allowed = set(parse_cpus(fields(proc_root / "self/status").get("Cpus_allowed_list", "")))
     folder = sys_root / "devices/system/node"
     numbers = sorted(int(name[4:]) for name in entries(folder) if name[:4] == "node" and name[4:].isdecimal())

@@ -1,4 +1,4 @@
-"""Python packages of this interpreter, found without importing them."""
+"""Python packages of this interpreter, located without importing them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PYTHONS_OWN = (
 class Module:
     """Where a module would be imported from.
 
-    ``origin`` is None where nothing is found, and for a bare folder of that name, such as a project's own
-    ``deepspeed/``: it "imports" as an empty namespace and fails late.
+    ``origin`` is None if nothing is found, and for a plain folder of that name, such as a project's own
+    ``deepspeed/``, which imports as an empty namespace and fails late.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How far two devices are from each other on the PCI bus, in the words of ``nvidia-smi topo``."""
+"""The distance of two devices on the PCI bus, in the terms of ``nvidia-smi topo``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PciDistance(IntEnum):
 
 
 def distance(one: str, other: str, sys_root: Path) -> PciDistance | None:
-    """Return the distance of two PCI addresses; None if the kernel does not tell.
+    """Return the distance of two PCI addresses; None if unknown.
 
     sysfs nests devices as the bus does: ``pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0``.
     """

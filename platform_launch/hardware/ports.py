@@ -1,4 +1,4 @@
-"""Whether a TCP port of this machine can be listened on, and who holds it otherwise."""
+"""Whether this machine can listen on a TCP port, and otherwise which process uses it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from platform_launch.text import Phrase
 
 @dataclass(frozen=True)
 class Port:
-    """``problem`` is the system's reason against listening, empty when nothing speaks against it.
+    """``problem`` is why the port cannot be listened on, or empty.
 
-    ``taken`` tells whether that reason is another process. ``holders`` names those that hold it, each by its
-    number and the beginning of its command line; empty where they cannot be seen: another user's processes,
-    another container.
+    ``taken``: because of another process. ``holders`` names the processes that use it, each by its id and the
+    beginning of its command line; empty if they cannot be seen (another user's, or in another container).
     """
 
     number: int
@@ -28,14 +27,14 @@ class Port:
     holders: tuple[str, ...] = ()
 
     def held_by(self) -> str:
-        """Return the holders in words."""
+        """Return the holders as text."""
         return ", ".join(self.holders) or Phrase("a process that cannot be seen from here")
 
 
 def probe(number: int) -> Port:
-    """Look whether this node could listen on a port of all its addresses, as TCPStore does.
+    """Check whether this node could listen on a port of all its addresses, as TCPStore does.
 
-    Nothing ever listens there meanwhile: a node that waits for the port would take it for the real one.
+    Nothing listens there meanwhile: a waiting node would mistake it for node 0.
     """
     problem = _problem(number)
     if problem != os.strerror(errno.EADDRINUSE):
@@ -44,9 +43,9 @@ def probe(number: int) -> Port:
 
 
 def listen(number: int, backlog: int | None = None) -> socket.socket:
-    """Listen as torch's store does: on both protocols, else on IPv4 alone; 0 is any free port.
+    """Listen as torch's store does: on both protocols, or else on IPv4 only; 0 is any free port.
 
-    Raises OSError where another process listens there.
+    Raises OSError if another process listens there.
     """
     try:
         return socket.create_server(
@@ -65,7 +64,7 @@ def free() -> int:
 def _problem(number: int) -> str:
     """Bind as torch does: to both protocols, else to IPv4 alone (libuv back end of TCPStore).
 
-    SO_REUSEADDR lets connections that are closing (TIME_WAIT) pass; listeners still are in the way.
+    With SO_REUSEADDR, closing connections (TIME_WAIT) do not matter; listeners still do.
     """
     reasons = [
         _refusal(family, address, number)

@@ -1,4 +1,4 @@
-"""The processes that run on this machine, and the files and sockets that they hold open."""
+"""The processes on this machine, and the files and sockets that they hold open."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def running(proc_root: Path = PROC) -> Iterator[Process]:
 
 
 def find(pid: int, proc_root: Path = PROC, *, started: object = None) -> Process | None:
-    """Return a process, None when it has ended (a zombie has), or has not ``started`` when it is said to."""
+    """Return a process; None if it has ended (a zombie has) or its start time differs from ``started``."""
     stat = read_stat(proc_root / str(pid))
     if stat is None or stat.ended or started not in (None, stat.started):
         return None
@@ -50,12 +50,12 @@ def find(pid: int, proc_root: Path = PROC, *, started: object = None) -> Process
 
 
 def command_line(pid: int, proc_root: Path = PROC) -> str:
-    """Return a process's command line; empty for one of the kernel, or that cannot be seen from here."""
+    """Return a process's command line; empty for a kernel thread, or if it cannot be read."""
     return " ".join(text(proc_root / str(pid) / "cmdline").replace("\0", " ").split())
 
 
 def variable(pid: int, name: str) -> str | None:
-    """Return a variable a process was started with; None where it has none, or belongs to another user."""
+    """Return a variable of a process's initial environment; None if unset, or if another user's process."""
     wanted = name.encode() + b"="
     with suppress(OSError):
         for entry in (PROC / str(pid) / "environ").read_bytes().split(b"\0"):
@@ -75,7 +75,7 @@ def ancestors(pid: int) -> set[int]:
 
 
 def end(process: Process, number: signal.Signals) -> bool:
-    """Signal a process, and no other that got its number meanwhile; tell whether it was there."""
+    """Signal a process, but no other that has reused its id; return whether it existed."""
     try:
         handle = os.pidfd_open(process.pid)
     except OSError:
@@ -100,7 +100,7 @@ def boot_id() -> str:
 
 
 def allow_many() -> int:
-    """Let this process open as many as its hard limit says, and return how many that is."""
+    """Raise this process's limit of open files to its hard limit, and return that."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -110,7 +110,7 @@ def allow_many() -> int:
 def holders(wanted: set[str]) -> dict[str, list[int]]:
     """Map each open target of ``wanted`` (a path, ``socket:[INODE]``) to the processes that hold it.
 
-    Other users' processes are seen by root alone, those of other containers by nobody in this one.
+    Only root sees other users' processes; nobody here sees those of other containers.
     """
     found: dict[str, list[int]] = defaultdict(list)
     for process in Path("/proc").iterdir() if wanted else ():

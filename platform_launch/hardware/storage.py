@@ -1,4 +1,4 @@
-"""Room on disks and in memory file systems, and locks that builds left there."""
+"""Free space on disks and in memory file systems, and locks that builds left there."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _KERNELS = ("/proc", "/sys")
 
 @dataclass(frozen=True)
 class Storage:
-    """The file system a folder lies on, or would lie on once it is made.
+    """The file system of a folder, also of one that does not exist yet.
 
-    ``free_gib`` is what an ordinary user may still write. ``free_inodes`` is None where files are not
-    counted. ``problem`` says why nothing can be written there, empty when something can.
+    ``free_gib`` is what an ordinary user may still write. ``free_inodes`` is None if files are not counted.
+    ``problem`` is why nothing can be written there, or empty.
     """
 
     folder: Path
@@ -67,9 +67,9 @@ def _kernels(folder: Path) -> str:
 
 
 def own_temporary_folder() -> tuple[Path, str]:
-    """Return this user's folder among the temporary files, and why it must not be used, empty when it may.
+    """Return this user's folder for temporary files, and why it must not be used (empty if it may).
 
-    It need not be there yet. Raises HardwareError as :func:`temporary_folder`.
+    It need not exist yet. Raises HardwareError as :func:`temporary_folder`.
     """
     folder = temporary_folder() / f"platform_launch_{os.getuid()}"
     return folder, files.private_problem(folder)

@@ -1,4 +1,4 @@
-"""How busy this machine is now: processors, memory, disk and GPUs."""
+"""The current use of this machine: processors, memory, disk and GPUs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_machine_use(folder: Path) -> MachineUse:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """One GPU's use at one moment; None where the driver does not say (a MIG instance's utilization)."""
+    """One GPU's use at one moment; None if the driver does not report it (a MIG instance's utilization)."""
 
     index: int
     name: str
@@ -55,7 +55,7 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class GpuHolder:
-    """A process that holds memory of a GPU; the memory is None where the driver does not say."""
+    """A process that uses memory of a GPU; the memory is None if the driver does not report it."""
 
     gpu: int
     pid: int
@@ -63,7 +63,7 @@ class GpuHolder:
 
 
 class GpuMeter:
-    """Reads the use of GPUs that were found before. Each call may take as long as the driver likes."""
+    """Reads the use of the detected GPUs. A call takes as long as the driver takes."""
 
     def __init__(self, devices: Sequence[Gpu], sys_root: Path = Path("/sys")) -> None:
         self._sys_root = sys_root
@@ -105,7 +105,7 @@ class GpuMeter:
         return tuple(found)
 
     def close(self) -> None:
-        """Let the driver go; the next reading opens it again."""
+        """Close the driver; the next reading opens it again."""
         if self._pynvml is not None:
             with suppress(self._pynvml.NVMLError):
                 self._pynvml.nvmlShutdown()

@@ -1,8 +1,8 @@
-"""Makers of accelerators, one table each: variables, device nodes, and what torch and its friends call them.
+"""Vendors of accelerators, one table each: variables, device nodes, and names in torch and other libraries.
 
-Adding a vendor is adding a table; only counting its devices may need code (``accelerators``). ``grade`` is
-how far the table can be trusted: ``measured`` was run against the driver or a library posing as it,
-``documented`` is the vendor's documentation or source, ``reported`` is what public users of it write.
+A new vendor is a new table; only counting its devices may need code (``accelerators``). ``grade`` is how far
+the table can be trusted: ``measured`` was run against the driver or a library posing as it, ``documented`` is
+from the vendor's documentation or source, ``reported`` is from public users.
 """
 
 from __future__ import annotations
@@ -194,10 +194,10 @@ OTHERS = (
     ),
 )
 
-# In the order in which their drivers are asked: a desktop may have an integrated GPU beside its real one.
+# In the order in which drivers are queried: a desktop may have an integrated GPU beside its real one.
 VENDORS: tuple[Vendor, ...] = (NVIDIA, AMD, ASCEND, INTEL, *OTHERS)
 
-# What a platform counted without saying whose they are.
+# Devices that a platform counted without naming the vendor.
 UNKNOWN = Vendor(key="", title="", device="GPU", grade="reported", source="the platform's variables")
 
 _BY_KEY = {vendor.key: vendor for vendor in (*VENDORS, UNKNOWN)}

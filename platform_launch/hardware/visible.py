@@ -1,8 +1,8 @@
 """Which of a machine's GPUs a job may use: CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES, and other vendors'.
 
 The rules are those of the CUDA Programming Guide ("CUDA Environment Variables") and of NVIDIA's container
-toolkit. CUDA stops silently at the first entry it cannot use; here that is an error, since a job that trains
-on fewer GPUs than it named is never what was meant.
+toolkit. CUDA stops silently at the first entry it cannot use; here that is an error, because nobody wants a
+job on fewer GPUs than they named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HIDING = ("", "-1", "NoDevFiles")
 
 @dataclass(frozen=True)
 class _Shown:
-    """The GPUs that remain, and a phrase that says what narrowed them (empty: nothing did)."""
+    """The remaining GPUs, and a phrase for what narrowed them (empty: nothing did)."""
 
     devices: tuple[Gpu, ...]
     narrowed_by: str = ""
@@ -35,8 +35,8 @@ class _Shown:
 def narrow(machine: Gpus, environment: Environment) -> Gpus:
     """Return the devices that a process of this job should see, in its order.
 
-    CUDA's own variable wins where it is set, as CUDA reads no other. Raises HardwareError when it names a GPU
-    that is not there, UsageError when one of its entries cannot be read.
+    CUDA's own variable wins if it is set, because CUDA reads no other. Raises HardwareError if it names a GPU
+    that does not exist, UsageError if one of its entries is invalid.
     """
     if machine.vendor != "nvidia":
         return _in_stages(machine, environment)
@@ -204,7 +204,7 @@ def _named(devices: Sequence[Gpu], entry: str, value: str) -> list[Gpu]:
 
 
 def _by_container(devices: tuple[Gpu, ...], environment: Environment) -> _Shown:
-    """Apply what the container was given, where the driver shows more than that.
+    """Keep only the GPUs that the container was given, if the driver shows more.
 
     The container runtime normally hides the other GPUs already. A privileged container sees all of the
     node's, and would take those of its neighbours. ``void`` proves nothing: devices injected by CDI leave

@@ -1,1 +1,1 @@
-"""Whether the GPUs and ports of a job are well: readings → findings → what may be done with the node."""
+"""The health of a job's GPUs and ports: readings → findings → the grade of a node."""

@@ -1,6 +1,6 @@
-"""What only a comparison with the other nodes tells: a slow GPU, a port with errors that others lack.
+"""Faults that only a comparison of nodes shows: a slow GPU, a port with errors that others lack.
 
-Each node tells a sample of its last minutes. Thresholds: docs/decisions/0017.
+Each node publishes a sample of its last minutes. Thresholds: docs/decisions/0017.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ WINDOW_S = 300.0
 _BUSY_PERCENT = 50
 SLOW_SHARE = 0.6
 _FEWEST_PEERS = 3
-# A counter is an outlier that grows by this much a minute, and this many times as fast as at the others.
+# A counter is an outlier if it grows by this much per minute, and this many times as fast as the others'.
 ERRORS_A_MINUTE, TIMES_THE_OTHERS = 10.0, 10.0
 
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU's last minutes. ``busy_clock_mhz`` is the mean clock while it worked; None: it did not."""
+    """One GPU's last minutes. ``busy_clock_mhz`` is its mean clock while busy; None if it was idle."""
 
     index: int
     name: str
@@ -33,7 +33,7 @@ class GpuSample:
 
 @dataclass(frozen=True)
 class PortSample:
-    """One port's last minutes: how much each error counter grew a minute."""
+    """One port's last minutes: how much each error counter grew per minute."""
 
     place: str
     errors_a_minute: Mapping[str, float] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class PortSample:
 
 @dataclass(frozen=True)
 class NodeSample:
-    """What a node tells the others: its last minutes, and what is wrong with it."""
+    """A node's message to the others: its last minutes, and its findings."""
 
     node_rank: int
     host: str
@@ -53,7 +53,7 @@ class NodeSample:
 def sample(
     history: DeviceHistory, node_rank: int, host: str, findings: Iterable[DeviceFinding] = ()
 ) -> NodeSample:
-    """Return what a node tells of its last five minutes; half of that must be known for a comparison."""
+    """Return the sample of a node's last five minutes; a comparison needs at least half of that."""
     last = history.last
     readings = history.within(WINDOW_S)
     long_enough = bool(readings) and readings[-1].at_s - readings[0].at_s >= WINDOW_S / 2
@@ -63,7 +63,7 @@ def sample(
 
 
 def compare(samples: Sequence[NodeSample]) -> list[tuple[int, DeviceFinding]]:
-    """Return who differs from all others, as (node rank, finding)."""
+    """Return the nodes that differ from all others, as (node rank, finding)."""
     return [*_slow_gpus(samples), *_replays(samples), *_port_errors(samples)]
 
 
@@ -95,7 +95,7 @@ def _a_minute(counts: Sequence[tuple[float, int]]) -> float:
 
 
 def _slow_gpus(samples: Sequence[NodeSample]) -> Iterator[tuple[int, DeviceFinding]]:
-    """Compare GPUs of one kind that work; the median is that of the others."""
+    """Compare busy GPUs of one kind with the median of the others."""
     kinds: dict[str, list[tuple[int, GpuSample, float]]] = {}
     for node in samples:
         for gpu in node.gpus:
@@ -163,6 +163,6 @@ def _outliers(
 
 
 def _median(values: Iterable[float]) -> float:
-    """Return the middle one. The standard library's takes a megabyte of memory with it."""
+    """Return the median. The standard library's module costs a megabyte of memory."""
     ranked = sorted(values)
     return ranked[len(ranked) // 2]

@@ -1,4 +1,4 @@
-"""What is wrong from when to when: a line when something begins and one when it ends, none in between."""
+"""Tracks conditions: one event when a condition begins and one when it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from platform_launch.health.finding import DeviceFinding
 
-# What comes and goes is one condition, and not one for each time.
+# A condition that comes and goes is one condition.
 CALM_S = 60.0
 
 
@@ -21,23 +21,23 @@ class Condition:
 
 
 class Conditions:
-    """The findings that hold at the moment; two are the same when id, place and code are."""
+    """The findings that hold now; two are the same if id, place and code are."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str, int | None], Condition] = {}
 
     @property
     def now(self) -> tuple[DeviceFinding, ...]:
-        """What is wrong."""
+        """The current findings."""
         return tuple(condition.finding for condition in self._open.values())
 
     def update(
         self, found: Iterable[DeviceFinding], at_s: float
     ) -> tuple[list[DeviceFinding], list[Condition]]:
-        """Take in what was found; return what has begun, and what has ended."""
+        """Record new findings; return the conditions that have begun, and those that have ended."""
         begun = []
         for finding in found:
-            key = (finding.id, finding.where, finding.code)  # a count that grows is one thing
+            key = (finding.id, finding.where, finding.code)  # a count that grows is one condition
             if key in self._open:
                 self._open[key].finding, self._open[key].seen_s = finding, at_s
             else:

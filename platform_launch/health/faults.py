@@ -1,4 +1,4 @@
-"""What a single reading tells for certain: faults of GPUs and ports. Thresholds: docs/decisions/0017."""
+"""Faults of GPUs and ports that a single reading shows. Thresholds: docs/decisions/0017."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECOVERY_ACTIONS = {
     6: "a reset of the bus",
     7: "a reboot of the system",
 }
-# The same split as `why` makes: what a program's own kernels cause, and what the device or its links cause.
+# The same distinction as in `why`: errors of a program's own kernels, and errors of the device or its links.
 PROGRAM_XIDS = frozenset({8, 11, 13, 31, 32, 43, 45, 68, 69})
 DEVICE_XIDS = {
     48: "an uncorrectable memory error",
@@ -56,7 +56,7 @@ _RESET = "reset the GPU (nvidia-smi -r) or reboot the node, and use another unti
 def faults(
     now: DeviceReading, first: DeviceReading | None = None, xids: Sequence[Xid] = ()
 ) -> list[DeviceFinding]:
-    """Return what is wrong now. ``first`` is the reading of the beginning, for what counts from there."""
+    """Return the current faults. ``first`` is the first reading, for counters that count from there."""
     known = {gpu.index: gpu for gpu in (first.gpus if first is not None else ())}
     ports = {port.place: port for port in (first.ports if first is not None else ())}
     found = [one for gpu in now.gpus for one in _of_gpu(gpu, known.get(gpu.index))]
@@ -65,7 +65,7 @@ def faults(
 
 
 def of_xids(xids: Iterable[Xid]) -> Iterator[DeviceFinding]:
-    """Yield a finding for each GPU and code, however often it came."""
+    """Yield one finding per GPU and code, however often it occurred."""
     for gpu, code in dict.fromkeys((xid.gpu, xid.code) for xid in xids):
         where = f"GPU {gpu}" if gpu >= 0 else Phrase("a GPU")
         if code in PROGRAM_XIDS:
@@ -128,7 +128,7 @@ def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:
 
 
 def _of_ecc(gpu: GpuHealth, first: GpuHealth | None, where: str) -> Iterator[DeviceFinding]:
-    """Memory errors of this run: those from before it say nothing about it."""
+    """Return memory errors of this run; earlier ones do not count."""
     if first is None:
         return
     sram = _grown(gpu.sram_uncorrected, first.sram_uncorrected)

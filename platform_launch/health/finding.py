@@ -1,4 +1,4 @@
-"""One thing that is wrong with a device, and what it makes of its node."""
+"""A fault of a device, and the resulting grade of its node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_launch.text import Phrase
 
 
 class Grade(str, enum.Enum):
-    """What a node is worth. A job may run on a suspect again, and should not on a bad one."""
+    """The grade of a node. A job may run on a suspect node again, but should not on a bad one."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -45,9 +45,9 @@ IDS = frozenset(
 
 @dataclass(frozen=True)
 class DeviceFinding:
-    """``what`` is wrong ``where`` (``GPU 3``, ``mlx5_0:1``), and what to do about it (``hint``).
+    """What is wrong, where (``GPU 3``, ``mlx5_0:1``), and what to do about it (``hint``).
 
-    ``code`` is the driver's number of an XID: two of them on one GPU are two things.
+    ``code`` is the driver's XID number: two codes on one GPU are two findings.
     """
 
     id: str
@@ -58,7 +58,7 @@ class DeviceFinding:
     code: int | None = None
 
     def sentence(self) -> Sentence:
-        """Return it as a code and values; the finding's own id is one of these."""
+        """Return it as a code and values; the finding's id is one of the values."""
         values: dict[str, Value] = {"where": self.where, "what": self.what, "finding": self.id}
         if self.code is None:
             return Sentence("device-finding", values)
@@ -73,10 +73,10 @@ class DeviceFinding:
 
 @dataclass(frozen=True)
 class NodeHealth:
-    """What a node is worth, and why: one line for each finding that says so, the worst first.
+    """A node's grade and its reasons: one line per finding, the worst first.
 
-    ``devices`` are those that the findings are about, by their names (``GPU 3``); ``findings`` are what the
-    reasons say.
+    ``devices`` are the names of the affected devices (``GPU 3``); ``findings`` are the findings of the
+    reasons.
     """
 
     grade: Grade
@@ -86,7 +86,7 @@ class NodeHealth:
 
     @property
     def bad(self) -> bool:
-        """Whether no job should be put on it before it is repaired."""
+        """Whether no job should use it before it is repaired."""
         return self.grade is Grade.BAD
 
     def sentence(self) -> Sentence:
@@ -95,12 +95,12 @@ class NodeHealth:
 
 
 def worst(grades: Iterable[Grade]) -> Grade:
-    """Return the worst of them, HEALTHY for none at all."""
+    """Return the worst grade, HEALTHY for none at all."""
     return max(grades, key=_ORDER.index, default=Grade.HEALTHY)
 
 
 def node_health(findings: Iterable[DeviceFinding]) -> NodeHealth:
-    """Return what these findings make of the node they were found on."""
+    """Return the health of a node with these findings."""
     ranked = sorted(findings, key=lambda one: -_ORDER.index(one.grade))
     telling = [one for one in ranked if one.grade is not Grade.HEALTHY]
     return NodeHealth(

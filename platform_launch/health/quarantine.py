@@ -1,7 +1,7 @@
-"""Nodes that no job should be put on for a while: one file on shared storage, which many nodes write at once.
+"""Nodes that no job should use for a while: one file on shared storage, which many nodes write.
 
-A line is JSON, and says that a node is put in or released; the last word on a node counts. Lines are appended
-under a lock of the file, each in one piece, and a line that cannot be read spoils only itself.
+Each line is JSON and adds or releases a node; the last line about a node counts. Lines are appended under a
+lock, each in one write, and an unreadable line spoils only itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FOR_ALL_WRITERS = 0o664
 class QuarantinedNode:
     """A node in quarantine. Times are seconds since 1970; ``until`` None: until it is released.
 
-    ``sentence`` is what ``reason`` is made from, as JSON; empty where a person gave the reason.
+    ``sentence`` is the structured form of ``reason``, as JSON; empty if a person gave the reason.
     """
 
     node: str
@@ -49,11 +49,11 @@ class QuarantinedNode:
     sentence: Mapping[str, Any] = field(default_factory=dict)
 
     def holds_at(self, now: float) -> bool:
-        """Whether its time is not over."""
+        """Whether it still holds at a time."""
         return self.until is None or now < self.until
 
     def in_words(self) -> Phrase:
-        """Return why and for how long."""
+        """Return the reason and the end."""
         until = "it is released" if self.until is None else utc(self.until)
         job = Phrase(", found by job {job}", job=self.job) if self.job else ""
         return Phrase("in quarantine until {until}: {reason}{job}", until=until, reason=self.reason, job=job)
@@ -62,10 +62,10 @@ class QuarantinedNode:
 def read(
     path: Path, now: float | None = None, tell: Callable[[Event], None] | None = None
 ) -> tuple[QuarantinedNode, ...]:
-    """Return the nodes that are in quarantine now, by name; none where there is no file.
+    """Return the nodes that are in quarantine now, by name; none if there is no file.
 
-    ``tell`` is told of lines that say nothing, which are passed over. Raises InputError for a file that
-    cannot be read.
+    ``tell`` is called for unreadable lines, which are skipped. Raises InputError for a file that cannot be
+    read.
     """
     try:
         with open(_open(path, os.O_RDONLY), "rb") as file:
@@ -92,7 +92,7 @@ def read(
 
 
 def _in_force(lines: Iterable[str], now: float, unread: list[int]) -> tuple[QuarantinedNode, ...]:
-    """Return the nodes that are in quarantine after these lines; note which lines say nothing."""
+    """Return the nodes that are in quarantine after these lines; collect the unreadable lines."""
     found: dict[str, QuarantinedNode] = {}
     for number, line in enumerate(lines, 1):
         try:
@@ -121,7 +121,7 @@ def quarantined(
 ) -> dict[str, QuarantinedNode]:
     """Return which of these candidates, node name → UUIDs of its GPUs, are in quarantine.
 
-    A GPU is known by its UUID also where it turns up under another node's name.
+    A GPU is identified by its UUID, also under another node's name.
     """
     held: dict[str, QuarantinedNode] = {}
     for entry in entries:
@@ -137,12 +137,12 @@ def add(path: Path, entry: QuarantinedNode) -> None:
 
 
 def release(path: Path, node: str, why: str = "") -> None:
-    """Let a node out of quarantine. Raises InputError."""
+    """Release a node from quarantine. Raises InputError."""
     _append(path, {"event": "released", "node": node, "since": time.time(), "reason": why})
 
 
 def utc(moment: float) -> str:
-    """Return a moment as it is shown: ``2026-11-21 04:15 UTC``."""
+    """Return a time for display: ``2026-11-21 04:15 UTC``."""
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -154,7 +154,7 @@ def _append(path: Path, document: Mapping[str, object]) -> None:
         try:
             _lock(descriptor)
             size = os.fstat(descriptor).st_size
-            # Whoever wrote before may have been killed in the middle of a line.
+            # The previous writer may have been killed in the middle of a line.
             torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
             write_all(descriptor, b"\n" + line if torn else line)
             os.fsync(descriptor)
@@ -165,16 +165,16 @@ def _append(path: Path, document: Mapping[str, object]) -> None:
 
 
 def _open(path: Path, flags: int) -> int:
-    """Open the file, never by a symbolic link: one in a folder of many lets root's launch write elsewhere.
+    """Open the file, never through a symbolic link, which could make root write elsewhere.
 
-    A link is refused for reading too: who uses one learns it before the training, not when a GPU fails.
+    A link is refused for reading too, so that the user learns it before the job, not when a GPU fails.
     """
-    # A pipe in its place is not waited for.
+    # Do not wait for a pipe in its place.
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _FOR_ALL_WRITERS)
 
 
 def _lock(descriptor: int) -> None:
-    """Lock the file, if its file system can: without a lock an append is still in one piece on most."""
+    """Lock the file if its file system can; even without a lock, most file systems append in one piece."""
     deadline = time.monotonic() + _LOCK_LIMIT_S
     while True:
         try:
@@ -189,7 +189,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _moment(value: Any) -> float:
-    """Return a time; one that no calendar shows is as good as never."""
+    """Return a time; one beyond the calendar counts as never."""
     seconds = float(value)
     return seconds if 0 <= seconds <= LAST_MOMENT else LAST_MOMENT
 

@@ -16,7 +16,7 @@ _MOST_XIDS = 64
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """``at_s`` is by a clock that only goes forward."""
+    """``at_s`` is monotonic."""
 
     at_s: float
     gpus: tuple[GpuHealth, ...] = ()
@@ -24,7 +24,7 @@ class DeviceReading:
 
 
 class DeviceHistory:
-    """The first reading, which later ones are compared with, those of the last half hour, and all XIDs."""
+    """The first reading, for comparison, those of the last half hour, and all XIDs."""
 
     def __init__(self) -> None:
         self._readings: deque[DeviceReading] = deque()
@@ -37,10 +37,10 @@ class DeviceHistory:
         return self._readings[-1] if self._readings else None
 
     def add(self, reading: DeviceReading, xids: Iterable[Xid] = ()) -> None:
-        """Take in what is new."""
+        """Add a reading."""
         self.first = self.first or reading
         if len(self._readings) > 1 and reading.at_s - self._readings[-2].at_s < _KEPT_EVERY_S:
-            self._readings[-1] = reading  # asked more often than is worth its memory
+            self._readings[-1] = reading  # more frequent than is worth its memory
         else:
             self._readings.append(reading)
         while self._readings[0].at_s < reading.at_s - KEPT_S:

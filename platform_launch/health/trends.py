@@ -1,6 +1,6 @@
-"""What only several readings of one node tell: clocks held down, links that fail again and again.
+"""Faults that only several readings of one node show: throttled clocks, links that fail repeatedly.
 
-Thresholds and where they come from: docs/decisions/0017.
+Thresholds and their sources: docs/decisions/0017.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLAP_WINDOW_S, FLAPS = 1800.0, 3
 
 
 def trends(history: DeviceHistory) -> list[DeviceFinding]:
-    """Return what the readings of the last half hour tell together."""
+    """Return the findings from the readings of the last half hour."""
     last = history.last
     if last is None:
         return []
@@ -70,7 +70,7 @@ def _links(history: DeviceHistory, index: int) -> Iterator[DeviceFinding]:
 
 
 def _flaps(history: DeviceHistory, place: str) -> Iterator[DeviceFinding]:
-    # a port that was gone for a moment has no counters in that reading: that is not a count of 0
+    # a port that was briefly gone has no counters in that reading, which is not a count of 0
     readings = [port.counters for _, port in history.port(place, FLAP_WINDOW_S)]
     counts = [[one[name] for one in readings if name in one] for name in LINK_COUNTERS]
     flaps = sum(count[-1] - count[0] for count in counts if count)

@@ -1,1 +1,1 @@
-"""Request and facts become choices, choices a plan: everything here is a function of values."""
+"""Turns a request and facts into choices, and choices into a plan: only functions of values."""

@@ -3,8 +3,8 @@
 The hook binds each rank before its script starts (``observe/hook``); threads, DataLoader workers and
 compilers inherit that. Memory then comes from the same node, by the kernel's default policy
 (set_mempolicy(2): local).
-A rank never gets fewer CPUs than its even share of all would be: where one node has too few, because of a
-cpuset or because its devices sit in one corner of a socket (SNC), the socket's are shared, and if that does
+A rank never gets fewer CPUs than its even share of all CPUs. If one NUMA node has too few, because of a
+cpuset or because its devices are in one corner of a socket (SNC), the socket's CPUs are shared; if that does
 not help, nothing is bound.
 """
 
@@ -22,14 +22,14 @@ from platform_launch.plan.variables import EnvVar
 from platform_launch.text import Phrase
 
 MODES = ("auto", "node", "exclusive", "none")
-# By these a user or platform binds by other means (GCC and LLVM OpenMP, accelerate).
+# These bind processes by other means (GCC and LLVM OpenMP, accelerate).
 _BOUND_BY = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND", "ACCELERATE_CPU_AFFINITY")
 _OFF = ("", "0", "false", "none", "disabled")
 
 
 @dataclass(frozen=True)
 class Binding:
-    """``ranks`` holds the CPUs of each local rank, and is empty where nothing is bound; ``reason`` says why.
+    """``ranks`` has the CPUs of each local rank, and is empty if nothing is bound; ``reason`` is why.
 
     ``share`` is the number of CPUs that each rank can count on.
     """
@@ -63,8 +63,8 @@ class Binding:
 def bind(mode: str, env: Environment, hardware: Hardware, nproc: int, *, ranks_known: bool) -> Binding:
     """Return the CPUs of each of ``nproc`` ranks. ``ranks_known``: the launcher tells each process its rank.
 
-    ``auto`` binds only where it helps: more than one NUMA node, devices whose nodes are known, and nobody who
-    has bound already.
+    ``auto`` binds only if it helps: more than one NUMA node, devices whose nodes are known, and processes
+    that nobody has bound already.
     """
     nodes = hardware.numa.nodes
     if mode == "none":
@@ -92,7 +92,7 @@ def bind(mode: str, env: Environment, hardware: Hardware, nproc: int, *, ranks_k
 
 
 def _nodes_of_devices(hardware: Hardware, nproc: int) -> list[NumaNode] | None:
-    """Return each rank's node, None where one is not known or has no CPUs for this process."""
+    """Return each rank's node; None if one is unknown or has no CPUs for this process."""
     devices = hardware.gpus.devices
     if not devices or nproc > len(devices):
         return None
@@ -120,7 +120,7 @@ def _share(
     *,
     exclusive: bool,
 ) -> tuple[tuple[tuple[int, ...], ...], int] | None:
-    """Return the CPUs of each rank, and how many it can count on; None where that is less than ``fair``."""
+    """Return the CPUs of each rank, and how many it can count on; None if that is less than ``fair``."""
     cores = [tuple(sorted(core for node in group(home) for core in node.cores)) for home in homes]
     ranks = Counter(cores)
     share = min(sum(map(len, mine)) // ranks[mine] for mine in ranks)

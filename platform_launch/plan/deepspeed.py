@@ -1,4 +1,4 @@
-"""Accelerate's yaml files, read as accelerate does; what fails or starts something else is refused."""
+"""Accelerate's yaml files, read as accelerate reads them; one that would fail or mislead is refused."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _CONVERTED_KEYS = frozenset({"fp16", "dynamo_backend"})
 
 @dataclass(frozen=True)
 class AccelerateYaml:
-    """What the launcher needs to know of one yaml file of accelerate.
+    """The launcher's view of one yaml file of accelerate.
 
     ``uses_torchrun``: accelerate starts the processes through torchrun, not by itself. ``names_json``: the
-    DeepSpeed settings lie in a JSON file of their own (``deepspeed_config_file``).
+    DeepSpeed settings are in a separate JSON file (``deepspeed_config_file``).
     """
 
     path: Path
@@ -53,11 +53,10 @@ def read_yaml(
 ) -> AccelerateYaml:
     """Read and check one yaml for a job of ``nnodes`` nodes and ``world_size`` processes on ``gpus`` GPUs.
 
-    ``of_user``: its numbers were written for a job, and not for a recipe that is scaled.
-    Raises InputError when the file is missing, is not an accelerate config, holds what the accelerate that is
-    installed refuses, would start something else than the plan shows (one process, the CPU, some of the
-    GPUs), would start DeepSpeed's pdsh launcher on several nodes, or holds batch sizes that DeepSpeed
-    rejects.
+    ``of_user``: it is the user's own file, not a recipe's, which is scaled.
+    Raises InputError if the file is missing, is not an accelerate config, has settings that the installed
+    accelerate refuses, would start something else than the plan shows (one process, the CPU, some of the
+    GPUs), would start DeepSpeed's pdsh launcher on several nodes, or has batch sizes that DeepSpeed rejects.
     """
     settings = _mapping(path)
     if "distributed_type" not in settings:
@@ -110,7 +109,7 @@ def read_yaml(
         accumulation = _check_json(path, inner, settings, world_size)
     else:
         accumulation = _count(inner.get("gradient_accumulation_steps"), path, "gradient_accumulation_steps")
-        _count(inner.get("zero_stage"), path, "zero_stage", minimum=0)  # only to refuse what is none
+        _count(inner.get("zero_stage"), path, "zero_stage", minimum=0)  # only to refuse an invalid one
     return AccelerateYaml(
         path,
         uses_deepspeed=True,
@@ -121,7 +120,7 @@ def read_yaml(
 
 
 def _check_keys(path: Path, settings: Mapping[str, object], kind: str) -> None:
-    """Refuse what the accelerate that is installed refuses: it would do so after all nodes have met."""
+    """Refuse settings that the installed accelerate refuses, before all nodes have connected."""
     if settings.get("compute_environment") == "AMAZON_SAGEMAKER":
         raise InputError(
             Phrase(
@@ -154,7 +153,7 @@ def _check_keys(path: Path, settings: Mapping[str, object], kind: str) -> None:
 
 
 def _accelerate_knows() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the keys and distributed types of the accelerate that is installed; empty if it is not.
+    """Return the keys and distributed types of the installed accelerate; empty if it is not installed.
 
     They are read from its source: importing it would import torch.
     """
@@ -166,7 +165,7 @@ def _accelerate_knows() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _names_in(source: Path, classes: tuple[str, ...]) -> frozenset[str]:
-    """Return the names that classes define; empty where one of them is not found any more."""
+    """Return the names that classes define; empty if one of the classes is not found."""
     found: dict[str, set[str]] = {}
     with suppress(OSError, SyntaxError, ValueError):
         for node in ast.parse(source.read_text(encoding="utf-8")).body:
@@ -206,7 +205,7 @@ def _check_devices(path: Path, settings: Mapping[str, object], gpus: int, nproc_
 
 
 def _unused_count(path: Path, settings: Mapping[str, object], world_size: int) -> list[str]:
-    """Say that a number of processes is not taken: the command line's, which this launcher gives, wins."""
+    """Warn that num_processes is not used: this launcher's value on the command line wins."""
     given = settings.get("num_processes")
     if not isinstance(given, int) or given in (-1, world_size):
         return []

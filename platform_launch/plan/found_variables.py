@@ -1,4 +1,4 @@
-"""Variables found in the environment: warn of those that mislead, and translate what was meant."""
+"""Variables in the environment: warns about misleading ones, and translates what was meant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
 _ROOM = "found in the environment"
-# Which variables the shell entrypoint took from configs/platform.env, their names parted by spaces.
+# The names of the variables that the shell entrypoint took from configs/platform.env, separated by spaces.
 FROM_FILE = "PLATFORM_LAUNCH_FROM_FILE"
 # Which variables `simulate` chose for its nodes, in the same form.
 FROM_SIMULATE = "PLATFORM_LAUNCH_FROM_SIMULATE"
@@ -24,7 +24,7 @@ _COMMUNICATION = ("NCCL_", "GLOO_", "TORCH_")
 
 
 def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
-    """Return the variables that carry what renamed and unread ones meant, and a warning for each."""
+    """Return the replacements of renamed and unread variables, and a warning for each."""
     chosen: list[EnvVar] = []
     found: list[PlanWarning] = []
     for old, new in known.RENAMED.items():
@@ -42,7 +42,7 @@ def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
 
 
 def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]:
-    """Turn the longest of the timeouts nobody reads (seconds) into the variables that are read."""
+    """Turn the longest unread timeout (seconds) into the variables that are read."""
     shown = ", ".join(f"{name}={env[name]}" for name in names)
     values = [env[name].strip() for name in names]
     seconds = [int(value) for value in values if value.isascii() and value.isdigit()]
@@ -70,7 +70,7 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]
 
 
 def kept(env: Environment) -> list[EnvVar]:
-    """Return the variables of communication that were set outside: by user, platform or a file of ours."""
+    """Return the communication variables that were set outside: by user, platform or a file of ours."""
     of_file = dict.fromkeys(env.get(FROM_FILE, "").split(), "in platform.env")
     ours = of_file | dict.fromkeys(env.get(FROM_SIMULATE, "").split(), "by simulate")
     names = sorted(
@@ -89,7 +89,7 @@ def _why_kept(name: str, value: str, ours: Mapping[str, str]) -> str:
 
 
 def warn(env: Environment, topology: Topology, hardware: Hardware) -> list[PlanWarning]:
-    """Return what a user should know of the communication variables that were set outside."""
+    """Return warnings about the communication variables that were set outside."""
     found = [warning for name in sorted(env) if (warning := _warning_of(name, env)) is not None]
     if is_gb200(hardware) and env.get("NCCL_IB_DISABLE", "").strip() == "1":  # our own default there
         found = [warning for warning in found if warning.origin != "NCCL_IB_DISABLE"]

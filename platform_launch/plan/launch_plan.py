@@ -1,4 +1,4 @@
-"""The launch plan: everything that will run, decided and frozen. What is printed is what runs."""
+"""The launch plan: everything that will run. What is printed is what runs."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class LaunchPlan:
     binding: Binding = field(default_factory=Binding)
 
     def child_environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the full environment of the training process."""
+        """Return the full environment of the job's processes."""
         gone = {removal.name for removal in self.removed}
         kept = {name: value for name, value in inherited.items() if name not in gone}
         return kept | {variable.name: variable.value for variable in self.env}
 
     def ports_in_use(self, inherited: Mapping[str, str]) -> list[HcaPort]:
-        """Return the RDMA ports that carry this training's traffic between nodes: NCCL's, so GPUs' alone."""
+        """Return the RDMA ports that this job uses between nodes: NCCL's, so only with GPUs."""
         vendor = self.hardware.accelerator.vendor
         if self.topology.nnodes == 1 or vendor is None or not vendor.reads_nccl:
             return []
@@ -88,8 +88,8 @@ def build_plan(
 ) -> LaunchPlan:
     """Decide the launch of this node from values alone.
 
-    ``topology`` is what :func:`detect` made of ``env`` and the request, if the caller has it already. Raises
-    TopologyError, InputError or UsageError for whatever can be known to fail before it starts.
+    ``topology`` is the result of :func:`detect` for ``env`` and the request, if the caller has it already.
+    Raises TopologyError, InputError or UsageError for anything that is known to fail.
     """
     launchers.check(request)
     gpus = len(hardware.gpus.devices)
@@ -162,7 +162,7 @@ def build_plan(
 
 
 def _with_allocated(hardware: Hardware, topology: Topology) -> Hardware:
-    """Add what the platform counted to the reports of accelerators."""
+    """Add the platform's count to the reports of accelerators."""
     if not topology.accelerators or hardware.assumed:
         return hardware
     source = f"{topology.sources['accelerators']}={topology.accelerators}"
@@ -171,7 +171,7 @@ def _with_allocated(hardware: Hardware, topology: Topology) -> Hardware:
 
 
 def _with_free_port(topology: Topology, hardware: Hardware) -> Topology:
-    """On one node nobody needs to know the port beforehand, and two jobs on one machine are ordinary."""
+    """Use a free port on a single node: no other node needs it, and two jobs may share the machine."""
     if hardware.free_port is None:
         return topology
     sources = {**topology.sources, "master_port": "a free one: one node, and nobody chose"}
@@ -183,7 +183,7 @@ def _called(warning_id: str, origin: str, texts: Iterable[str]) -> list[PlanWarn
 
 
 def _shared_temporary(env: Environment, request: Request) -> list[str]:
-    """Say that compiled code will not be kept in a folder that somebody else can have prepared."""
+    """Warn that compiled code is not kept in a folder that somebody else can have created."""
     if not request.temporary_problem or "TORCH_EXTENSIONS_DIR" in env:
         return []
     text = Phrase(
@@ -196,7 +196,7 @@ def _shared_temporary(env: Environment, request: Request) -> list[str]:
 
 
 def _home(hardware: Hardware, added: tuple[EnvVar, ...]) -> list[str]:
-    """Say that libraries cannot keep their caches in the user's home, and where they go instead."""
+    """Warn that libraries cannot keep their caches in the user's home, and where they go instead."""
     if not hardware.host.home_problem:
         return []
     folders = [variable.value for variable in added if variable.name == "XDG_CACHE_HOME"]
@@ -208,7 +208,7 @@ def _home(hardware: Hardware, added: tuple[EnvVar, ...]) -> list[str]:
 
 
 def _first_of_each_name(variables: list[EnvVar]) -> tuple[EnvVar, ...]:
-    """Keep the first choice of each name: what the user meant comes before our own default."""
+    """Keep the first value of each name: the user's choice comes before our own default."""
     return tuple({variable.name: variable for variable in reversed(variables)}.values())[::-1]
 
 

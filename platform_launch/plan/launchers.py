@@ -1,4 +1,4 @@
-"""Who starts a node's processes: what each launcher reads, and how many processes it makes of a node."""
+"""Which launcher starts a node's processes: what each one reads, and how many processes it starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAUNCHERS: dict[str, _Launcher] = {
 
 
 def check(request: Request) -> None:
-    """Refuse flags that the chosen launcher does not read. Raises UsageError."""
+    """Refuse flags that the chosen launcher does not use. Raises UsageError."""
     if request.started_by == COMMAND and (request.launcher is not None or request.jax_per_gpu):
         flag = "--jax-per-gpu" if request.launcher is None else f"--launcher {request.launcher}"
         raise UsageError(
@@ -75,9 +75,9 @@ def check(request: Request) -> None:
 def processes_per_node(
     request: Request, env: Environment, topology: Topology, hardware: Hardware
 ) -> tuple[int, str]:
-    """Return how many processes run on this node, and who says so.
+    """Return the number of processes on this node, and its source.
 
-    Raises HardwareError or TopologyError where they could not use the devices.
+    Raises HardwareError or TopologyError if they could not use the devices.
     """
     by_flag = request.overrides.nproc_per_node is not None
     processes.check_accelerator(env, hardware, uncounted=by_flag or _one_jax_process(request))
@@ -90,28 +90,28 @@ def processes_per_node(
 
 
 def ranks_known(request: Request, training: Training, nproc: int) -> bool:
-    """Tell whether the launcher starts several processes of this node, and tells each its LOCAL_RANK."""
+    """Return whether the launcher starts several processes on this node, each with its LOCAL_RANK."""
     if nproc < 2 or request.started_by in ("python", COMMAND) or _one_jax_process(request):
         return False
     return training.accelerate_yaml is None or training.accelerate_yaml.uses_torchrun
 
 
 def unused_gpus(request: Request, nproc_per_node: int, hardware: Hardware) -> list[str]:
-    """Warn when GPUs stay idle: with one process a GPU they do, where a process may drive several not."""
+    """Warn about idle GPUs, if each process uses one GPU."""
     if request.started_by in ("python", COMMAND) or _one_jax_process(request):
         return []
     return processes.unused_gpus(nproc_per_node, hardware)
 
 
 def reads(request: Request, variable: str) -> bool:
-    """Tell whether a training under this launcher has a use for one of our variables."""
+    """Return whether a job under this launcher uses one of our variables."""
     return request.started_by != "jax" or not variable.startswith(("TORCH_", "DS_"))
 
 
 def start(
     request: Request, env: Environment, topology: Topology, hardware: Hardware, training: Training
 ) -> Start:
-    """Return what the launcher that was asked for starts on this node; ``nproc_per_node`` must be known."""
+    """Return what the requested launcher starts on this node; ``nproc_per_node`` must be known."""
     return _LAUNCHERS[request.started_by](request, env, topology, hardware, training)
 
 

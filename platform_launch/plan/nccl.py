@@ -1,12 +1,12 @@
-"""Collective libraries and torch's flight recorder: variables fit for production, each with its reason.
+"""Collective libraries and torch's flight recorder: variables for production, each with its reason.
 
 NCCL and RCCL read NCCL_*; HCCL and oneCCL have their own names for the interface of their sockets, and gloo
 serves every vendor beside them. Sources: NVIDIA, NCCL Environment Variables; AMD, RCCL environment variables;
 hiascend.com, HCCL_SOCKET_IFNAME and HCCL_CONNECT_TIMEOUT; oneCCL, src/atl/util/pm/pmi_resizable_rt (the
 interface of its key-value store) and libfabric, fi_tcp(7).
 
-Nothing here overwrites what the platform or the user set. PAI Lingjun, for one, presets service levels and
-GID indices, and a launcher that replaces them makes training slower.
+Nothing here overwrites what the platform or the user set. PAI Lingjun, for example, presets service levels
+and GID indices, and a launcher that replaces them makes jobs slower.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from platform_launch.platforms.ports import own_ports
 from platform_launch.text import Phrase, counted
 from platform_launch.topology import Topology
 
-# Shown beside NAME==value, which looks like a slip.
+# Shown beside NAME==value, which looks like a typo.
 EXACTLY = "the value's first = is NCCL's: these exact names"
 _ROOM = "nccl"
 # Of this product's own ports, the one after those of the rendezvous.
@@ -57,7 +57,7 @@ def nccl_variables(
 
 
 def _interfaces(env: Environment, topology: Topology, hardware: Hardware) -> list[EnvVar]:
-    """Name the sockets' interface: the platform's recommendation, else the one on the route to the master."""
+    """Return the interface for sockets: the platform's recommendation, or the one towards the master."""
     if topology.interface is None and is_gb200(hardware):
         return _gb200_interfaces(env, topology, hardware)
     if topology.interface is not None:
@@ -76,10 +76,10 @@ def _interfaces(env: Environment, topology: Topology, hardware: Hardware) -> lis
 
 
 def _gb200_interfaces(env: Environment, topology: Topology, hardware: Hardware) -> list[EnvVar]:
-    """Name a GB200's fast Ethernet ports: with InfiniBand off (below) they carry what leaves the rack.
+    """Return a GB200's fast Ethernet ports: with InfiniBand off (below), they carry traffic between racks.
 
-    On a machine that is only pretended their usual names stand for them; a real one without them keeps to
-    the route, for NCCL stops where it is told to use an interface that is not there.
+    A simulated machine gets their usual names. A real one without them uses the route, because NCCL fails if
+    it is told to use an interface that does not exist.
     """
     fast = sorted(item.name for item in hardware.interfaces if item.name.startswith("enP"))
     if fast:
@@ -128,7 +128,7 @@ def _sockets(
 
 
 def _library_sockets(library: str, names: list[str], reason: str) -> list[EnvVar]:
-    """Name the interfaces in the variables that a collective library reads."""
+    """Return the variables with which a collective library is told its interfaces."""
     # NCCL and HCCL take "eth0" as a prefix (eth01 too) and "=eth0" exactly; gloo takes exact names only.
     exactly = f"={','.join(names)}"
     if library in ("NCCL", "RCCL"):
@@ -213,7 +213,7 @@ def training_ports(ports: tuple[HcaPort, ...]) -> list[HcaPort]:
 
 
 def ports_in_use(variables: Mapping[str, str], ports: tuple[HcaPort, ...]) -> list[HcaPort]:
-    """Return the ports that NCCL uses between nodes, by the variables that the training is given."""
+    """Return the ports that NCCL uses between nodes, given the job's variables."""
     if infiniband_off(variables) or variables.get("NCCL_NET", "").strip().lower() == "socket":
         return []
     chosen = variables.get("NCCL_IB_HCA", "").strip()

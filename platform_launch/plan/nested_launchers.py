@@ -1,4 +1,4 @@
-"""Commands that are launchers themselves: which learn the node's place in the job, and which cannot."""
+"""Commands that are launchers themselves: which of them can learn this node's rank, and which cannot."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from platform_launch.topology import Topology
 
 @dataclass(frozen=True)
 class _Launcher:
-    """A launcher that reads no variables of the node's place.
+    """A launcher that reads no variables for the node's rank.
 
-    ``names`` are its commands and modules. ``flags``: with any of them the user gives the place, or asks for
-    this node alone. ``instead`` is the form that works.
+    ``names`` are its commands and modules. ``flags``: with any of them, the user gives the rank, or runs on
+    this node only. ``instead`` is the form that works.
     """
 
     names: tuple[str, ...]
@@ -69,7 +69,7 @@ def refuse_launchers_without_place(program: Program, topology: Topology) -> None
 
 
 def _after(words: Sequence[str], name: list[str]) -> Sequence[str] | None:
-    """Return what follows a launcher that starts a command, also as ``python -m``; None for another."""
+    """Return the arguments of a launcher's command, also of ``python -m``; None for other commands."""
     if words[0].startswith("python") and "-m" in words[1:]:
         words = words[words.index("-m") + 1 :]
     return words[len(name) :] if list(words[: len(name)]) == name else None

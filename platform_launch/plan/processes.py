@@ -1,4 +1,4 @@
-"""Processes of one node: how many, on which devices, with how many threads, without which variables."""
+"""Processes of one node: their number, devices, threads, and the variables removed from them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _APPTAINER = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 
 
 def check_accelerator(env: Environment, hardware: Hardware, *, uncounted: bool) -> None:
-    """Refuse a node whose accelerators are reported by somebody, but cannot be used by its processes.
+    """Refuse a node with accelerators that are reported but cannot be used by its processes.
 
-    Without this the job would train on the CPU, and report success. ``uncounted``: the number of processes
-    does not depend on the devices, since the user gave it or one process drives all of them. Devices that
-    this launcher does not count, or counts by documentation only, then start with what the user set. Raises
+    Without this, the job would run on the CPU and report success. ``uncounted``: the number of processes does
+    not depend on the devices, because the user gave it or one process uses all of them. Devices that this
+    launcher does not count, or counts by documentation only, then start with what the user set. Raises
     HardwareError.
     """
     accelerator = hardware.accelerator
@@ -77,17 +77,17 @@ def _cause(env: Environment, hardware: Hardware) -> str:
 
 
 def _cpu(accelerator: Accelerator) -> str:
-    """Say how to use the CPU in spite of an accelerator."""
+    """Return how to use the CPU in spite of an accelerator."""
     stages = accelerator.vendor.visible if accelerator.vendor else ()
     name = stages[-1][0] if stages else "CUDA_VISIBLE_DEVICES"
     return Phrase("set {name} to nothing ({name}=)", name=name)
 
 
 def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tuple[int, str]:
-    """Return the number of processes on this node and where it came from: one a GPU, or one on a CPU machine.
+    """Return the number of processes on this node and its source: one per GPU, or one on a CPU machine.
 
-    Raises TopologyError when more processes are asked for than GPUs are visible, because the surplus would
-    fail late with ``invalid device ordinal``.
+    Raises TopologyError if more processes are requested than GPUs are visible, because the surplus would fail
+    late with ``invalid device ordinal``.
     """
     gpus = hardware.accelerator.visible
     if given is None:
@@ -125,7 +125,7 @@ def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tu
 
 
 def unused_gpus(nproc_per_node: int, hardware: Hardware) -> list[str]:
-    """Warn when GPUs of this node would stay idle."""
+    """Warn if GPUs of this node would stay idle."""
     gpus = len(hardware.gpus.devices)
     if gpus > nproc_per_node:
         processes = counted(nproc_per_node, "process")
@@ -147,12 +147,12 @@ def process_variables(
     temporary: str | None,
     bound_cpus: int | None = None,
 ) -> list[EnvVar]:
-    """Return the variables every worker needs, leaving out those already set.
+    """Return the variables every worker needs, except those already set.
 
-    ``bound_cpus`` is how many CPUs each rank can count on where ranks are bound.
+    ``bound_cpus`` is how many CPUs each rank can count on if ranks are bound.
 
-    ``temporary`` is a folder on a local disk for this user alone, None where there is none; ``env`` is
-    the environment the launcher was started in.
+    ``temporary`` is a private folder on a local disk, None if there is none; ``env`` is the launcher's
+    environment.
     """
     gpus, vendor = hardware.gpus.devices, hardware.accelerator.vendor
     chosen: list[EnvVar] = []
@@ -176,7 +176,7 @@ def process_variables(
             offer("DS_ACCELERATOR", vendor.deepspeed, Phrase("{vendor}", vendor=vendor.title))
     else:
         offer("DS_ACCELERATOR", "cpu", "no GPU: DeepSpeed must not look for one")
-        # Without it a plain Accelerator() names no backend, counts one process and fails on batch sizes.
+        # Without it, a plain Accelerator() has no backend, counts one process and fails on batch sizes.
         offer("ACCELERATE_USE_CPU", "true", "no GPU: accelerate starts gloo for scripts that name no backend")
     threads = max(1, math.floor(hardware.host.cpus / nproc_per_node))
     if bound_cpus is not None:
@@ -203,7 +203,7 @@ def process_variables(
 
 
 def extensions_folder(temporary: str) -> str:
-    """Return a folder for compiled torch extensions, one for each interpreter.
+    """Return a folder for compiled torch extensions, one per interpreter.
 
     torch adds the Python and CUDA version itself only to its default folder
     (torch/utils/cpp_extension.py, ``_get_build_directory``).
@@ -214,7 +214,7 @@ def extensions_folder(temporary: str) -> str:
 
 
 def removals(env: Iterable[str], keep: Collection[str] = ()) -> list[Removal]:
-    """Return the variables of ``env`` that must not reach the training; ``keep`` are set anew."""
+    """Return the variables of ``env`` that must not reach the job; ``keep`` are set again."""
     found = []
     for name in sorted(set(env).difference(keep, ("PET_SIGNALS_TO_HANDLE",))):
         if name in NODE_LEVEL:

@@ -1,4 +1,4 @@
-"""Proxies of the environment, which must not carry the traffic between nodes.
+"""Proxy variables, which must not redirect the traffic between nodes.
 
 gRPC, on which JAX's coordinator runs, sends its connections to ``http_proxy`` unless ``no_grpc_proxy`` or
 ``no_proxy`` names the host (grpc.io, core, environment variables). A cluster's proxy then drops them, and the

@@ -33,7 +33,7 @@ class Recipes:
 
 @dataclass(frozen=True)
 class TrainingNumbers:
-    """What a training config says of its batch. Fields are None where they are not written as literals."""
+    """The batch settings of a training config. Fields are None if they are not literals."""
 
     batch_size: int | None = None
     gradient_accumulation_steps: int | None = None
@@ -68,7 +68,7 @@ class Scaling:
 
 
 def read_recipes(root: Path) -> Recipes:
-    """Read ``configs/recipes.yaml`` under the project's root. Raises InputError when it cannot be used."""
+    """Read ``configs/recipes.yaml`` under the project's root. Raises InputError if it is invalid."""
     import yaml
 
     path = root / "configs" / "recipes.yaml"

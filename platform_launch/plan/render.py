@@ -29,7 +29,7 @@ def render_json(plan: LaunchPlan) -> str:
 def render_shell(plan: LaunchPlan) -> str:
     """Return the child's environment as POSIX shell, safe to ``eval``; the command follows as a comment.
 
-    Something else can be started with the same variables: what launchers take as flags is in it as well.
+    It includes what launchers get as flags, so that something else can be started with the same variables.
     """
     topology = plan.topology
     values = {
@@ -51,9 +51,8 @@ def render_shell(plan: LaunchPlan) -> str:
 def render_table(plan: LaunchPlan, width: int) -> str:
     """Return the plan as sections of aligned lines, in the order of the launch's stages.
 
-    Values are never broken, so that they can be copied; a reason that does not fit into ``width`` columns
-    moves to lines of its own, broken between words. Carries terminal styles, which click.echo strips where
-    they do not belong.
+    Values are never wrapped, so that they can be copied. A reason that does not fit into ``width`` columns
+    moves to separate lines, wrapped between words. Has terminal styles, which click.echo strips if necessary.
     """
     sections = [
         ("Topology", topology_rows(plan.topology)),
@@ -91,7 +90,7 @@ def _section(title: str, rows: list[Row], width: int) -> str:
 
 
 def _is_name(text: str) -> bool:
-    """Tell whether a shell takes a text for a variable's name: an environment can hold any other as well."""
+    """Return whether a shell accepts a text as a variable's name; an environment can have others."""
     return text.isascii() and text.isidentifier()
 
 

@@ -11,7 +11,7 @@ from platform_launch.topology import Overrides
 # The recipe that fits the number of GPUs.
 AUTO = "auto"
 LAUNCHERS = ("accelerate", "torchrun", "jax", "python")
-# What starts a command: nothing but the supervisor.
+# A command is started by the supervisor alone.
 COMMAND = "command"
 
 
@@ -93,7 +93,7 @@ class Request:
 
     @property
     def form(self) -> Form:
-        """In which form it says what to run."""
+        """The form of what to run: script, module, example or command."""
         if self.script is not None:
             return Form.SCRIPT
         if self.module is not None:

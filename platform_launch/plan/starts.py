@@ -1,4 +1,4 @@
-"""The command that starts a node's processes: one small function a launcher, values to values."""
+"""The command that starts a node's processes: one small function per launcher, values to values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from platform_launch.topology import Topology
 class Start:
     """A launcher's part of a plan.
 
-    ``packages``: what the interpreter must be able to import, by module name. ``env`` may hold names that the
-    platform set for the node: for the training they count processes.
+    ``packages``: the modules that the interpreter must be able to import. ``env`` may have names that the
+    platform set for the node: for the job they count processes.
     """
 
     argv: tuple[str, ...]
@@ -60,10 +60,10 @@ def accelerate(
 def torchrun(
     request: Request, env: Environment, topology: Topology, _hardware: Hardware, training: Training
 ) -> Start:
-    """torchrun with static rendezvous: the ranks are known, so nobody need negotiate them.
+    """torchrun with static rendezvous: the ranks are known, so nothing is negotiated.
 
-    c10d's use is to let nodes come and go; it gives out ranks by arrival and takes the master's address from
-    a host name that other pods often cannot resolve.
+    c10d is for nodes that come and go; it assigns ranks by arrival and takes the master's address from a host
+    name that other pods often cannot resolve.
     """
     return Start(
         argv=(
@@ -83,14 +83,14 @@ def torchrun(
 def python(
     request: Request, _env: Environment, topology: Topology, _hardware: Hardware, training: Training
 ) -> Start:
-    """One plain process a node: it is the node's only one, or starts the others itself."""
+    """One plain process per node: the only one, or one that starts the others itself."""
     return Start((request.python, *training.program.python_words), env=_whole_node(topology))
 
 
 def command(
     _request: Request, env: Environment, topology: Topology, _hardware: Hardware, training: Training
 ) -> Start:
-    """A command of the user's, once per node. What it starts in turn reads the node's place in the job.
+    """A user's command, once per node. What it starts in turn reads the node's rank from variables.
 
     That may be torchrun, called by a script or by a tool such as llamafactory-cli: it takes its defaults from
     ``PET_`` and the name of a flag (torch/distributed/argparse_util.py).
@@ -121,7 +121,7 @@ def command(
 def jax(
     request: Request, env: Environment, topology: Topology, hardware: Hardware, training: Training
 ) -> Start:
-    """One process a node, or several started together, each told its place by JAX_… and the usual names."""
+    """One process per node, or several together, with their ranks in JAX_… and the usual variables."""
     nproc = topology.nproc_per_node or 1
     first = topology.node_rank * nproc
     coordinator = f"{bracketed(topology.master_addr)}:{topology.master_port}"
@@ -149,7 +149,7 @@ def jax(
 
 
 def _python_program(training: Training, module_flag: str, *, template: bool) -> tuple[str, ...]:
-    """Return the program as a launcher takes it; torchrun reads each word as a string.Template."""
+    """Return the program for a launcher; torchrun reads each word as a string.Template."""
     program = training.program
     module = (module_flag,) if program.form is Form.MODULE else ()
     words = (program.target, *program.arguments)
@@ -175,7 +175,7 @@ def _master(topology: Topology) -> list[EnvVar]:
 
 
 def _whole_node(topology: Topology) -> tuple[EnvVar, ...]:
-    """Return the variables of a process that is the node's only one, or starts the others itself."""
+    """Return the variables of a process that is the node's only one, or that starts the others itself."""
     reason = "processes of this node, for the program to start"
     node = [
         *_node(topology),
@@ -202,7 +202,7 @@ def _rank(topology: Topology, rank: int, local_rank: int) -> list[EnvVar]:
 
 
 def _elastic(env: Environment) -> tuple[EnvVar, ...]:
-    """Return what torchrun, also inside accelerate, needs to leave a checkpoint its time.
+    """Return the variables that make torchrun, also inside accelerate, leave time for a checkpoint.
 
     Sources: pytorch pull requests 160690 (``--signals-to-handle``; its environment name is overwritten by the
     flag's default, so the flag's own PET_ name it is) and 172596 (shutdown timeout). A torch from before them

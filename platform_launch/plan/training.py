@@ -1,4 +1,4 @@
-"""How a job's program is configured: training config and accelerate yaml, by flag or by recipe."""
+"""The configuration of a job's program: training config and accelerate yaml, by flag or by recipe."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PLAIN = "configs/accelerate_multi_gpu.yaml"
 
 @dataclass(frozen=True)
 class Training:
-    """The program of a job with its configuration, and by which rule that was chosen.
+    """The program of a job with its configuration, and the rule that chose it.
 
     ``global_batch`` counts samples of one optimizer step in the whole job. The numbers are None if the
-    config does not contain them; a program of the user's own has no config unless ``--config`` names one, and
+    config does not contain them; a user's own program has no config unless ``--config`` names one, and
     launchers other than accelerate have no yaml.
     """
 
@@ -86,7 +86,7 @@ def choose_training(
 def _program_of_ones_own(
     request: Request, program: Program, table: recipes.Recipes, *, gpus: int, nnodes: int, world_size: int
 ) -> Training:
-    """Start a user's program as plain ``accelerate launch`` would, unless a yaml or a recipe is asked for."""
+    """Start a user's program as plain ``accelerate launch`` would, unless a yaml or a recipe is requested."""
     yaml_path = _named(request.deepspeed_config, "--deepspeed-config")
     rule: str = "--deepspeed-config given"
     overridden = False
@@ -115,7 +115,7 @@ def _program_of_ones_own(
 
 
 def _without_yaml(request: Request, program: Program) -> Training:
-    """Take the program as it is: recipes and yaml files are accelerate's."""
+    """Use the program as it is: recipes and yaml files are for accelerate."""
     if request.config is not None and program.form is Form.COMMAND:
         raise UsageError(
             "--config is passed to a script or a module, and a command is given: expected one of them",
@@ -126,7 +126,7 @@ def _without_yaml(request: Request, program: Program) -> Training:
 
 
 def _named(path: Path | None, flag: str) -> Path | None:
-    """Return the file that a flag names, None if it is not given."""
+    """Return the file of a flag, None if it is not given."""
     return None if path is None else named_file(path, flag)
 
 
@@ -135,7 +135,7 @@ def _of_recipe(path: Path) -> Path:
 
 
 def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Recipe:
-    """Return the recipe that is asked for, or fits. Raises InputError where --strict finds no exact one."""
+    """Return the recipe that is requested or fits. Raises InputError if --strict finds no exact one."""
     recipe = recipes.choose(table.recipes, gpus, None if request.recipe == AUTO else request.recipe)
     all_named = request.config is not None and request.deepspeed_config is not None
     if request.strict and recipe.gpus != gpus and not all_named:
@@ -152,7 +152,7 @@ def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Reci
 
 
 def _rule(request: Request, recipe: recipes.Recipe, gpus: int) -> str:
-    """Say in one phrase why these files were chosen."""
+    """Return in one phrase why these files were chosen."""
     flags = {
         "--config": request.config,
         "--deepspeed-config": request.deepspeed_config,
@@ -169,7 +169,7 @@ def _rule(request: Request, recipe: recipes.Recipe, gpus: int) -> str:
 
 
 def _configured(program: Program, config: Path | None, scaling: recipes.Scaling | None = None) -> Program:
-    """Return the program with the arguments of its config; the user's own come last, so that they win."""
+    """Return the program with the arguments of its config; the user's own come last, so they win."""
     chosen: tuple[str, ...] = ("--config", str(config)) if config is not None else ()
     if scaling is not None:
         chosen += ("--gradient-accumulation-steps", str(scaling.gradient_accumulation_steps))
@@ -178,7 +178,7 @@ def _configured(program: Program, config: Path | None, scaling: recipes.Scaling 
 
 
 def _accumulation(numbers: recipes.TrainingNumbers, yaml: AccelerateYaml, config: Path | None) -> int | None:
-    """Return the accumulation that will be in force. The training config decides, except against a JSON.
+    """Return the accumulation that will apply. The training config decides, unless there is a JSON.
 
     accelerate takes no accumulation on the command line when the yaml names a DeepSpeed JSON.
     """
@@ -205,7 +205,7 @@ def _global_batch(numbers: recipes.TrainingNumbers, world_size: int) -> int | No
 
 
 def _overridden(yaml: AccelerateYaml) -> tuple[str, ...]:
-    """Warn when the yaml of a recipe changes the accumulation of a script of the user's own."""
+    """Warn if a recipe's yaml changes the accumulation of a user's own script."""
     steps = yaml.gradient_accumulation_steps or 1
     if steps == 1:
         return ()

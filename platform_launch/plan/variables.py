@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class EnvVar:
     """One variable of the child's environment that this launcher sets.
 
-    ``source`` names who decided (a room or a file), ``reason`` is a phrase a user reads in --print-env.
+    ``source`` names what decided (a package or a file), ``reason`` is a phrase for --print-env.
     """
 
     name: str
@@ -20,7 +20,7 @@ class EnvVar:
 
 @dataclass(frozen=True)
 class Removal:
-    """One variable taken out of the child's environment, and why."""
+    """One variable that is removed from the child's environment, and why."""
 
     name: str
     reason: str

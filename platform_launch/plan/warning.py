@@ -1,4 +1,4 @@
-"""What a user should know of a plan, under an id that programs and the doctor may depend on."""
+"""A warning about a plan, with an id that programs and the doctor may depend on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PlanWarning:
-    """One warning. ``id`` is a finding's (docs/reference/findings.md), ``origin`` names what it is about."""
+    """One warning. ``id`` is a finding's (docs/reference/findings.md), ``origin`` is what it is about."""
 
     id: str
     origin: str

@@ -13,7 +13,7 @@ from platform_launch.procguard.server.join_token import join_token
 from platform_launch.procguard.server.settings import ServerSettings, read_settings
 from platform_launch.project import project_root
 
-SHIPPED = project_root() / "configs" / "procguard.yaml"
+SHIPPED = project_root() / "configs" / "procguard" / "procguard.yaml"
 
 
 def read(tmp_path: Path, text: str) -> ServerSettings:

@@ -169,10 +169,10 @@ def test_alerts_and_board_ask_for_what_the_server_measures(tmp_path: Path) -> No
     samples = [sample for family in families for sample in family.samples]
     measured = {sample.name for sample in samples} | {family.name for family in families}
     labels = {(sample.name, *label) for sample in samples for label in sample.labels.items()}
-    alerts = yaml.safe_load((ROOT / "configs/procguard-alerts.yaml").read_text())
+    alerts = yaml.safe_load((ROOT / "configs/procguard/alerts.yaml").read_text())
     rules = [rule for group in alerts["groups"] for rule in group["rules"]]
     assert all({"alert", "expr", "labels", "annotations"} <= rule.keys() for rule in rules)
-    board = json.loads((ROOT / "configs/procguard-grafana.json").read_text())
+    board = json.loads((ROOT / "configs/procguard/grafana.json").read_text())
     panels = board["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     asked = [rule["expr"] for rule in rules]

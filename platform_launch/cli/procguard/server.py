@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command("server")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="See configs/procguard.yaml.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="See configs/procguard/procguard.yaml."
+)
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen (127.0.0.1:8765).")
 @click.option(
     "--data",

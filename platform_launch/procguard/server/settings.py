@@ -75,7 +75,7 @@ class SignInSettings(BaseModel):
 
 
 class ServerSettings(BaseModel):
-    """What ``configs/procguard.yaml`` explains. Paths are relative to the working folder."""
+    """What ``configs/procguard/procguard.yaml`` explains. Paths are relative to the working folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -186,7 +186,7 @@ def read_settings(path: Path | None) -> ServerSettings:
         known = ", ".join(ServerSettings.model_fields)
         lines = "; ".join(_problem_text(problem) for problem in error.errors(include_url=False))
         raise InputError(
-            f"{path}: {lines}", f"the keys are {known}; configs/procguard.yaml explains them"
+            f"{path}: {lines}", f"the keys are {known}; configs/procguard/procguard.yaml explains them"
         ) from error
 
 

@@ -66,8 +66,10 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
     names = ops.parse_names(request.ops)
     wanted = None if request.arch == "auto" else architectures.parse(request.arch)
     source.check(request.version, request.source)
-    temporary = tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True)
-    with _writable(request.output) as output, temporary as name:
+    with (
+        _writable(request.output) as output,
+        tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True) as name,
+    ):
         tools = _look(env)
         aim = target.choose(
             tools.torch,

@@ -30,6 +30,13 @@ def sources() -> list[tuple[str, ast.Module]]:
     ]
 
 
+@cache
+def nodes() -> list[tuple[str, list[ast.AST]]]:
+    """Every node of each file that one of these tests asks about, in one walk."""
+    wanted = (ast.Call, ast.Attribute, ast.For, ast.comprehension, ast.Compare, ast.JoinedStr, ast.Raise)
+    return [(name, [node for node in ast.walk(tree) if isinstance(node, wanted)]) for name, tree in sources()]
+
+
 def test_a_name_of_a_class_is_used_once() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for name, tree in sources():
@@ -41,8 +48,8 @@ def test_a_name_of_a_class_is_used_once() -> None:
 
 def test_only_probes_open_a_store_of_torch() -> None:
     opening = set()
-    for name, tree in sources():
-        for node in ast.walk(tree):
+    for name, found in nodes():
+        for node in found:
             called = node.func if isinstance(node, ast.Call) else None
             word = getattr(called, "attr", getattr(called, "id", ""))
             if word == "TCPStore" and not name.startswith(PROBES):
@@ -53,8 +60,8 @@ def test_only_probes_open_a_store_of_torch() -> None:
 def test_only_their_doors_touch_the_environment() -> None:
     reading = {
         name
-        for name, tree in sources()
-        for node in ast.walk(tree)
+        for name, found in nodes()
+        for node in found
         if isinstance(node, ast.Attribute)
         and node.attr in ("environ", "getenv")
         and isinstance(node.value, ast.Name)
@@ -84,10 +91,10 @@ TAKES_APART = {
 
 def test_no_code_takes_apart_what_is_said_to_people() -> None:
     places = set()
-    for name, tree in sources():
-        loops = [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.comprehension))]
+    for name, found in nodes():
+        loops = [node for node in found if isinstance(node, (ast.For, ast.comprehension))]
         said = {loop.target.id for loop in loops if isinstance(loop.target, ast.Name) and is_said(loop.iter)}
-        for node in ast.walk(tree):
+        for node in found:
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=word), attr=method)):
                     read = word in said and method in TAKES_APART
@@ -121,8 +128,8 @@ def test_no_pattern_holds_words_of_our_own_sentences() -> None:
         for pattern in entry.get("patterns", ())
     )
     assert held(signatures, catalogued) == set()
-    ours = [*catalogued, *(text for _, tree in sources() for text in sentences(tree))]
-    assert held((text for _, tree in sources() for text in searched(tree)), ours) == QUOTED
+    ours = [*catalogued, *(text for _, found in nodes() for text in sentences(found))]
+    assert held((text for _, found in nodes() for text in searched(found)), ours) == QUOTED
     assert held([r"^training ended with exit code (\d+)"], ours) == {"training ended with exit code"}
 
 
@@ -156,16 +163,16 @@ def held(patterns: Iterable[str], sentences: Iterable[str]) -> set[str]:
     return {part for part in parts if len(part) > 11 and " " in part and part.lower() in text}
 
 
-def sentences(tree: ast.Module) -> Iterator[str]:
+def sentences(found: Iterable[ast.AST]) -> Iterator[str]:
     """Yield what stands in f-strings and errors: the words around the values of a sentence."""
-    for node in ast.walk(tree):
+    for node in found:
         if isinstance(node, (ast.JoinedStr, ast.Raise)):
             yield from strings(node)
 
 
-def searched(tree: ast.Module) -> Iterator[str]:
+def searched(found: Iterable[ast.AST]) -> Iterator[str]:
     """Yield what texts are searched for, or compared with."""
-    for node in ast.walk(tree):
+    for node in found:
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in SEARCHES:
             for argument in node.args:
                 yield from strings(argument)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a process, its output and its exit code."""
+"""The command line as a user meets it: its output and its exit code."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from platform_launch.cli import main
 from platform_launch.cli.launch_options import GROUPS, grouped
 from platform_launch.cli.run import command as run_command
 from tests.conftest import FakeNvml
+from tests.lab.in_process import run_in_process
+from tests.lab.needs import takes_long
 from tests.lab.nvml import fake
 from tests.lab.waiting import LIMIT_S
 
@@ -23,12 +25,23 @@ ROOT = Path(__file__).resolve().parents[2]
 TWO_NODES = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 
 
+BARE = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+
+
+def run(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line in this process."""
+    return run_in_process(arguments, {**BARE, **(env or {})}, cwd)
+
+
 def launch(
     *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """Run a command line as a process."""
     return subprocess.run(
         [sys.executable, str(ROOT / "platform_launch" / "__main__.py"), *arguments],
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **(env or {})},
+        env={**BARE, **(env or {})},
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -78,7 +91,7 @@ def test_a_word_that_is_no_command_does_not_disturb_the_shell_that_completes_the
 
 
 def test_json_stands_alone_on_stdout() -> None:
-    done = launch(
+    done = run(
         "run",
         "--example",
         "taehv",
@@ -94,7 +107,7 @@ def test_json_stands_alone_on_stdout() -> None:
 
 
 def test_a_job_of_sixteen_gpus_can_be_rehearsed_anywhere() -> None:
-    done = launch("run", "--example", "taehv", "--print-env", "--assume-gpus", "8xH100", env=TWO_NODES)
+    done = run("run", "--example", "taehv", "--print-env", "--assume-gpus", "8xH100", env=TWO_NODES)
     assert "16 processes" in done.stdout
     assert "deepspeed_16gpu.yaml" in done.stdout
     assert "taehv_config_16gpu_h100.py" in done.stdout
@@ -103,20 +116,20 @@ def test_a_job_of_sixteen_gpus_can_be_rehearsed_anywhere() -> None:
 def test_a_rehearsal_imports_nothing_heavy() -> None:
     program = (
         "import sys;"
-        "from platform_launch.cli import main; main(sys.argv[1:]);"
+        "from platform_launch.cli import main;"
+        "commands = (['topology'], ['platforms'], ['run', '--example', 'taehv', '--print-env']);"
+        "[main(words) for words in commands];"
         "heavy={'torch','accelerate','deepspeed','transformers','numpy'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    for command in ("['run', '--example', 'taehv', '--print-env']", "['topology']", "['platforms']"):
-        text = program.replace("sys.argv[1:]", command)
-        done = subprocess.run(
-            [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_topology_prints_the_reading_alone() -> None:
-    reading = json.loads(launch("topology", "--format", "json", env=TWO_NODES).stdout)
+    reading = json.loads(run("topology", "--format", "json", env=TWO_NODES).stdout)
     assert (reading["nnodes"], reading["node_rank"], reading["master_addr"]) == (2, 1, "10.0.0.1")
     assert reading["level"] == "node"
     assert reading["sources"]["node_rank"] == "RANK"
@@ -132,10 +145,10 @@ def test_topology_counts_gpus_where_the_platform_does_not_say(fake_nvml: FakeNvm
 
 def test_a_refused_topology_is_an_error_with_a_hint() -> None:
     env = {**TWO_NODES, "RANK": "2"}
-    done = launch("topology", "--format", "json", env=env)
+    done = run("topology", "--format", "json", env=env)
     assert done.returncode == 65
     assert {"error", "hint"} <= set(json.loads(done.stdout))
-    done = launch("run", env=env)
+    done = run("run", env=env)
     assert done.returncode == 65
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
@@ -182,7 +195,7 @@ def test_a_wrong_command_line_ends_the_process_without_a_traceback() -> None:
 
 @pytest.mark.parametrize("arguments", [["why"], ["logs"], ["wheel", "install"], ["run", "--script"]])
 def test_a_path_that_leads_nowhere_is_one_error_and_one_hint(arguments: list[str]) -> None:
-    done = launch(*arguments, "n" * 300)  # longer than a name may be: refused to root too
+    done = run(*arguments, "n" * 300)  # longer than a name may be: refused to root too
     assert done.returncode == 66
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
 
@@ -202,7 +215,7 @@ def test_output_that_finds_no_room_is_one_error_and_one_hint() -> None:
 
 
 def test_a_simulation_refuses_a_missing_script_once_and_before_any_node(tmp_path: Path) -> None:
-    done = launch("simulate", "--script", "nowhere.py", cwd=tmp_path)
+    done = run("simulate", "--script", "nowhere.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (66, "")
     assert done.stderr.splitlines()[0] == (
         "error: nowhere.py does not exist: expected a file (--script, seen from the working directory "
@@ -214,16 +227,16 @@ def test_arguments_after_the_dashes_belong_to_the_script(tmp_path: Path) -> None
     script = tmp_path / "train.py"
     script.touch()
     arguments = ["run", "--print-env", "--format", "json", "--script", str(script), "--", "--help", "--", "x"]
-    assert json.loads(launch(*arguments).stdout)["argv"][-3:] == ["--help", "--", "x"]
+    assert json.loads(run(*arguments).stdout)["argv"][-3:] == ["--help", "--", "x"]
 
 
 def test_every_command_has_help() -> None:
     from platform_launch.cli import COMMANDS
 
-    listed = launch("--help").stdout
+    listed = run("--help").stdout
     for name in COMMANDS:
         assert name in listed
-        helped = launch(name, "--help")
+        helped = run(name, "--help")
         assert helped.returncode == 0, helped.stderr
         assert "Usage: platform-launch" in helped.stdout
         *_, commands = helped.stdout.partition("\nCommands:")
@@ -232,9 +245,9 @@ def test_every_command_has_help() -> None:
 
 @pytest.mark.parametrize("group", [[], ["wheel"]])
 def test_a_group_without_a_command_shows_its_help_and_is_no_success(group: list[str]) -> None:
-    done = launch(*group)
+    done = run(*group)
     assert done.returncode == 64
-    assert done.stderr == launch(*group, "--help").stdout
+    assert done.stderr == run(*group, "--help").stdout
 
 
 def test_a_driver_that_errs_is_not_a_cpu_machine(fake_nvml: FakeNvml) -> None:
@@ -298,6 +311,7 @@ def test_an_interpreter_without_our_own_dependencies_is_told_in_one_line(
     assert f"hint:  {bare}/bin/python3 -m pip install click psutil nvidia-ml-py rich pyyaml" in done.stderr
 
 
+@takes_long
 def test_an_installed_launcher_finds_its_files_and_keeps_logs_where_it_was_started(tmp_path: Path) -> None:
     wheels, site = tmp_path / "wheels", tmp_path / "site"
     subprocess.run(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from platform_launch.cli import dist_launch, procguard
+from platform_launch.cli import main as platform_launch
 from platform_launch.health.quarantine import QuarantinedNode, add
-from tests.lab.waiting import LIMIT_S
+from tests.lab.in_process import run_in_process
+
+PROGRAMS = {
+    "platform-launch": platform_launch,
+    "dist-launch": dist_launch.main,
+    "procguard": procguard.main,
+}
 
 
 def offered(program: str, words: str) -> list[str]:
@@ -22,16 +28,10 @@ def offered(program: str, words: str) -> list[str]:
 
 def asked_by(program: str, instruction: str, asked: dict[str, str]) -> str:
     """Return what a shell reads."""
-    entry = {"platform-launch": "main"}.get(program, program.replace("-", "_"))
     variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
-    done = subprocess.run(
-        [sys.executable, "-c", f"from platform_launch.__main__ import {entry}; {entry}()"],
-        env={**os.environ, variable: instruction, **asked},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", variable: instruction, **asked}
+    done = run_in_process([], env, main=PROGRAMS[program])
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -28,6 +28,7 @@ from platform_launch.health import quarantine
 from platform_launch.plan.launch_plan import LaunchPlan
 from tests.conftest import FakeNvml
 from tests.lab.effects import effects_of
+from tests.lab.in_process import run_in_process
 from tests.lab.nvml import fake
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
@@ -35,13 +36,19 @@ from tests.lab.waiting import LIMIT_S
 MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
 
 
-def command(
-    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
+BARE = {"PATH": os.environ["PATH"], "HOME": tempfile.gettempdir()}
+
+
+def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command line in this process."""
+    return run_in_process(arguments, {**BARE, **(env or {})})
+
+
+def command(*arguments: str | Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command line as a process, for a launch or a stand-in for the driver."""
     return subprocess.run(
         [sys.executable, str(MAIN), *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "HOME": tempfile.gettempdir(), **(env or {})},
-        cwd=cwd,
+        env={**BARE, **(env or {})},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -89,7 +96,7 @@ def test_a_missing_library_is_told_once(script: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_healthy_machine_ends_with_zero(script: Path, free_port: str) -> None:
-    done = command(
+    done = run(
         "doctor", "--quick", "--script", script, "--log-dir", script.parent, "--master-port", free_port
     )
     *lines, counts = done.stdout.splitlines()
@@ -103,11 +110,11 @@ def test_a_healthy_machine_ends_with_zero(script: Path, free_port: str) -> None:
 
 def test_warnings_end_with_one_and_errors_with_two(script: Path) -> None:
     options = ("doctor", "--quick", "--script", script, "--log-dir", script.parent)
-    warned = command(*options, env={"NCCL_ALGO": "Ring"})
+    warned = run(*options, env={"NCCL_ALGO": "Ring"})
     assert warned.returncode == 1, warned.stdout
     assert "WARNING  variable-debug-only: NCCL_ALGO=Ring" in warned.stdout
     assert f"{len(NAMES)} of {len(NAMES) + 1} checks passed" in warned.stdout
-    refused = command("doctor", "--quick", "--script", "nowhere.py")
+    refused = run("doctor", "--quick", "--script", "nowhere.py")
     assert refused.returncode == 2
     assert "ERROR    refused-input: nowhere.py does not exist" in refused.stdout
 
@@ -120,7 +127,7 @@ def test_what_is_refused_does_not_hide_the_rest() -> None:
         "MASTER_PORT": "1",
         "NCCL_IB_CUDA_SUPPORT": "1",
     }
-    found = findings(command("doctor", "--quick", "--format", "json", "--config", "nowhere.py", env=env))
+    found = findings(run("doctor", "--quick", "--format", "json", "--config", "nowhere.py", env=env))
     assert {"refused-topology", "refused-input", "variable-dead"} <= found.keys()
     assert "out of range for 2 nodes" in found["refused-topology"]["what"]
 
@@ -128,9 +135,7 @@ def test_what_is_refused_does_not_hide_the_rest() -> None:
 @fake.without_driver
 def test_devices_that_nobody_can_use_are_a_finding_beside_the_others(script: Path) -> None:
     env = {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_LAUNCH_BLOCKING": "1"}
-    done = command(
-        "doctor", "--quick", "--format", "json", "--script", script, "--launcher", "torchrun", env=env
-    )
+    done = run("doctor", "--quick", "--format", "json", "--script", script, "--launcher", "torchrun", env=env)
     found = findings(done)
     assert "no process can use this node's 2 × GPU" in found["refused-hardware"]["what"]
     assert "variable-debug-only" in found
@@ -195,7 +200,7 @@ def test_a_launch_refuses_a_port_that_is_taken_and_names_the_owner(script: Path,
     with socket.create_server(("", 0)) as server:
         port = str(server.getsockname()[1])
         options = ("run", "--launcher", "torchrun", "--script", script, "--log-dir", tmp_path / "logs")
-        done = command(*options, "--master-port", port)
+        done = run(*options, "--master-port", port)
     assert done.returncode == 65, done.stderr
     assert f"error: port {port} (MASTER_PORT) is taken by pid {os.getpid()}" in done.stderr
     assert "[port-unusable]" in done.stderr

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.train
     "launcher",
     [
         ["--launcher", "torchrun"],  # fills in string.Template in each word
-        ["--launcher", "accelerate"],  # through torchrun
+        pytest.param(["--launcher", "accelerate"], marks=pytest.mark.nightly),  # through torchrun
         ["--launcher", "accelerate", "--deepspeed-config", "plain.yaml"],  # without torchrun
         ["--launcher", "python"],
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +50,9 @@ def platform_launch(folder: Path, *arguments: str) -> subprocess.CompletedProces
     "launcher",
     [
         ["--launcher", "torchrun"],
-        ["--launcher", "accelerate", "--deepspeed-config", "plain.yaml"],
+        pytest.param(
+            ["--launcher", "accelerate", "--deepspeed-config", "plain.yaml"], marks=pytest.mark.nightly
+        ),
         ["--launcher", "python"],
     ],
     ids=lambda launcher: launcher[1],
@@ -80,6 +83,7 @@ def test_a_tool_that_starts_torchrun_itself_trains_on_all_nodes_together(tmp_pat
     assert places == [f"{rank} {rank % 2} 4 {rank // 2} ['x.yaml']" for rank in range(4)]
 
 
+@takes_long
 def test_a_script_that_calls_torchrun_without_any_option_trains_on_all_nodes_together(tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
     (tmp_path / "job.sh").write_text('torchrun worker.py "$@"\n')

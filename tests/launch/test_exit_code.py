@@ -99,7 +99,7 @@ def test_a_training_that_succeeds_is_a_success_whatever_the_file_says(tmp_path: 
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("launcher", ["accelerate", "torchrun"])
+@pytest.mark.parametrize("launcher", [pytest.param("accelerate", marks=pytest.mark.nightly), "torchrun"])
 def test_the_exit_code_of_the_ranks_is_the_job_s_under_torchrun_too(launcher: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import sys; sys.exit(42)")

@@ -143,9 +143,8 @@ def check(
 @pytest.mark.parametrize(
     ("launcher", "method", "who", "number", "code"),
     [
-        ("torchrun", "fork", "launcher", signal.SIGTERM, 143),
-        ("accelerate", "spawn", "every process", signal.SIGTERM, 143),
-        ("torchrun", "forkserver", "every process", signal.SIGUSR1, 0),
+        ("torchrun", "fork", "every process", signal.SIGTERM, 143),
+        pytest.param("torchrun", "forkserver", "launcher", signal.SIGUSR1, 0, marks=pytest.mark.nightly),
     ],
 )
 def test_each_rank_saves_when_its_node_is_asked_to_stop(
@@ -168,10 +167,13 @@ def test_each_rank_saves_under_every_launcher(
     check(tmp_path, launcher, method, workers, who, number, code)
 
 
-@pytest.mark.parametrize("asked", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize(
+    "asked",
+    [pytest.param((0,), marks=pytest.mark.nightly), (1,), pytest.param((0, 1), marks=pytest.mark.nightly)],
+)
 def test_all_nodes_save_when_some_are_asked_to_stop(tmp_path: Path, asked: tuple[int, ...]) -> None:
     options = ("--nodes", "2", "--nproc-per-node", "1", "--launcher", "torchrun")
-    with job(tmp_path, *options, command="simulate", workers=2) as process:
+    with job(tmp_path, *options, command="simulate") as process:
         nodes = launchers_of(process.pid)
         for rank in asked:
             os.kill(nodes[rank], signal.SIGTERM)
@@ -237,7 +239,7 @@ def test_a_job_that_saves_nothing_is_reported_as_such(tmp_path: Path) -> None:
 LEFT_S = 10.0  # of a Slurm job's time when the launcher starts
 
 
-@pytest.mark.parametrize("launcher", ["python", "torchrun"])
+@pytest.mark.parametrize("launcher", ["python", pytest.param("torchrun", marks=pytest.mark.nightly)])
 def test_ranks_save_before_slurms_end_time(tmp_path: Path, launcher: str) -> None:
     soon = {"SLURM_JOB_END_TIME": str(int(time.time() + LEFT_S))}
     ranks = 1 if launcher == "python" else 2

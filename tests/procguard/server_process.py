@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 
 from tests.lab.waiting import LIMIT_S, until
+from tests.procguard.serving import NO_CERTIFICATES
 
 _ADDRESS = re.compile(r"ProcGuard\s+(https?://\S+)")
 
@@ -40,7 +41,7 @@ class Running:
 
     def login(self, name: str, password: str) -> httpx.Client:
         """Return a client of somebody who logs in."""
-        client = httpx.Client(base_url=self.url, timeout=LIMIT_S, trust_env=False)
+        client = httpx.Client(base_url=self.url, timeout=LIMIT_S, trust_env=False, verify=NO_CERTIFICATES)
         self.clients.append(client)
         answer = client.post("/api/v1/login", json={"name": name, "password": password})
         assert answer.status_code == 200, answer.text

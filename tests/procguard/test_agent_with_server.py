@@ -113,6 +113,7 @@ def test_every_worker_gets_its_place_and_its_log_is_shown(lab: Lab, nodes: list[
         until(lambda w=worker, text=line: text in lab.api.get(f"workers/{w}/log").text, "the log")  # type: ignore[misc]
 
 
+@takes_long
 def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[AgentNode]) -> None:
     launch(lab, f"import os\nif os.environ['RANK'] == '2': {{}}['lr']\n{SLEEP}")
     failure = reach(lab, "failed")["failure"]

@@ -295,14 +295,14 @@ def test_no_command_of_the_group_is_each_agents_own() -> None:
     assert run.commands == {"gn6": ("run", "a"), "gn7": ("run", "b c")}
 
 
-def _any_member(worker: WorkerName) -> list[WorkerSnapshot]:
+def _any_member(worker: WorkerName, *silences_s: float) -> list[WorkerSnapshot]:
     """Every kind of report, about this run, an earlier and a later one, from heard to gone."""
     states: list[tuple[WorkerState | None, dict[str, Any]]] = [(state, {}) for state in WorkerState]
     states += [(WorkerState.EXITED, {"exit_code": 0}), (WorkerState.EXITED, {"exit_code": 3}), (None, {})]
     states += [(WorkerState.EXITED, {"exit_code": 0, "stop_requested": True})]
     return [
         member(worker, state, generation, silent_s=silent_s, ended_at=900.0, **about)
-        for (state, about), generation, silent_s in product(states, (0, 1, 2), (0.0, 20.0, 70.0))
+        for (state, about), generation, silent_s in product(states, (0, 1, 2), silences_s)
     ]
 
 
@@ -313,7 +313,8 @@ def test_whatever_is_reported(phase: GroupPhase) -> None:
     base = running(max_restarts=1)
     thens = (GroupPhase.STOPPED, GroupPhase.PREPARING) if phase is GroupPhase.STOPPING else (None,)
     groups = [base.but(phase=phase, then=then, failed_at=950.0) for then in thens]
-    for group, first, second, elapsed_s in product(groups, _any_member(A), _any_member(B), (1.0, 1e4)):
+    members = (_any_member(A, 0.0, 20.0, 70.0), _any_member(B, 0.0, 70.0))
+    for group, first, second, elapsed_s in product(groups, *members, (1.0, 1e4)):
         reports = both(first, second)
         after = next_step(group, reports, moment(elapsed_s)).group
         for known in reports.values():
@@ -337,7 +338,7 @@ def test_whatever_is_reported(phase: GroupPhase) -> None:
 def test_random_walks() -> None:
     seen: set[GroupPhase] = set()
     starts = 0
-    for seed in range(200):
+    for seed in range(60):
         walk = Walk(seed)
         for _ in range(500):
             walk.step()
@@ -346,7 +347,7 @@ def test_random_walks() -> None:
     assert seen >= set(GroupPhase) - {GroupPhase.IDLE, GroupPhase.DEGRADED, GroupPhase.QUEUED}, (
         "the walks come everywhere"
     )
-    assert starts > 500
+    assert starts > 150
 
 
 def test_a_spare_takes_the_place_of_a_lost_node_at_the_restart() -> None:

@@ -21,9 +21,11 @@ import pytest
 
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.database import serving
+from tests.lab.needs import takes_long
 from tests.lab.postgres import postgres, requires_postgres
 from tests.lab.waiting import LIMIT_S, until
 from tests.procguard.server_process import server
+from tests.procguard.serving import served
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -58,13 +60,14 @@ def test_logs_beyond_the_limit_go_and_the_newest_stay(tmp_path: Path) -> None:
         run.mkdir(parents=True)
         (run / f"{0:016d}-{0:012d}.log").write_bytes(b"x" * 6 * 2**20)
         os.utime(run / f"{0:016d}-{0:012d}.log", (1e9 - age, 1e9 - age))
-    (tmp_path / "small.yaml").write_text("logs_limit_gib: 0.01\n")
-    with server(tmp_path / "data", "--config", str(tmp_path / "small.yaml")):
+    with served(tmp_path / "data", logs_limit_gib=0.01):
         until(lambda: not old.exists())
         assert new.exists()
 
 
-def test_a_first_start_makes_what_is_missing_and_tells_no_secret(tmp_path: Path, program: Program) -> None:
+def test_a_first_start_makes_what_is_missing_tells_no_secret_and_refuses_a_second_server(
+    tmp_path: Path, program: Program
+) -> None:
     data = tmp_path / "data"
     with server(data) as running:
         token = (data / "join-token").read_text().strip()
@@ -99,9 +102,9 @@ def test_a_first_start_makes_what_is_missing_and_tells_no_secret(tmp_path: Path,
         assert program("user", "remove", "eve", *place)[0] == 64
         (tmp_path / "new").write_text("short")
         assert program("user", "add", "bob", *new)[0] == 66
-    with server(data) as again:
-        assert "log in as admin" not in again.said
-        assert (data / "join-token").read_text().strip() == token
+        code, _, said = program("server", "--listen", "127.0.0.1:0", "--data", str(data))
+        assert (code, f"process {running.process.pid}" in said) == (75, True), said
+        assert running.login("admin", "a password of my own").get("/readyz").status_code == 200
 
 
 def test_users_are_those_of_a_server_that_is_there(tmp_path: Path, program: Program) -> None:
@@ -138,19 +141,15 @@ def test_after_kill_9_everything_is_there_again(tmp_path: Path) -> None:
     with server(tmp_path) as running:
         people = running.login("admin", password(tmp_path))
         assert people.post("/api/v1/groups", json={"name": "kept"}).status_code == 201
+        join_token = (tmp_path / "join-token").read_text()
         running.end(signal.SIGKILL)
     with server(tmp_path) as again:
+        assert "log in as admin" not in again.said
+        assert (tmp_path / "join-token").read_text() == join_token
         token = {"Authorization": people.headers["Authorization"]}  # the session goes on as well
         with httpx.Client(base_url=again.url, headers=token, trust_env=False, timeout=LIMIT_S) as same:
             assert [group["name"] for group in same.get("/api/v1/groups").json()] == ["kept"]
             assert same.get("/api/v1/events").json()[0]["who"] == "admin"
-
-
-def test_a_second_server_of_one_database_is_refused(tmp_path: Path, program: Program) -> None:
-    with server(tmp_path) as running:
-        code, _, said = program("server", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
-        assert (code, str(running.process.pid) in said) == (75, True), said
-        assert httpx.get(f"{running.url}/readyz", trust_env=False, timeout=LIMIT_S).status_code == 200
 
 
 @requires_postgres
@@ -166,8 +165,8 @@ def test_a_server_ends_when_another_has_taken_its_database(tmp_path: Path) -> No
 
 
 def test_a_database_that_somebody_holds_is_said_so(tmp_path: Path, program: Program) -> None:
-    with server(tmp_path) as running:
-        assert running.end() == 0
+    with serving(f"sqlite:///{tmp_path}/procguard.db"):
+        pass
     holder = sqlite3.connect(tmp_path / "procguard.db", isolation_level=None)
     try:
         holder.execute("BEGIN EXCLUSIVE")
@@ -244,6 +243,7 @@ def test_few_open_files_are_said(tmp_path: Path) -> None:
             process.kill()
 
 
+@takes_long
 def test_tls_by_files(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl to make a certificate")

@@ -7,14 +7,16 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from platform_launch.cli import main
-from platform_launch.wheels.machine import Interpreter, Torch
+from platform_launch.wheels import build_wheel, installing
+from platform_launch.wheels.machine import Interpreter, Torch, ask_compiler, ask_interpreter
+from tests.lab.in_process import run_in_process
 from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -60,18 +62,35 @@ FOR_THE_CPU = {"DS_ACCELERATOR": "cpu"} if cuda_of_torch() else {}
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+_ANSWERS: dict[str, Any] = {}
+
+
+def _asked_once(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Ask this machine once for all tests: an import of torch takes seconds of processor time."""
+
+    def answer(about: Any, env: Mapping[str, str]) -> Any:
+        question = repr((ask.__name__, about, env.get("CXX")))
+        if question not in _ANSWERS:
+            _ANSWERS[question] = ask(about, env)
+        return _ANSWERS[question]
+
+    return answer
+
+
 @pytest.fixture
-def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run ``platform-launch wheel …`` in a folder with a space in its name.
 
-    A build is a process of its own, as it handles signals, and so is what needs other variables, such as
-    those of a stand-in for the driver. Everything else runs in this process.
+    ``as_process`` for a build, which handles signals, and for a stand-in for the driver.
     """
     folder = tmp_path / "a folder"
     folder.mkdir()
+    monkeypatch.setattr(installing, "ask_interpreter", _asked_once(ask_interpreter))
+    monkeypatch.setattr(build_wheel, "ask_interpreter", _asked_once(ask_interpreter))
+    monkeypatch.setattr(build_wheel, "ask_compiler", _asked_once(ask_compiler))
 
     def run(
-        *arguments: str, timeout_s: float = LIMIT_S, **variables: str
+        *arguments: str, timeout_s: float = LIMIT_S, as_process: bool = False, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         ours = {
             name: value
@@ -79,19 +98,10 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
             if not name.startswith("DS_") and name not in ("TORCH_CUDA_ARCH_LIST", "CXX", "CC")
         }
         env = {**ours, "PYTHONPATH": str(ROOT), **FOR_THE_CPU, **variables}
-        command = [sys.executable, "-m", "platform_launch", "wheel", *arguments]
-        if arguments[:1] != ("build",) and not variables:
-            with monkeypatch.context() as inside:
-                inside.chdir(folder)
-                for name in os.environ.keys() - env.keys():
-                    inside.delenv(name)
-                for name, value in env.items():
-                    inside.setenv(name, value)
-                capfd.readouterr()
-                code = main(["wheel", *arguments])
-            return subprocess.CompletedProcess(command, code, *capfd.readouterr())
+        if not as_process:
+            return run_in_process(["wheel", *arguments], env, folder)
         return subprocess.run(
-            command,
+            [sys.executable, "-m", "platform_launch", "wheel", *arguments],
             cwd=folder,
             env=env,
             capture_output=True,

@@ -41,6 +41,7 @@ def test_a_build_gives_wheel_note_and_log_and_nothing_of_an_earlier_one(
         "cpu_adam,utils",
         "--output",
         "the wheels",
+        as_process=True,
         DS_BUILD_AIO="1",
     )
     assert done.returncode == 0, done.stderr
@@ -78,6 +79,7 @@ def test_a_wheel_that_does_not_fit_where_it_was_ordered_is_kept_elsewhere(
     with disk(tmp_path / "full", "size=8k") as full:
         done = wheel(
             *("build", "--source", str(tiny_source), "--ops", "cpu_adam", "--output", str(full)),
+            as_process=True,
             TMPDIR=str(elsewhere),
         )
         assert not list(full.glob("*.whl*"))

@@ -66,20 +66,23 @@ def test_a_wheel_with_cpu_adagrad_trains_where_nothing_can_be_compiled(wheel: Ru
     )
     hurried.chmod(0o755)
     built = wheel(
-        "build", "--ops", "cpu_adagrad,utils", "--output", "dist", CXX=str(hurried), timeout_s=3 * LIMIT_S
+        *("build", "--ops", "cpu_adagrad,utils", "--output", "dist"),
+        as_process=True,
+        CXX=str(hurried),
+        timeout_s=3 * LIMIT_S,
     )
     assert built.returncode == 0, built.stderr
     path = Path(built.stdout.strip())
     assert note.read(path).ops == ("cpu_adagrad",)
 
     python = clean_environment(tmp_path / "clean env")
-    without = wheel("check", "--python", str(python))
+    without = wheel("check", "--python", str(python), as_process=True)
     assert without.returncode == 67
     assert "has no deepspeed" in without.stderr
 
-    installed = wheel("install", str(path), "--python", str(python))
+    installed = wheel("install", str(path), "--python", str(python), as_process=True)
     assert installed.returncode == 0, installed.stderr
-    checked = wheel("check", "--python", str(python), "--format", "json")
+    checked = wheel("check", "--python", str(python), "--format", "json", as_process=True)
     report = json.loads(checked.stdout)
     assert report["ops"]["cpu_adagrad"] == "compiled"
     assert report["ops"]["cpu_lion"] == "at run time"

@@ -34,6 +34,8 @@ def work_window_s(hang_after_s: float) -> float:
 
 # How long the others may take to look at their ranks and to answer over the rendezvous.
 ANSWER_LIMIT_S = 8.0
+# A launcher that is late by this much was stopped.
+_PAUSE_S = 5.0
 _LONGEST_READ = 1024 * 1024
 # While a job moves or prints, its recorders are asked this often in the time that makes a hang.
 _ASKED_WHILE_MOVING = 3
@@ -105,6 +107,7 @@ class HangMonitor:
         now = time.monotonic()
         self._progress = Progress(now, hang_after_s / 4, _OUTPUT_DELAYS * hang_after_s)
         self._queried_at = self._sampled_at = self._looked_at = now
+        self._ran_at = now
         self._known_still_s = 0.0  # of the last finding, 0 where there is none
         self._known_kind: FindingKind | None = None
         self._report_at_s = hang_after_s
@@ -138,6 +141,7 @@ class HangMonitor:
         """
         if self._lock.acquire(blocking=False):
             try:
+                self._leave_out_pause()
                 now = time.monotonic()
                 if self._progress.still_s(now) >= within_s and now - self._looked_at >= within_s / 4:
                     self._look(now, thoroughly=now - self._queried_at >= within_s)
@@ -158,6 +162,7 @@ class HangMonitor:
         try:
             while not self._ended.wait(self._look_s):
                 with self._lock:
+                    self._leave_out_pause()
                     self._look(time.monotonic())
                 still = self._progress.still_s(time.monotonic())
                 if self._known_still_s and still < self._known_still_s:
@@ -170,6 +175,14 @@ class HangMonitor:
             # What it looks at goes away as the training ends.
             if not self._ended.is_set():
                 self._failed(f"{type(error).__name__}: {error}")
+
+    def _leave_out_pause(self) -> None:
+        """Do not count the time for which this launcher was stopped: its processes probably were, too."""
+        now = time.monotonic()
+        pause_s = now - self._ran_at
+        if pause_s >= self._look_s + _PAUSE_S:
+            self._progress.leave_out(pause_s)
+        self._ran_at = now
 
     def _look(self, now: float, *, thoroughly: bool = False) -> None:
         """Take in what is new on this node."""
@@ -193,6 +206,7 @@ class HangMonitor:
             self._progress.samples(self._probe.sample(stacks=stacks), now)
         if self._progress.moved_at > before:
             self._probe.forget_samples()
+        self._ran_at = time.monotonic()  # a look may take long
 
     def _evidence(self, still_s: float, quiet_s: float) -> AbstractContextManager[None]:
         """Count what the ranks work, unless the job moves: then nobody will want to know for long."""

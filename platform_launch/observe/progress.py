@@ -89,6 +89,13 @@ class Progress:
         self._pids: set[int] = set()
         self._ranks = 0
 
+    def leave_out(self, pause_s: float) -> None:
+        """Count a pause, in which nobody could look, neither as work nor as standstill."""
+        self.moved_at += pause_s
+        self.spoke_at += pause_s
+        self.printed_at += pause_s
+        self._collective_at += pause_s
+
     def still_s(self, now: float) -> float:
         """Return for how long nothing has moved."""
         return now - self.moved_at

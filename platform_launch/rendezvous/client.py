@@ -30,7 +30,7 @@ CONNECT_LIMIT_S = 3.0
 # An answer takes milliseconds. After this long a new connection is tried: on the old one TCP waits after a
 # loss of packets for up to as long again as that lasted.
 _ANSWER_LIMIT_S = 10.0
-_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.05, 5.0
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.05, 2.0
 _WELCOME_START = b'["Welcome",{'
 _MOST_LINE_BYTES = 64 * 2**20
 _MOST_UNSENT_BYTES = 16 * 2**20
@@ -313,6 +313,8 @@ class Client:
                 refused = found.step is ReachStep.REFUSED
                 self.refused_since = (self.refused_since or time.monotonic()) if refused else None
                 self.machine_answers = found.step is ReachStep.OPEN
+                if self.machine_answers:  # it was stopped: it answers who waits when it goes on
+                    pause_s = _FIRST_PAUSE_S
                 continue
             if found.trusted and found.welcome.round == first.welcome.round:
                 self._join = replace(self._join, connection=self._next_connection())

@@ -14,6 +14,7 @@ from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.rendezvous.run.deciding import decide
 from platform_launch.rendezvous.run.silence import (
+    BROKEN_S,
     GONE_S,
     SilenceNews,
     SilenceReporter,
@@ -189,12 +190,8 @@ class Settlement:
 
     def _is_killed(self, rank: int, still_s: float | None) -> bool:
         member = self._nodes[rank]
-        return is_gone(
-            self._coordinator.gone_s(member),
-            still_s,
-            self._coordinator.ended_s(member),
-            self._node_timeout_s,
-        )
+        gone_s, ended_s = self._coordinator.gone_s(member), self._coordinator.ended_s(member)
+        return is_gone(gone_s, still_s, ended_s, self._node_timeout_s, GONE_S if ended_s else BROKEN_S)
 
     @property
     def _is_over(self) -> bool:

@@ -18,6 +18,8 @@ SILENT_S = 12.0
 # ends.
 GONE_S = 2.0
 GONE_STILL_S = 5.0
+# A connection that broke, and was not closed, may be resumed only after some tries: the way was cut, perhaps.
+BROKEN_S = 8.0
 
 
 def silent_after_s(node_timeout_s: float) -> float:
@@ -33,14 +35,16 @@ def is_lost(silent_s: float, still_s: float | None, limit_s: float) -> bool:
     return silent_s >= limit_s and (still_s is None or still_s >= limit_s)
 
 
-def is_gone(gone_s: float, still_s: float | None, ended_s: float, limit_s: float) -> bool:
+def is_gone(
+    gone_s: float, still_s: float | None, ended_s: float, limit_s: float, after_s: float = GONE_S
+) -> bool:
     """Tell whether a launcher whose connection was closed ends the run.
 
-    One that lives resumes within a moment; ``gone_s`` is for how long it has not. If the job's processes
+    One that lives resumes within ``after_s``; ``gone_s`` is for how long it has not. If the job's processes
     still move, the run goes on: it may be the network that closes connections. But a network does not close
     them in order and for long: ``ended_s`` is for how long that has been so, and ``limit_s`` the most.
     """
-    return ended_s >= limit_s or (gone_s >= GONE_S and (still_s is None or still_s >= GONE_STILL_S))
+    return ended_s >= limit_s or (gone_s >= after_s and (still_s is None or still_s >= GONE_STILL_S))
 
 
 class SilenceNews(Enum):

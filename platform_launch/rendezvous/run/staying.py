@@ -55,7 +55,7 @@ class Stay:
         self._commands = commands
         self._emit = emit
         self._tail = b""
-        self._finished_at = float("inf")
+        self._finished_at = self._ended_at = float("inf")
         self._has_ended = self._is_stopping = False
         self._relay = RequestRelay(emit)
         self._silence_reporter = SilenceReporter(silent_after_s(task.node_timeout_s))
@@ -117,6 +117,8 @@ class Stay:
         limit_s = self._task.node_timeout_s
         if self._has_ended:  # only the outcome is missing, which nobody waits for that long
             limit_s = silent_after_s(limit_s)
+            # A node 0 that was stopped, or cut off, is to hear how it ended here.
+            silent_s = min(silent_s, time.monotonic() - self._ended_at)
         gone_s, ended_s = self.participant.coordinator_gone_s, self.participant.coordinator_ended_s
         if is_gone(gone_s, self._still_s if gone_s else None, ended_s, limit_s):
             raise LostError(EndKind.COORDINATOR_GONE, silent_s)
@@ -146,6 +148,7 @@ class Stay:
             ending = replace(command.ending, ended_at_s=time.time())
             self.participant.publish(replace(command, ending=ending))
             self._is_stopping = self._has_ended = True  # there is nothing left to stop
+            self._ended_at = time.monotonic()
             if ending.kind is EndKind.FINISHED:
                 self._finished_at = time.monotonic()
         else:

@@ -39,7 +39,7 @@ def probe(number: int) -> Port:
     problem = _problem(number)
     if problem != os.strerror(errno.EADDRINUSE):
         return Port(number, problem)
-    return Port(number, problem, True, tuple(_holders(number)))
+    return Port(number, problem, True, _holders(number))
 
 
 def listen(number: int, backlog: int | None = None) -> socket.socket:
@@ -53,6 +53,40 @@ def listen(number: int, backlog: int | None = None) -> socket.socket:
         )
     except OSError:
         return socket.create_server(("0.0.0.0", number), backlog=backlog)  # noqa: S104 - as torch
+
+
+_reserved: dict[int, socket.socket] = {}
+
+
+def reserve(number: int) -> bool:
+    """Reserve a port for this process until it ends, without opening it; tell whether nobody else has.
+
+    An abstract Unix socket stands for it: the kernel keeps one of a name per network namespace, as it does
+    ports, and removes it with its process.
+    """
+    if number in _reserved:
+        return True
+    try:
+        holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        holder.bind(_reservation(number))
+    except OSError as error:  # any other: no such sockets here, so nobody can reserve
+        return error.errno != errno.EADDRINUSE
+    _reserved[number] = holder
+    return True
+
+
+def reserved_by(number: int) -> str:
+    """Return which process has reserved a port, in words."""
+    name = _reservation(number).replace("\0", "@")
+    with suppress(OSError):
+        rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+        sockets = {f"socket:[{row[6]}]" for row in rows if row[-1] == name}
+        return Port(number, holders=_processes(sockets)).held_by()
+    return Port(number).held_by()
+
+
+def _reservation(number: int) -> str:
+    return f"\0platform_launch/{number}"
 
 
 def free() -> int:
@@ -85,11 +119,14 @@ def _refusal(family: int, address: str, number: int) -> str:
     return ""
 
 
-def _holders(number: int) -> list[str]:
+def _holders(number: int) -> tuple[str, ...]:
     """Find the processes with an open socket on the port, by its inode."""
-    sockets = {f"socket:[{inode}]" for inode in _inodes(number)}
+    return _processes({f"socket:[{inode}]" for inode in _inodes(number)})
+
+
+def _processes(sockets: set[str]) -> tuple[str, ...]:
     pids = {pid for found in holders(sockets).values() for pid in found}
-    return [f"pid {pid} ({command_line(pid)[:80]})" for pid in sorted(pids)]
+    return tuple(f"pid {pid} ({command_line(pid)[:80]})" for pid in sorted(pids))
 
 
 def _inodes(number: int) -> set[str]:

@@ -284,6 +284,9 @@ def _places(topology: Topology) -> Places:
 
 def fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
     """Return what this node has in common with the others, or ought to have."""
+    directory = ""
+    with suppress(OSError):  # removed meanwhile
+        directory = str(Path.cwd())
     return take(
         plan,
         command.env,
@@ -291,6 +294,8 @@ def fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
         versions={**versions(), **_torch_facts()},
         git_revision=git_revision(plan.training.program.source),
         free_gib=storage.read(plan.log_path.parent).free_gib,
+        user=str(os.getuid()),
+        directory=directory,
     )
 
 

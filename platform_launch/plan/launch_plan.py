@@ -32,7 +32,7 @@ class LaunchPlan:
     where the output is kept beside the terminal. ``launcher`` names who starts the node's processes,
     ``python`` the interpreter that runs them unless they are a command, ``packages`` the modules that it must
     have for that, ``extra`` the extra of this project that installs them for an example. ``binding`` is which
-    CPUs each rank may use.
+    CPUs each rank may use. ``is_named``: the user chose ``job_name``.
     """
 
     topology: Topology
@@ -50,6 +50,7 @@ class LaunchPlan:
     warnings: tuple[PlanWarning, ...] = ()
     extra: str = ""
     binding: Binding = field(default_factory=Binding)
+    is_named: bool = False
 
     def child_environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the full environment of the job's processes."""
@@ -146,6 +147,7 @@ def build_plan(
         removed=tuple(removed),
         kept=tuple(variable for variable in found_variables.kept(env) if variable.name not in changed),
         job_name=job,
+        is_named=bool(request.job_name),
         log_path=logs / f"train_{job}_node{topology.node_rank}_{request.started}.log",
         warnings=(
             *_called("platform-reading", f"platform {topology.platform}", topology.warnings),

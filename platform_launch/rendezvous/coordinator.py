@@ -38,7 +38,7 @@ from platform_launch.rendezvous.protocol import (
 )
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.rejection import launch_error
-from platform_launch.rendezvous.server import Joined, Misfit, Peer, Received, Server, Unreadable
+from platform_launch.rendezvous.server import Joined, Misfit, OtherLead, Peer, Received, Server, Unreadable
 from platform_launch.text import Phrase, joined
 
 _MOST_WARNINGS = 200
@@ -88,6 +88,7 @@ class Coordinator:
             "",
             me.nnodes,
             os.urandom(8).hex(),
+            job=me.job,
         )
         self._server = Server(event_loop(), listeners, purpose, self.welcome, secret)
 
@@ -103,7 +104,7 @@ class Coordinator:
         changes = self._receive(now)
         self._miss(now)
         changes += self._come_back()
-        changes += self.membership.decide(self._silence, self._has_beaten)
+        changes += self.membership.decide(self._silence, self._has_beaten, now)
         for change in changes:
             self._settle(change)
         self._requests.expire(now)
@@ -227,10 +228,13 @@ class Coordinator:
                         else ("", "")
                     )
                     rejection = Rejection(kind, hello.node_rank, hello.place, self._me.place, theirs, ours)
-                    node = Fingerprint(hello.node_rank, 0, hello.place, (), "", hello.job_id)
+                    node = Fingerprint(hello.node_rank, 0, hello.place, (), "", hello.job_id, job=hello.job)
                     changes.append(
                         Change(ChangeKind.REJECTED, Member(-1, hello.node_rank, node), None, rejection)
                     )
+                case OtherLead(hello):
+                    self.membership.note_other_job(hello.job)
+                    changes += self.membership.expel_other_jobs() if not self._started else []
                 case Unreadable(address, problem, faulty):
                     who = self._holder(faulty.number) if faulty is not None else None
                     place = who.place if who is not None else address

@@ -17,6 +17,7 @@ from platform_launch.rendezvous.network_order import place_of
 if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a fifth sooner without all that
     from platform_launch.hardware import Hardware
     from platform_launch.plan.launch_plan import LaunchPlan
+    from platform_launch.plan.program import Program
 
 # What training libraries read; other variables are nobody's business here.
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "DEEPSPEED_", "DS_", "ACCELERATE_", "CUDA_", "UCX_", "FI_")
@@ -48,7 +49,8 @@ class Fingerprint(Message):
     of this run that failed already. ``master_port_problem`` says why this node does not get through to
     MASTER_PORT, empty when it does. ``refusal`` says why it cannot start at all, and ``refusal_code`` is the
     exit code for that. ``stand_in``: it was a spare, and holds the rank of a node that was lost.
-    ``network`` are the switches above it, outermost first, empty if nobody tells.
+    ``network`` are the switches above it, outermost first, empty if nobody tells. ``job`` tells the job from
+    others (:func:`job_of`), and ``command`` is what it runs, for messages.
     """
 
     node_rank: int
@@ -67,6 +69,8 @@ class Fingerprint(Message):
     refusal_code: int = 0
     stand_in: bool = False
     network: tuple[str, ...] = ()
+    job: str = ""
+    command: str = ""
 
     @property
     def place(self) -> str:
@@ -82,11 +86,14 @@ def take(
     versions: Mapping[str, str],
     git_revision: str | None,
     free_gib: float | None,
+    user: str = "",
+    directory: str = "",
 ) -> Fingerprint:
     """Return the fingerprint of this node's launch.
 
     ``environment`` holds the variables the training will see, ``versions`` those of its packages,
-    ``free_gib`` the room on the disk of the log folder. Reads the files that are launched, to hash them.
+    ``free_gib`` the room on the disk of the log folder. ``user`` started the launcher in ``directory``. Reads
+    the files that are launched, to hash them.
     """
     topology, hardware, training = plan.topology, plan.hardware, plan.training
     files = {
@@ -123,7 +130,32 @@ def take(
         facts=facts,
         paths={name: str(path) for name, path in files.items() if path},
         network=place_of(environment, hardware.gpus.fabric),
+        job=job_of(plan, user, directory),
+        command=_command(program, user, directory),
     )
+
+
+def _command(program: Program, user: str, directory: str) -> str:
+    words = (str(program.source or program.name), *masked_arguments(program.arguments))
+    return f"{user}:{directory}$ {' '.join(words)}"[:_LONGEST_VALUE]
+
+
+def job_of(plan: LaunchPlan, user: str, directory: str) -> str:
+    """Return what all nodes of a job have in common, and another job on the same hosts hardly has.
+
+    That is the name that the user gave it; without one, who runs what, and where. The nodes of a job may
+    differ in the latter, so that a difference is a reason for doubt, and no more.
+    """
+    program = plan.training.program
+    parts = [plan.topology.job_id or "", plan.job_name]
+    if not plan.is_named:
+        parts += [
+            user,
+            directory,
+            program.name,
+            *(f"{k}={v}" for k, v in arguments(program.arguments).items()),
+        ]
+    return hashlib.sha256("\0".join(parts).encode(errors="replace")).hexdigest()[:16]
 
 
 def _hardware_facts(hardware: Hardware) -> dict[str, str]:

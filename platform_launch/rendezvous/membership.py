@@ -3,6 +3,9 @@
 A rank belongs to whoever came with it first, for as long as that node gives signs of life. A newcomer with
 the same rank takes it over only from one that is silent, and is turned away otherwise; the same launcher that
 comes again (dist-launch starts its process anew) takes its own place.
+
+A newcomer that does not seem to be of the coordinator's job (``Fingerprint.job``) waits: one that is may come
+for the same rank, or the other job's node 0 may turn up, and then it is turned away.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from platform_launch.rendezvous.protocol import Join, Rejection, RejectionKind, 
 
 # Nodes send a heartbeat at least once a second: one that was silent for this long has died or lost its link.
 REPLACED_AFTER_S = 4.0
+# For how long a newcomer that may be another job's waits. The nodes of a job start within seconds, mostly.
+DOUBTED_FOR_S = 5.0
+_MOST_OTHER_JOBS = 64
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,8 @@ class Membership:
         self.ranks: dict[int, Member] = {}
         self.spares: list[Member] = []
         self._rivals: dict[int, Member] = {}
+        self._rivals_since: dict[int, float] = {}
+        self._other_jobs: set[str] = set()
 
     @property
     def everyone(self) -> list[Member]:
@@ -93,6 +101,23 @@ class Membership:
     def rivals(self) -> Mapping[int, Member]:
         """By number, the newcomers whose rank is taken, until it is known whether its holder lives."""
         return self._rivals
+
+    @property
+    def doubted(self) -> list[Member]:
+        """The newcomers that wait because they may be another job's."""
+        return [rival for rival in self._rivals.values() if self._may_be_other_job(rival.node)]
+
+    def note_other_job(self, job: str) -> None:
+        """Remember a job that needs the same ports: its nodes are turned away."""
+        if job != self._me.job and len(self._other_jobs) < _MOST_OTHER_JOBS:
+            self._other_jobs.add(job)
+
+    def expel_other_jobs(self) -> list[Change]:
+        """Turn away members that turned out to be another job's."""
+        expelled = [member for member in self.everyone if member.node.job in self._other_jobs]
+        for member in expelled:
+            self.remove(member)
+        return [self._reject_other_job(member) for member in expelled]
 
     def receive(self, number: int, join: Join) -> Change | None:
         """Take a newcomer in or turn it away; None when that depends on who is silent."""
@@ -113,6 +138,16 @@ class Membership:
                 newcomer = replace(newcomer, rank=known.rank, node=node)
             self._seat(newcomer, instead_of=known)
             return Change(ChangeKind.RETURNED, newcomer, known)
+        if self._may_be_other_job(node):
+            if node.job in self._other_jobs or node.nnodes != self._me.nnodes:
+                return self._reject_other_job(newcomer)
+            self._rivals[number] = newcomer
+            return None
+        return self._place(newcomer)
+
+    def _place(self, newcomer: Member) -> Change | None:
+        """Give a newcomer of this job its rank, or turn it away; None when that depends on who is silent."""
+        node = newcomer.node
         if newcomer.rank is None:
             self._seat(newcomer)
             return Change(ChangeKind.JOINED, newcomer)
@@ -124,38 +159,51 @@ class Membership:
         if newcomer.rank == self._me.node_rank and node.identity != self._me.identity:
             return self._reject(newcomer, RejectionKind.RANK_TAKEN)  # the coordinator knows who it is
         holder = self.ranks.get(newcomer.rank)
-        if holder is not None and (holder.node.stand_in or node.stand_in) and not node.refusal:
-            # A node that was replaced comes back, or its stand-in finds it there: neither is too much.
+        if holder is not None and self._may_wait_as_spare(node, holder.node):
             spare = replace(newcomer, rank=None)
             self._seat(spare)
             return Change(ChangeKind.JOINED, spare)
         if holder is not None:
-            self._rivals[number] = newcomer
+            self._rivals[newcomer.number] = newcomer
             return None
         self._seat(newcomer)
         return Change(ChangeKind.JOINED, newcomer)
 
-    def decide(self, silent_s: Callable[[int], float], has_beaten: Callable[[int], bool]) -> list[Change]:
-        """Decide about newcomers whose rank was taken.
+    def decide(
+        self, silent_s: Callable[[int], float], has_beaten: Callable[[int], bool], now: float
+    ) -> list[Change]:
+        """Decide about newcomers whose rank was taken, and those that may be another job's.
 
         ``silent_s`` tells how long a number has been silent, ``has_beaten`` whether it gave a sign of life
-        since it came.
+        since it came. ``now`` is of a monotonic clock.
         """
-        changes = []
+        changes: list[Change] = []
         for number, rival in list(self._rivals.items()):
-            assert rival.rank is not None
-            holder = self.ranks.get(rival.rank)
-            if holder is None:
-                change = Change(ChangeKind.JOINED, rival)
-            elif silent_s(holder.number) >= self.replaced_after_s:
+            holder = None if rival.rank is None else self.ranks.get(rival.rank)
+            if self._may_be_other_job(rival.node):
+                since = self._rivals_since.setdefault(number, now)
+                lives = holder is not None and silent_s(holder.number) == 0.0 and has_beaten(number)
+                taken = lives and holder is not None and not self._may_be_other_job(holder.node)
+                if rival.node.job in self._other_jobs or taken:
+                    self.forget_rival(number)
+                    changes.append(self._reject_other_job(rival))
+                    continue
+                if now - since < DOUBTED_FOR_S:
+                    continue
+            if holder is None or self._may_wait_as_spare(rival.node, holder.node):
+                self.forget_rival(number)
+                placed = self._place(rival)
+                changes += [placed] if placed is not None else []
+                continue
+            if silent_s(holder.number) >= self.replaced_after_s:
                 change = Change(ChangeKind.REPLACED, rival, holder)
             elif silent_s(holder.number) == 0.0 and has_beaten(number):
-                del self._rivals[number]
+                self.forget_rival(number)
                 changes.append(self._reject(rival, RejectionKind.RANK_TAKEN, by=holder.place))
                 continue
             else:
                 continue
-            del self._rivals[number]
+            self.forget_rival(number)
             self._seat(rival, instead_of=holder)
             changes.append(change)
         return changes
@@ -170,6 +218,7 @@ class Membership:
     def forget_rival(self, number: int) -> None:
         """Forget a newcomer that left again."""
         self._rivals.pop(number, None)
+        self._rivals_since.pop(number, None)
 
     def assign(self, spare: Member, rank: int) -> Member:
         """Give a rank that is free to a spare, and return the member it is then."""
@@ -187,6 +236,17 @@ class Membership:
             self.spares.append(member)
         else:
             self.ranks[member.rank] = member
+
+    @staticmethod
+    def _may_wait_as_spare(node: Fingerprint, holder: Fingerprint) -> bool:
+        """Tell of a node that was replaced and comes back, or whose rank its stand-in finds taken."""
+        return (holder.stand_in or node.stand_in) and not node.refusal
+
+    def _may_be_other_job(self, node: Fingerprint) -> bool:
+        return bool(node.job and self._me.job and node.job != self._me.job)
+
+    def _reject_other_job(self, newcomer: Member) -> Change:
+        return self._reject(newcomer, RejectionKind.OTHER_JOB, newcomer.node.command, self._me.command)
 
     def _reject(
         self, member: Member, kind: RejectionKind, theirs: str = "", ours: str = "", *, by: str = ""

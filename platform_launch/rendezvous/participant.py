@@ -74,6 +74,7 @@ def hello_of(
         "",
         secret is not None,
         peeks,
+        me.job,
     )
 
 

@@ -27,8 +27,9 @@ class Hello(Message):
     """The first line of a connection: who calls, and for what. Its fields never change.
 
     ``protocol`` names the shape of all messages (``Purpose.protocol``), ``version`` is the package's.
-    ``mark`` tells the job from other jobs on the same hosts. ``nonce`` is 32 hexadecimal digits. ``sealed``:
-    the caller has a secret. ``peeks``: the caller reads the published state and does not join.
+    ``mark`` tells the rendezvous from others on the same hosts, and ``job`` the job from others that use the
+    same ports (``Fingerprint.job``). ``nonce`` is 32 hexadecimal digits. ``sealed``: the caller has a secret.
+    ``peeks``: the caller reads the published state and does not join.
     """
 
     most_bytes: ClassVar[int] = 1024
@@ -43,6 +44,7 @@ class Hello(Message):
     nonce: str
     sealed: bool
     peeks: bool = False
+    job: str = ""
 
     @property
     def build(self) -> str:
@@ -71,6 +73,7 @@ class Welcome(Message):
     nnodes: int
     round: str
     proof: str = ""
+    job: str = ""
 
     @property
     def build(self) -> str:

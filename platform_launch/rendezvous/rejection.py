@@ -13,7 +13,7 @@ _KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
     RejectionKind.OTHER_JOB: (
         NodesAbsentError,
         "{place} belongs to job {theirs!r}, but the rendezvous at this address is that of job {ours!r}",
-        "check MASTER_ADDR and INIT_MASTER_PORT: two jobs must not meet at one address",
+        "give one of the two jobs another MASTER_PORT, or another MASTER_ADDR",
     ),
     RejectionKind.OTHER_PURPOSE: (
         NodesDisagreeError,

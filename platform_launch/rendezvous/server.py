@@ -132,6 +132,13 @@ class Misfit:
 
 
 @dataclass(frozen=True)
+class OtherLead:
+    """The node 0 of another job looked at this rendezvous, whose ports it needs too."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True)
 class Unreadable:
     """A caller or a node sent something that is not a message."""
 
@@ -140,7 +147,7 @@ class Unreadable:
     peer: Peer | None = None
 
 
-ServerEvent = Joined | Received | Misfit | Unreadable
+ServerEvent = Joined | Received | Misfit | OtherLead | Unreadable
 
 
 class Server:
@@ -275,6 +282,8 @@ class Server:
             self._report(Misfit(hello, RejectionKind.OTHER_PROTOCOL))
             return None
         if hello.peeks:
+            if hello.node_rank == 0 and hello.job != welcome.job:
+                self._report(OtherLead(hello))
             for state in self._states.values():
                 writer.write(seal.close(state))
             writer.write(seal.close(encode(Leave())))
@@ -405,4 +414,14 @@ def _other_job(hello: Hello, welcome: Welcome) -> bool:
     return bool(hello.job_id and welcome.job_id and hello.job_id != welcome.job_id)
 
 
-__all__ = ["Fetched", "Joined", "Misfit", "Peer", "Received", "Server", "Unreadable", "heartbeat_s"]
+__all__ = [
+    "Fetched",
+    "Joined",
+    "Misfit",
+    "OtherLead",
+    "Peer",
+    "Received",
+    "Server",
+    "Unreadable",
+    "heartbeat_s",
+]

@@ -113,13 +113,13 @@ def test_what_launchers_of_all_versions_say_to_each_other_never_changes() -> Non
     assert said == (
         b'["Hello",{"protocol":"a1b2c3","version":"0.1.0","purpose":"run","node_rank":3,'
         b'"place":"gpu-3 (10.0.0.3)","job_id":"job-7","mark":"mark",'
-        b'"nonce":"00000000000000000000000000000000","sealed":true,"peeks":false}]'
+        b'"nonce":"00000000000000000000000000000000","sealed":true,"peeks":false,"job":""}]'
     )
     answered = encode(Welcome("a1b2c3", "0.1.0", "run", "id", "gpu-0", None, "mark", "1" * 32, 2, "round"))
     assert answered == (
         b'["Welcome",{"protocol":"a1b2c3","version":"0.1.0","purpose":"run","identity":"id",'
         b'"place":"gpu-0","job_id":null,"mark":"mark","nonce":"11111111111111111111111111111111",'
-        b'"nnodes":2,"round":"round","proof":""}]'
+        b'"nnodes":2,"round":"round","proof":"","job":""}]'
     )
 
 

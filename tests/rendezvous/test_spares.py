@@ -60,7 +60,7 @@ def test_a_node_that_cannot_start_never_becomes_a_spare() -> None:
     membership = Membership(fingerprint(0, 2))
     membership.assign(come(membership, 2, 2, spare=True).member, 1)
     assert membership.receive(3, Join(fingerprint(1, 2, identity="sick", refusal="no GPU"), "s", 1)) is None
-    (change,) = membership.decide(lambda _slot: 0.0, lambda _slot: True)
+    (change,) = membership.decide(lambda _slot: 0.0, lambda _slot: True, 0.0)
     assert change.rejection is not None
     assert change.rejection.kind is RejectionKind.RANK_TAKEN
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from queue import Empty, Queue
 
 from platform_launch.errors import NodesAbsentError
+from platform_launch.hardware import ports
 from platform_launch.rendezvous.client import CONNECT_LIMIT_S
 from platform_launch.rendezvous.connecting import Connector, Found, JoinTarget
 from platform_launch.rendezvous.ending import EndKind
@@ -34,6 +35,10 @@ _AGAIN_S = 1.0
 # another pod.
 _SILENT_S = 10.0
 _GONE_S = 1.0
+# How long node 0 waits for another run on its host that needs the same MASTER_PORT, and for one that may be
+# an earlier start of the same job.
+_OTHER_JOB_S, _EARLIER_START_S = 5.0, 30.0
+_OTHER_PORT = "give one of the two jobs another MASTER_PORT, or start this one when the other has ended"
 
 Command = StopAll | TrainingEnded | TextCommand | None
 """What a launcher wants; None: it is about to end."""
@@ -83,8 +88,8 @@ class Arrival:
     def target(self) -> JoinTarget:
         """Where this node goes, and as whom."""
         if self.lead is not None:
-            ports = (self.lead.port,) if self.lead.port else self._task.ports
-            return JoinTarget("127.0.0.1", ports, PURPOSE, self._me, self._task.secret, mark=self._task.mark)
+            own = (self.lead.port,) if self.lead.port else self._task.ports
+            return JoinTarget("127.0.0.1", own, PURPOSE, self._me, self._task.secret, mark=self._task.mark)
         return self._target_at(self._task.master_addr)
 
     @property
@@ -106,6 +111,7 @@ class Arrival:
         Raises NeverReachedError, PortTakenError, RejectedError, and all of ``leaving``.
         """
         if self.lead is not None:
+            self._reserve_port(self.lead)
             self.lead.open()
         self._connector = self._make_connector()
         while True:
@@ -146,8 +152,36 @@ class Arrival:
         self._me = replace(me, node_rank=0, stand_in=True, restarts_used=self._search.restarts)
         self._spare = False
         self.lead = Lead(self._task, self._me, self._emit)
+        self._reserve_port(self.lead)
         self.lead.open()
         self._connector = self._make_connector()
+
+    def _reserve_port(self, lead: Lead) -> None:
+        """Make sure that no other job on this host needs the same ports, from before the start to the end.
+
+        An earlier start of this job may not have ended yet. Another job's node 0 learns of this one, so that
+        it turns this job's nodes away. Raises NodesAbsentError.
+        """
+        port, began, told = self._task.master_port, time.monotonic(), False
+        limit_s = _OTHER_JOB_S
+        while not ports.reserve(port):
+            other = lead.job_here()
+            if other == self._me.job:
+                limit_s = _EARLIER_START_S
+            waited_s = time.monotonic() - began
+            taken = Phrase(
+                "MASTER_PORT {port} on node 0, {place}, belongs to another run of platform-launch on this "
+                "host: {holder}",
+                port=port,
+                place=self._me.place,
+                holder=ports.reserved_by(port),
+            )
+            if waited_s >= min(limit_s, self._task.roll_call_timeout_s):
+                raise NodesAbsentError(taken, _OTHER_PORT)
+            if not told and waited_s >= _SAY_FIRST_S:
+                told = True
+                self._say("WARN", Phrase("{taken}; waiting for its end", taken=taken))
+            self._pause(_AGAIN_S)
 
     @property
     def host(self) -> str:

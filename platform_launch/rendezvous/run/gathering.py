@@ -17,7 +17,7 @@ from platform_launch.errors import (
 from platform_launch.rendezvous import verdict
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.membership import Change, Member
+from platform_launch.rendezvous.membership import DOUBTED_FOR_S, Change, Member
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.ranks import absent_ranks, describe_absent, looks_like_processes
@@ -99,6 +99,7 @@ class Gathering:
         self._spares = spares
         self._enough_since: float | None = None
         self._unfit: set[str] = set()
+        self._doubted: set[str] = set()
         self._time_is_up = False
         self._began = time.monotonic()
         self._reported_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
@@ -128,6 +129,7 @@ class Gathering:
             self._take(change)
         now = time.monotonic()
         self._miss(now)
+        self._report_doubted()
         if self.state.phase is RunPhase.WAITING:
             absent = self._fill(absent_ranks(self.present, self._me.nnodes), now)
             doubted = self._doubted_s()
@@ -212,6 +214,8 @@ class Gathering:
             if rank not in self.present and not self._leave_to_spare(refusal):
                 self._foreign.add(rank)  # also after a refusal: it needs to be waited for no longer
         elif rejection.kind in _SECRETS:
+            if member.node.job != self._me.job and member.node.job and self._me.job:
+                return  # another job's, perhaps
             refusal = RunRefusal(error.exit_code, error.message, error.hint, rejection.node_rank)
             self._without_secret.setdefault(rejection.node_rank, (time.monotonic(), refusal))
         elif rejection.kind is RejectionKind.RANK_TAKEN and self.state.phase is RunPhase.WAITING:
@@ -234,6 +238,24 @@ class Gathering:
                 if member.rank is not None and member.node.stand_in:
                     self._lost.add(member.rank)
                 self._coordinator.remove(member)
+
+    def _report_doubted(self) -> None:
+        """Report once of each node that it may be another job's, which is why it has to wait."""
+        for member in self._coordinator.membership.doubted:
+            node = member.node
+            if node.identity in self._doubted:
+                continue
+            self._doubted.add(node.identity)
+            text = Phrase(
+                "node {rank}, {place}, may belong to another job: it runs {theirs!r}, node 0 runs {ours!r}; "
+                "waiting {limit:g} s for another node {rank}; nodes with one --job-name do not wait",
+                rank=node.node_rank,
+                place=node.place,
+                theirs=node.command,
+                ours=self._me.command,
+                limit=DOUBTED_FOR_S,
+            )
+            self._say(ConsoleLine("WARN", text, "node-of-another-job"))
 
     def _fill(self, absent: list[int], now: float) -> list[int]:
         """Give ranks whose node is lost or late to spares; return those that are absent still."""

@@ -187,6 +187,14 @@ class Lead:
         target = JoinTarget(host, ports, PURPOSE, self._me, task.secret, mark=task.mark)
         return Connector(target, timeout_s=0.0, pause=time.sleep, say=self._say)
 
+    def job_here(self) -> str | None:
+        """Return the job whose rendezvous is on this host at present, and let it know of this one."""
+        found = self._connector("127.0.0.1", self._task.ports).look()
+        if found is None:
+            return None
+        found.peek(RunState)
+        return found.welcome.job
+
     def _state_at(self, host: str) -> RunState | None:
         """Return what the rendezvous of this job on another host says; None if there is none."""
         found = self._connector(host, self._task.ports).look()

@@ -35,6 +35,10 @@ _DOUBTED = (
 )
 
 
+# Where node 0 was reached last, by its name: a name server may give out an old address, or none.
+_reached: dict[str, str] = {}
+
+
 class NeverReachedError(Exception):
     """Time is up; the message says what stood in the way last."""
 
@@ -88,9 +92,10 @@ class Connector:
     """Tries until node 0 is reached. ``pause(seconds)`` waits, and may raise to give up.
 
     ``say`` receives every few seconds what stands in the way. ``host`` and ``port`` are where node 0 was
-    looked for last. ``examine`` is called once node 0 is reached, and returns how this node presents itself.
-    ``elsewhere`` are further hosts where it may be, and ``obstacle`` says of a rendezvous that answers why
-    this node does not join it. ``wake`` and ``session`` see Participant.
+    looked for last, and ``address`` is where it was reached. ``examine`` is called once node 0 is reached,
+    and returns how this node presents itself. ``elsewhere`` are further hosts where it may be, and
+    ``obstacle`` says of a rendezvous that answers why this node does not join it. ``wake`` and ``session``
+    see Participant.
     """
 
     def __init__(
@@ -112,6 +117,7 @@ class Connector:
         self._obstacle = obstacle
         self._wake = wake
         self.port = target.ports[0]
+        self.address = target.host
         self._timeout_s = timeout_s
         self._pause = pause
         self._say = say
@@ -219,14 +225,19 @@ class Connector:
         names = resolve(target.host, CONNECT_LIMIT_S)
         obstacle = Reach(names.step).in_words(target.host, target.ports[0])
         hello = hello_of(target.me, target.purpose, target.secret, target.mark)
-        for _, address in names.found:
+        addresses = [address for _, address in names.found]
+        known = _reached.get(target.host)
+        for address in dict.fromkeys((*addresses, known) if known else addresses):
             tried = event_loop().call(open_all(address, target.ports, hello, target.secret), _OPEN_LIMIT_S)
             ours = [one for one in tried if isinstance(one, Opened) and one.welcome.mark == target.mark]
             for other in tried:
                 if isinstance(other, Opened) and other not in ours[:1]:
                     event_loop().post(other.writer.close)
             if ours:
+                self.address = _reached[target.host] = address
                 return ours[0], ""
+            if address == known and addresses:
+                continue  # what stands in the way is that of the name
             obstacle = self._in_words(address, tried)
         return None, obstacle
 

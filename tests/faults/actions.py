@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from platform_launch.rendezvous.listening import candidates
 from tests.faults.launchers import PORT
-from tests.faults.stage import Stage
+from tests.faults.stage import SCRIPT, Stage
 from tests.lab.waiting import LIMIT_S, until
 from tests.rendezvous.cluster import processes_on
 
@@ -172,6 +173,16 @@ def second_launcher(stage: Stage) -> None:
     stranger.process.kill()
 
 
+def second_job(stage: Stage) -> None:
+    """Start another job on the same hosts, with the same MASTER_PORT."""
+    script = (str(SCRIPT), "none", "--steps", "7")
+    nodes = [stage.start(rank, logs=stage.folder / f"other{rank}", script=script) for rank in (0, 1)]
+    for node in nodes:
+        with suppress(subprocess.TimeoutExpired):
+            node.process.wait(60)
+        node.process.kill()
+
+
 @contextmanager
 def _listening(stage: Stage, rank: int, port: int) -> Iterator[socket.socket]:
     with stage.machines[rank].entered(), socket.create_server(("", port)) as server:
@@ -303,6 +314,34 @@ def slow_names(delay_s: float) -> Action:
         stage.later(lambda: (machine.etc / "hosts").write_text(whole))
 
     return prepare
+
+
+def _name_node_0(stage: Stage, address: str) -> None:
+    """Let all hosts find node 0 at this address; nowhere if it is empty."""
+    for machine in stage.machines:
+        path = machine.etc / "hosts"
+        kept = [line for line in path.read_text().splitlines() if "node0" not in line]
+        path.write_text("\n".join([*kept, *([f"{address} node0"] if address else []), ""]))
+
+
+def stale_name(seconds: float) -> Action:
+    """Let node 0's name lead to an address that nobody has, as a cache of a name server does, for so long."""
+
+    def prepare(stage: Stage) -> None:
+        right = stage.machines[0].address
+        _name_node_0(stage, right.rpartition(".")[0] + ".77")
+        timer = threading.Timer(seconds, _name_node_0, (stage, right))
+        timer.start()
+        stage.later(partial(_name_node_0, stage, right))
+        stage.later(timer.cancel)
+
+    return prepare
+
+
+def no_names(stage: Stage) -> None:
+    """Let node 0's name lead nowhere from now on."""
+    _name_node_0(stage, "")
+    stage.later(partial(_name_node_0, stage, stage.machines[0].address))
 
 
 def keep_away(rank: int) -> Action:

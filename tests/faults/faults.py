@@ -206,9 +206,10 @@ ALL: tuple[Fault, ...] = (
     Fault(
         "kill-all-1",
         "every process of node 1 is killed",
-        SURVIVES,
+        ENDS,
         LONG,
         inject=do.signal_everything(1, signal.SIGKILL),
+        node=1,
         silenced=NODE_1,
     ),
     Fault(
@@ -423,7 +424,21 @@ ALL: tuple[Fault, ...] = (
         ("none", "--steps", "120"),
         inject=do.second_launcher,
     ),
+    Fault(
+        "second-job",
+        "another job with the same MASTER_PORT and other arguments",
+        SURVIVES,
+        ("none", "--steps", "150"),
+        inject=do.second_job,
+    ),
     # The start.
+    Fault(
+        "stale-name",
+        "node 0's name leads to an address that nobody has for the first 25 s",
+        SURVIVES,
+        SHORT,
+        prepare=do.stale_name(25),
+    ),
     Fault(
         "absent",
         "node 1 never comes",
@@ -708,6 +723,15 @@ ALL: tuple[Fault, ...] = (
         "node 1 fails once, and one restart is allowed",
         SURVIVES,
         ("once", "--steps", "60"),
+        own=True,
+        options=("--max-restarts", "1"),
+    ),
+    Fault(
+        "restart-without-names",
+        "the same, and node 0's name leads nowhere any more",
+        SURVIVES,
+        ("once", "--steps", "60"),
+        inject=do.no_names,
         own=True,
         options=("--max-restarts", "1"),
     ),

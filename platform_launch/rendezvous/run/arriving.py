@@ -298,7 +298,7 @@ class Arrival:
         if self.lead is not None:
             return me
         host, port = self._connector.host, self._task.master_port
-        found = reach(host, port, CONNECT_LIMIT_S)
+        found = reach(self._connector.address, port, CONNECT_LIMIT_S)
         if found.step in (ReachStep.OPEN, ReachStep.NO_NAME_SERVER):  # a slow name server says nothing of it
             return me
         problem = Phrase(

@@ -28,8 +28,9 @@ from platform_launch.text import Phrase
 # A look at a thousand nodes takes a hundredth of a second.
 _QUICKEST_STEP_S = 0.05
 _SLOWEST_STEP_S = 0.25
-# How long a master address that is not this machine's is borne before the job is refused.
-_WRONG_MASTER_S = 20.0
+# How long node 0 waits for an address that is not this machine's to become its own. A name may lead here
+# later, when the cache of a name server has expired: that is waited for like nodes that are absent.
+_WRONG_ADDRESS_S = 20.0
 # The address of a service leads here a moment after this machine is ready.
 _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 5.0
@@ -210,7 +211,7 @@ class Lead:
             if not problem:
                 return
             now = time.monotonic()
-            if certain and now - began > _WRONG_MASTER_S and len(self._gathering.present) <= 1:
+            if certain and now - began > _WRONG_ADDRESS_S and len(self._gathering.present) <= 1:
                 self.refuse(TopologyError.exit_code, problem, CORRECT_MASTER_ADDR)
                 return
             if now >= say_at:
@@ -219,7 +220,7 @@ class Lead:
             time.sleep(_LOOK_EVERY_S)
 
     def _master_address_problem(self) -> tuple[str, bool]:
-        """Return what is wrong with MASTER_ADDR, if anything, and whether it is certainly wrong."""
+        """Return what is wrong with MASTER_ADDR, if anything, and whether that is certain to stay."""
         name = self._task.master_addr
         names = resolve(name, limit_s=15.0)
         found = names.found
@@ -248,7 +249,7 @@ class Lead:
             addresses=addresses,
             place=self._me.place,
         )
-        return problem, True
+        return problem, any(address == name for _, address in found)
 
     def _leads_here(self, host: str) -> bool:
         found = self._connector(host, (self.port,)).look()

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.why import LogSource, explain
+from platform_launch.why.explaining import explain
+from platform_launch.why.sources import LogSource
 from tests.lab.needs import requires_pid_namespace
 from tests.lab.waiting import LIMIT_S, until
 

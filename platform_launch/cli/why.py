@@ -17,9 +17,11 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.project import logs_folder
 from platform_launch.text import Phrase
-from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
+from platform_launch.why import hang_records
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.explaining import explain, explain_paths
 from platform_launch.why.hang_records import HangRecord
-from platform_launch.why.sources import logs_in
+from platform_launch.why.sources import LogSource, logs_in
 
 
 @click.command("why")

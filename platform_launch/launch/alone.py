@@ -80,7 +80,8 @@ def _starts_again(
         is_young,
         why_not_again,
     )
-    from platform_launch.why import LogSource, explain
+    from platform_launch.why.explaining import explain
+    from platform_launch.why.sources import LogSource
 
     runs = [FailedRun(highest_step(one.tail.decode(errors="replace")), one.duration_s) for one in failures]
     not_again = why_not_again(runs, len(failures) - 1, flags.max_restarts)

@@ -7,7 +7,7 @@ from platform_launch.events import Event
 from platform_launch.log_view.launch import CauseLine
 from platform_launch.log_view.merge import Shown
 from platform_launch.text import one_line
-from platform_launch.why import Verdict
+from platform_launch.why.answer.verdict import Verdict
 
 _LEVELS = {"SUCCESS": "32", "WARN": "33", "ERROR": "31"}
 _STAGE = "1;36"

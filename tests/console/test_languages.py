@@ -22,11 +22,12 @@ from platform_launch.rendezvous import rejection
 from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind, describe_not_again
 from platform_launch.sentences import sentence
 from platform_launch.text import Phrase, columns, counted, wrapped
-from platform_launch.why import LogSource, Verdict, explain
-from platform_launch.why.answer.verdict import Code, Consequence, Evidence
+from platform_launch.why.answer.verdict import Code, Consequence, Evidence, Verdict
+from platform_launch.why.explaining import explain
 from platform_launch.why.lines.line import Location
 from platform_launch.why.messages.exception_rules import rules
 from platform_launch.why.messages.signatures import SignatureRole, catalogue
+from platform_launch.why.sources import LogSource
 
 FIELD = re.compile(r"\{(\w+)")
 FIELDS = re.compile(r"\{[^{}]+\}")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.events import beside
-from platform_launch.why import explain_file
+from platform_launch.why.explaining import explain_file
 from tests.lab.disk import disk, requires_mount
 from tests.lab.needs import requires_root
 from tests.lab.waiting import LIMIT_S

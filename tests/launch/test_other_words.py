@@ -17,7 +17,8 @@ import pytest
 
 from platform_launch import events
 from platform_launch.events import Event, line
-from platform_launch.why import Verdict, explain_file
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.explaining import explain_file
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 

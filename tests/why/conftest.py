@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.why import LogSource, Verdict, explain
-from platform_launch.why.sources import node_of
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.explaining import explain
+from platform_launch.why.sources import LogSource, node_of
 
 LOGS = Path(__file__).parent / "logs"
 

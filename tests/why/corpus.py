@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.why import Verdict, explain_file
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.explaining import explain_file
 
 LOGS = Path(__file__).parent / "logs"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.observe.dumps import parse_dump, written
-from platform_launch.why import explain_file
+from platform_launch.why.explaining import explain_file
 from platform_launch.why.lines import opening
 
 FAILURE = "[rank0]: ValueError: the plan is odd\n"

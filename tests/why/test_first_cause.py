@@ -7,8 +7,8 @@ import pytest
 from platform_launch.doctor.catalogue import REFUSALS
 from platform_launch.events import event, in_text
 from platform_launch.health.finding import IDS as DEVICE_IDS
-from platform_launch.why import explain_file
 from platform_launch.why.answer.verdict import Evidence
+from platform_launch.why.explaining import explain_file
 from platform_launch.why.note import note, ranks_named
 from tests.why.conftest import Explain, progress, uncaught
 from tests.why.corpus import LOGS

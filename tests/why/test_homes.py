@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.events import as_json, beside, event, in_text
-from platform_launch.why import explain_paths
+from platform_launch.why.explaining import explain_paths
 from tests.why.conftest import Explain, progress, uncaught
 
 _NAN = "ValueError: loss is nan"

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from platform_launch.why import LogSource, explain
+from platform_launch.why.explaining import explain
 from platform_launch.why.lines.line import Line, parse
 from platform_launch.why.lines.literals import Pattern
 from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.vocabulary import tells
 from platform_launch.why.reading import reader
+from platform_launch.why.sources import LogSource
 from tests.lab.needs import takes_long
 from tests.why.conftest import Explain
 
@@ -176,7 +177,8 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
             for _ in range(copies):
                 file.write(lines)
         code = (
-            "import resource,sys;from pathlib import Path;from platform_launch.why import explain_file;"
+            "import resource,sys;from pathlib import Path;"
+            "from platform_launch.why.explaining import explain_file;"
             "explain_file(Path(sys.argv[1]));print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         done = subprocess.run([sys.executable, "-c", code, log], capture_output=True, text=True, check=True)

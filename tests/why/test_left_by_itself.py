@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 
-from platform_launch.why import LogSource, explain
+from platform_launch.why.explaining import explain
+from platform_launch.why.sources import LogSource
 from tests.why.conftest import Explain, uncaught
 
 LOG = """[rank2]: Traceback (most recent call last):

@@ -13,8 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 import platform_launch.why
 from platform_launch.console.chinese import words as chinese_words
-from platform_launch.why import LogSource, Verdict, explain
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.explaining import explain
 from platform_launch.why.note import ENGLISH, Note, note, ranks_named
+from platform_launch.why.sources import LogSource
 from tests.why.conftest import Explain, uncaught
 from tests.why.corpus import cases
 

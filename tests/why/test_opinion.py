@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from platform_launch.cli.why import command
 from platform_launch.errors import InputError
-from platform_launch.why import explain_paths
+from platform_launch.why.explaining import explain_paths
 from platform_launch.why.opinion import (
     KEY,
     MODEL,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.events import as_json, beside, event, in_text
-from platform_launch.why import explain_file, explain_paths
+from platform_launch.why.explaining import explain_file, explain_paths
 from tests.why.corpus import Case, cases
 
 CASES = cases()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.why import explain_paths
 from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.explaining import explain_paths
 from platform_launch.why.lines import scan, sieve
 from platform_launch.why.lines.broken_lines import LONGEST_BYTES, BrokenLines
 from platform_launch.why.lines.vocabulary import STEMS, squeeze

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.errors import InputError
-from platform_launch.why import explain_file, explain_paths
+from platform_launch.why.explaining import explain_file, explain_paths
 from platform_launch.why.sources import logs_in, node_of
 
 

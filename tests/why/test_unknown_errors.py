@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from platform_launch.why import Verdict
+from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.lines.line import parse
 from platform_launch.why.reading.error_lines import hints_at_error, says_error
 from tests.why.conftest import Explain, progress, uncaught

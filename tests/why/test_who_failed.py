@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.why import explain_file
+from platform_launch.why.explaining import explain_file
 from platform_launch.why.lines.line import Location
 from platform_launch.why.sources import where_of_log
 from tests.why.conftest import Explain, uncaught

@@ -31,7 +31,7 @@ from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
     from platform_launch.supervise import Outcome
-    from platform_launch.why import Verdict
+    from platform_launch.why.answer.verdict import Verdict
 
 # To read the log for the root cause: a gigabyte takes seconds, and a disk may hang. The second is what is
 # left when a scheduler asks for the end meanwhile.
@@ -155,7 +155,8 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
 
     Where there is none, the end of the output is in memory.
     """
-    from platform_launch.why import LogSource, explain, explain_file
+    from platform_launch.why.explaining import explain, explain_file
+    from platform_launch.why.sources import LogSource
 
     def explained() -> Verdict:
         if outcome.log_path is not None:

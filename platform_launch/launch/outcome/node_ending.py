@@ -124,7 +124,8 @@ class TrainingOutput:
 
     def why(self) -> Cause | None:
         """Return what the other nodes should repeat: the cause where one can be told, else the last lines."""
-        from platform_launch.why import LogSource, explain
+        from platform_launch.why.explaining import explain
+        from platform_launch.why.sources import LogSource
 
         text, name = self.text(), self._log.name
         if len(text) < _TAIL_BYTES and self._lines_before is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from platform_launch.launch.statistics.cost import RunCost
     from platform_launch.launch.training_command import NodePlace
     from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
-    from platform_launch.why import Verdict
+    from platform_launch.why.answer.verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,8 @@ def _reason(outcome: Outcome) -> Sentence | None:
 def _explained(log: Path, oom_kills: int | None) -> dict[str, object]:
     """Return what ``why`` makes of the end of the log; an alarm ends this process if that takes long."""
     signal.alarm(_VERDICT_S)
-    from platform_launch.why import LogSource, explain
+    from platform_launch.why.explaining import explain
+    from platform_launch.why.sources import LogSource
 
     with log.open("rb") as stream:
         skipped = _skip(stream, log.stat().st_size - _VERDICT_BYTES)

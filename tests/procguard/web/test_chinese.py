@@ -19,7 +19,8 @@ from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.web.language import Words, catalogue
 from platform_launch.sentences import Sentence, Value, sentence
-from platform_launch.why import LogSource, explain
+from platform_launch.why.explaining import explain
+from platform_launch.why.sources import LogSource
 from tests.lab.waiting import until
 from tests.procguard.serving import FakeAgent, Served, served
 

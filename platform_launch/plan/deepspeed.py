@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from platform_launch.errors import InputError
@@ -164,6 +165,7 @@ def _accelerate_knows() -> tuple[frozenset[str], frozenset[str]]:
     return keys, _names_in(origin.parent / "utils/dataclasses.py", ("DistributedType",))
 
 
+@cache
 def _names_in(source: Path, classes: tuple[str, ...]) -> frozenset[str]:
     """Return the names that classes define; empty if one of the classes is not found."""
     found: dict[str, set[str]] = {}

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.train
     [
         ["--launcher", "torchrun"],  # fills in string.Template in each word
         pytest.param(["--launcher", "accelerate"], marks=pytest.mark.nightly),  # through torchrun
-        ["--launcher", "accelerate", "--deepspeed-config", "plain.yaml"],  # without torchrun
+        pytest.param(
+            ["--launcher", "accelerate", "--deepspeed-config", "plain.yaml"], marks=pytest.mark.nightly
+        ),  # without torchrun
         ["--launcher", "python"],
     ],
     ids=["torchrun", "accelerate", "accelerate without torchrun", "python"],

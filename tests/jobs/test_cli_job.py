@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from platform_launch.cli import init, job, main, run
 from platform_launch.health import quarantine
 from platform_launch.health.quarantine import QuarantinedNode
 from platform_launch.jobs import TARGETS
 from platform_launch.supervise import DEFAULT_GRACE_S
-from tests.jobs.manifests import pod_templates
+from tests.jobs.manifests import documents, pod_templates
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ("--name", "demo", "--image", "a/b:1", "--nodes", "2", "--script", "/t.py")
@@ -33,7 +32,7 @@ def job_file(tmp_path: Path) -> Path:
 
 
 def container(text: str) -> dict[str, object]:
-    found: dict[str, object] = pod_templates(list(yaml.safe_load_all(text)))[0]["spec"]["containers"][0]
+    found: dict[str, object] = pod_templates(documents(text))[0]["spec"]["containers"][0]
     return found
 
 
@@ -129,7 +128,7 @@ def test_a_longer_grace_period_of_the_launcher_makes_kubernetes_wait_longer(
     waits = []
     for options in ([], ["--grace-period=300"]):
         assert main(["job", "kubernetes", *FLAGS, *options]) == 0
-        (template,) = pod_templates(list(yaml.safe_load_all(capsys.readouterr().out)))
+        (template,) = pod_templates(documents(capsys.readouterr().out))
         waits.append(template["spec"]["terminationGracePeriodSeconds"])
     assert waits == [DEFAULT_GRACE_S + 35, 335]
 
@@ -403,7 +402,7 @@ def test_a_job_keeps_off_the_nodes_in_quarantine(tmp_path: Path, capsys: pytest.
     assert f"export PLATFORM_LAUNCH_QUARANTINE={file}\n" in script
     for target in set(TARGETS) - {"slurm"}:
         assert main(["job", target, *flags]) == 0
-        for template in pod_templates(list(yaml.safe_load_all(capsys.readouterr().out))):
+        for template in pod_templates(documents(capsys.readouterr().out)):
             affinity = template["spec"]["affinity"]["nodeAffinity"]
             [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
             assert term == {

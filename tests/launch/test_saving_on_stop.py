@@ -168,11 +168,16 @@ def test_each_rank_saves_under_every_launcher(
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [pytest.param((0,), marks=pytest.mark.nightly), (1,), pytest.param((0, 1), marks=pytest.mark.nightly)],
+    ("launcher", "asked"),
+    [
+        ("python", (1,)),
+        *(pytest.param("torchrun", asked, marks=pytest.mark.nightly) for asked in ((0,), (1,), (0, 1))),
+    ],
 )
-def test_all_nodes_save_when_some_are_asked_to_stop(tmp_path: Path, asked: tuple[int, ...]) -> None:
-    options = ("--nodes", "2", "--nproc-per-node", "1", "--launcher", "torchrun")
+def test_all_nodes_save_when_some_are_asked_to_stop(
+    tmp_path: Path, launcher: str, asked: tuple[int, ...]
+) -> None:
+    options = ("--nodes", "2", "--nproc-per-node", "1", "--launcher", launcher)
     with job(tmp_path, *options, command="simulate") as process:
         nodes = launchers_of(process.pid)
         for rank in asked:

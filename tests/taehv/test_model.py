@@ -154,7 +154,7 @@ def test_latents_are_8x8_times_4_smaller_and_three_frames_are_trimmed() -> None:
     assert reconstruction.shape == (2, 9, 3, 32, 48)
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("channels_last", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_full_computes_what_the_plain_architecture_computes(channels_last: bool) -> None:
     torch.manual_seed(0)
     ours = busy(TAEHV(ARCHITECTURES["full"], channels_last=channels_last)).double()

@@ -97,6 +97,7 @@ class FakeAgent:
         served.credentials[node] = joined.json()["credential"]
         self.http = served.client(served.credentials[node])
         self.quarantine: dict[str, Any] = {}
+        self.machine: dict[str, Any] = {}
         self.reports: dict[int, dict[str, Any]] = {
             number: {"number": number, "state": "idle", "generation": 0} for number in range(workers)
         }
@@ -106,6 +107,7 @@ class FakeAgent:
         workers = list(self.reports.values())
         body: dict[str, Any] = {"node": self.node, "instance": self.instance, "workers": workers}
         body |= {"quarantine": self.quarantine} if self.quarantine else {}
+        body |= {"machine": self.machine} if self.machine else {}
         answer = self.http.post("/api/v1/agent/heartbeat", json=body)
         assert answer.status_code == 200, answer.text
         orders: dict[str, Any] = answer.json()["orders"]

@@ -163,22 +163,45 @@ def test_a_receiver_that_is_none_is_refused_without_its_address(tmp_path: Path, 
 
 def test_alerts_and_board_ask_for_what_the_server_measures(tmp_path: Path) -> None:
     with served(tmp_path) as server:
-        FakeAgent(server, "gn6").beat()
-        text = server.client().get("/metrics").text
+        agent, people = FakeAgent(server, "gn6"), server.person("viewer")
+        gpu = {"index": 3, "utilization_percent": 41.5, "memory_used_gib": 7.0}
+        agent.reports[0]["gpus"] = [gpu]
+        agent.machine = {"cpu_percent": 5.0, "memory_used_gib": 1.0, "memory_total_gib": 2.0}
+        agent.beat()
+        owner = server.person()
+        owner.post("/api/v1/groups", json={"name": "train"})
+        owner.post("/api/v1/move", json={"workers": ["gn6-0"], "group": "train"})
+        counts, text = server.client().get("/metrics").text, people.get("/metrics").text
+        assert server.client("pgt_no-token").get("/metrics").text.count("gn6") == 0
+    assert "gn6" not in counts
+    assert "train" not in counts
+    assert 'procguard_node_gpu_utilization_percent{gpu="3",group="train",node="gn6"} 41.5' in text
+    assert 'procguard_group_phase{group="train",phase="idle"} 1.0' in text
     families = list(text_string_to_metric_families(text))
     samples = [sample for family in families for sample in family.samples]
     measured = {sample.name for sample in samples} | {family.name for family in families}
-    labels = {(sample.name, *label) for sample in samples for label in sample.labels.items()}
+    labels = {(sample.name, name) for sample in samples for name in sample.labels}
+    values = {(sample.name, *label) for sample in samples for label in sample.labels.items()}
     alerts = yaml.safe_load((ROOT / "configs/procguard/alerts.yaml").read_text())
     rules = [rule for group in alerts["groups"] for rule in group["rules"]]
     assert all({"alert", "expr", "labels", "annotations"} <= rule.keys() for rule in rules)
     board = json.loads((ROOT / "configs/procguard/grafana.json").read_text())
-    panels = board["panels"]
+    panels, variables = board["panels"], {one["name"]: one for one in board["templating"]["list"]}
     assert len({panel["id"] for panel in panels}) == len(panels)
-    asked = [rule["expr"] for rule in rules]
-    asked += [target["expr"] for panel in panels for target in panel["targets"]]
-    names = {name for expression in asked for name in re.findall(r"procguard_\w+", expression)}
-    assert names - measured == set()
-    chosen = {found for text in asked for found in re.findall(r'(procguard_\w+)\{(\w+)="(\w+)"\}', text)}
-    assert chosen
-    assert chosen - labels == set()
+    assert variables["group"]["multi"]
+    shown = [target["expr"] for panel in panels for target in panel["targets"]]
+    queries = [one["query"]["query"] for one in variables.values() if one["type"] == "query"]
+    asked = [*(rule["expr"] for rule in rules), *shown, *queries]
+    assert {name for one in asked for name in re.findall(r"procguard_\w+", one)} - measured == set()
+    matched = {
+        (name, *matcher)
+        for one in asked
+        for name, inside in re.findall(r"(procguard_\w+)\{([^}]*)\}", one)
+        for matcher in re.findall(r'(\w+)=~?"([^"]*)"', inside)
+    }
+    assert {(name, label) for name, label, _ in matched} - labels == set()
+    assert {one for one in matched if not one[2].startswith("$")} - values == set()
+    assert {value[1:] for _, _, value in matched if value.startswith("$")} == {"group", "node"}
+    assert {"group", "node"} <= {*variables}
+    legends = re.findall(r"\{\{(\w+)\}\}", json.dumps(panels))
+    assert set(legends) - {label for _, label in labels} == set()

@@ -1,11 +1,11 @@
-"""Prometheus metrics in a registry of their own. Only counts: names are for those who log in."""
+"""Prometheus metrics. Counts are for everybody; series by group, node and GPU for those who may log in."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.core.queries import Queries
+from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance
 from platform_launch.procguard.core.views import known_mean
 
 _KEPT_S = 1.0
@@ -41,15 +42,22 @@ class Metrics:
         self.failed = self._counter("procguard_groups_failed", "Groups that came to failed.")
         self.notices = self._by_result("procguard_notices", "Notices, by result.", "sent", "lost")
         self._registry.register(_CurrentState(queries))
+        self._named = CollectorRegistry()
+        self._named.register(_ByName(queries))
         self._lock = threading.Lock()
-        self._text, self._made_at = b"", float("-inf")
+        self._texts: dict[CollectorRegistry, tuple[float, bytes]] = {}
 
-    def text(self) -> bytes:
-        """Return the metrics in Prometheus' text format, at most a second old: anybody may ask for them."""
+    def text(self, *, named: bool = False) -> bytes:
+        """Return the metrics in Prometheus' text format, with names if ``named``; at most a second old."""
         with self._lock:
-            if time.monotonic() - self._made_at >= _KEPT_S:
-                self._text, self._made_at = generate_latest(self._registry), time.monotonic()
-            return self._text
+            return self._text(self._registry) + (self._text(self._named) if named else b"")
+
+    def _text(self, registry: CollectorRegistry) -> bytes:
+        made_at, text = self._texts.get(registry, (float("-inf"), b""))
+        if time.monotonic() - made_at >= _KEPT_S:
+            text = generate_latest(registry)
+            self._texts[registry] = time.monotonic(), text
+        return text
 
     def _counter(self, name: str, meaning: str) -> Counter:
         return Counter(name, meaning, registry=self._registry)
@@ -62,15 +70,19 @@ class Metrics:
         return counter
 
 
-class _CurrentState(Collector):
-    """What is now, of groups, workers and GPUs: asked when the metrics are read."""
+class _StateCollector(Collector):
+    """Asks what is now when the metrics are read."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Say nothing beforehand: registering must ask nothing."""
+        """Describe nothing beforehand: registering must ask nothing."""
         return iter(())
+
+
+class _CurrentState(_StateCollector):
+    """How many groups, workers and GPUs are in which state."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield how many groups and workers are in which state."""
@@ -97,3 +109,59 @@ class _CurrentState(Collector):
         )
         silent = sum(worker.silent for worker in workers)
         yield GaugeMetricFamily("procguard_workers_silent", "Workers whose heartbeat is overdue.", silent)
+
+
+class _ByName(_StateCollector):
+    """The state of each group, node and GPU."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the series of groups, then those of nodes and GPUs."""
+        nodes = self._queries.glances()
+        of_groups: dict[str, list[WorkerGlance]] = {}
+        for worker in (worker for node in nodes for worker in node.workers):
+            of_groups.setdefault(worker.group or "", []).append(worker)
+        yield from self._of_groups(of_groups)
+        yield from self._of_nodes(nodes)
+
+    def _of_groups(self, workers: Mapping[str, Sequence[WorkerGlance]]) -> Iterator[GaugeMetricFamily]:
+        phase = _gauge("procguard_group_phase", "1 for the phase that a group is in.", "group", "phase")
+        count = _gauge("procguard_group_workers", "Workers of a group.", "group")
+        silent = _gauge("procguard_group_workers_silent", "Those whose heartbeat is overdue.", "group")
+        restarts = _gauge("procguard_group_restarts_used", "Automatic restarts of its newest run.", "group")
+        use = _gauge("procguard_group_gpu_utilization_percent", "Mean use of a group's GPUs.", "group")
+        for group in self._queries.groups():
+            own = workers.get(group.name, ())
+            gpus = [gpu for worker in own if worker.report for gpu in worker.report.gpus]
+            phase.add_metric([group.name, group.phase.value], 1)
+            count.add_metric([group.name], len(own))
+            silent.add_metric([group.name], sum(worker.silent for worker in own))
+            restarts.add_metric([group.name], group.restarts_used)
+            if (mean := known_mean(gpu.utilization_percent for gpu in gpus)) is not None:
+                use.add_metric([group.name], mean)
+        yield from (phase, count, silent, restarts, use)
+
+    @staticmethod
+    def _of_nodes(nodes: Sequence[NodeGlance]) -> Iterator[GaugeMetricFamily]:
+        heard = _gauge("procguard_node_up", "1 if a node's agent is heard.", "node")
+        cpu = _gauge("procguard_node_cpu_percent", "Use of a node's processors.", "node")
+        labels = ("group", "node", "gpu")
+        use = _gauge("procguard_node_gpu_utilization_percent", "Use of a GPU.", *labels)
+        memory = _gauge("procguard_node_gpu_memory_used_gib", "Memory of a GPU that is used.", *labels)
+        for node in nodes:
+            heard.add_metric([node.node], not node.silent)
+            if node.silent:  # nobody knows what its GPUs do
+                continue
+            if node.entry.machine:
+                cpu.add_metric([node.node], node.entry.machine.cpu_percent)
+            found = {gpu.index: (one, gpu) for one in node.workers if one.report for gpu in one.report.gpus}
+            for index, (worker, gpu) in sorted(found.items()):
+                place = [worker.group or "", node.node, str(index)]
+                if gpu.utilization_percent is not None:
+                    use.add_metric(place, gpu.utilization_percent)
+                if gpu.memory_used_gib is not None:
+                    memory.add_metric(place, gpu.memory_used_gib)
+        yield from (heard, cpu, use, memory)
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, labels=labels)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.procguard.api.refused import RequestRefused, Unavailable
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.gate import person_of
 from platform_launch.procguard.server.parts import Parts
 
 router = APIRouter(tags=["health"])
@@ -40,6 +41,11 @@ def ready(parts: Parts) -> Health:
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}},
 )
-def metrics(parts: Parts) -> Response:
-    """Return counts for Prometheus. They hold no names, and need no login."""
-    return Response(parts.meter.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+def metrics(parts: Parts, request: Request) -> Response:
+    """Return counts for Prometheus; for whoever may log in also series by group, node and GPU."""
+    try:
+        named = person_of(parts.sessions, parts.proxy, request) is not None
+    except RequestRefused:  # counts need neither a login nor the database
+        named = False
+    text = parts.meter.text(named=named)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

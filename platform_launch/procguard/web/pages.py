@@ -20,15 +20,17 @@ from starlette.staticfiles import StaticFiles
 from platform_launch.errors import shown
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
 from platform_launch.procguard.api.shapes.events import EventFilter
-from platform_launch.procguard.api.shapes.groups import GroupShape
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupShape
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.core.queries import Queries
+from platform_launch.procguard.core.registry import WorkerGlance
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.compare import differences
 from platform_launch.procguard.web.page_request import FOLDER, PageRequest, own_path, templates, to_login
 from platform_launch.procguard.web.page_response import PageRenderer
 from platform_launch.procguard.web.preview import preview
 from platform_launch.procguard.web.stream import Stream
+from platform_launch.sentences import Sentence, sentence
 
 CARDS_SHOWN = 12
 """More groups than these are rows of a table."""
@@ -305,6 +307,7 @@ class Pages:
             "quarantined": {node.node: node.entry.quarantine for node in nodes if node.entry.quarantine},
             "counts": now.counts,
             "use": self._use([group]),
+            "slow": _slow_ranks(now.workers, group),
         }
 
     def _use(self, groups: Sequence[GroupShape]) -> dict[str, Values]:
@@ -410,6 +413,14 @@ class Pages:
             "before": before,
             "chosen": chosen,
         }
+
+
+def _slow_ranks(workers: Sequence[WorkerGlance], group: GroupShape) -> Sequence[Sentence]:
+    """Return which ranks are slow, by the launcher of rank 0: all launchers of a job say the same."""
+    first = next((one for one in workers if one.group == group.name and one.rank == 0), None)
+    running = group.phase in (GroupPhase.RUNNING, GroupPhase.DEGRADED)
+    slow = first.report.slow_ranks if running and first and first.report else ()
+    return [sentence("slow-now", what=one) for one in slow]
 
 
 def _present(find: Callable[[str], Found], names: Sequence[str]) -> list[Found]:

@@ -15,8 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch import events
 from platform_launch.hardware import running
+from platform_launch.procguard.agent.rhythm import OutputRhythm
+from platform_launch.procguard.agent.slow_ranks import SlowRanksReader
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
+from platform_launch.sentences import sentence
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
 from tests.lab.waiting import LIMIT_S, until
@@ -505,3 +509,46 @@ def test_a_training_is_looked_at_once_for_a_server_that_is_lost_before_it_has_th
         assert server.looks == 1
     finally:
         server.stop()
+
+
+def test_a_run_that_usually_writes_often_and_has_stopped_stands_still(tmp_path: Path) -> None:
+    output, rhythm = tmp_path / "output.log", OutputRhythm()
+    output.touch()
+    begun = time.time() - 500
+
+    def write(at_s: float) -> float | None:
+        os.utime(output, (begun + at_s, begun + at_s))
+        return rhythm.read(output)
+
+    assert [write(10.0 * number) for number in range(5)] == [None] * 5, "not known yet"
+    assert write(55.0) == pytest.approx(445, abs=5)
+    assert rhythm.stalled(output)
+    assert write(500.0) is None, "one long pause: it may evaluate"
+    assert rhythm.read(tmp_path / "another run") is None
+
+
+def test_slow_ranks_are_read_from_the_events_of_the_launcher_below(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    told = [
+        sentence("makes-longer", who=f"rank {rank}", percent="9%", step="1", usual="0.9") for rank in (3, 7)
+    ]
+    lines = [
+        events.as_json(events.event(name, headline="x", headlines=[one.document()], ranks=ranks), 0)
+        for name, one, ranks in (("slow-rank", told[0], "3"), ("slow-rank", told[1], "7"))
+    ]
+    events.beside(log).write_bytes(b"".join(lines) + b"no event\n")
+    launcher = f"exec 3>>{shlex.quote(str(events.beside(log)))}; echo begun; read line"
+    with subprocess.Popen(
+        ["sh", "-c", f"sh -c {shlex.quote(launcher)}; true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        reader = SlowRanksReader()
+        assert reader.read(None) == ()
+        assert reader.read(process.pid) == tuple(told)
+        with events.beside(log).open("ab") as file:
+            over = events.event("slow-rank-over", headline="x", headlines=[told[0].document()], ranks="3")
+            file.write(events.as_json(over, 0))
+        assert SlowRanksReader().read(process.pid) == (told[1],)
+        assert SlowRanksReader().read(2**22) == (), "no such process"
+        process.communicate(b"\n")

@@ -18,7 +18,9 @@ from typing import BinaryIO
 from platform_launch.hardware import cgroup
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.records import RunLaunch, is_free
+from platform_launch.procguard.agent.rhythm import OutputRhythm
 from platform_launch.procguard.api.english import english
+from platform_launch.procguard.api.wire import STALLED_S
 from platform_launch.sentences import Sentence, quoted, sentence
 from platform_launch.supervise import Command, Outcome, Supervisor
 
@@ -42,6 +44,7 @@ class _Watcher:
         self._supervisor = supervisor
         self._grace_s = float("inf")
         self._missed_since: float | None = None
+        self._rhythm = OutputRhythm()
         self._check_agent_at = 0.0
 
     def run(self) -> None:
@@ -68,11 +71,14 @@ class _Watcher:
             self._supervisor.stop(english(self.order), grace_s, sentence=self.order)
 
     def _check_agent(self, now: float) -> None:
+        """Stop a run without an agent: after orphan_after_s, or sooner if it stands still as well."""
+        stalled = self._rhythm.stalled(self._folder / records.LOG)
         if not is_free(Path(self._launch.lock)):
             self._missed_since = None
             return
         self._missed_since = self._missed_since or now
-        if now - self._missed_since > self._launch.orphan_after_s:
+        missed_s, limit_s = now - self._missed_since, self._launch.orphan_after_s
+        if missed_s > (min(limit_s, STALLED_S) if stalled else limit_s):
             self._supervisor.stop(english(GONE), sentence=GONE)
 
 

@@ -27,6 +27,8 @@ from platform_launch.procguard.agent.reconcile import (
     decide,
     report,
 )
+from platform_launch.procguard.agent.rhythm import OutputRhythm
+from platform_launch.procguard.agent.slow_ranks import SlowRanksReader
 from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
 from platform_launch.procguard.agent.variables import supervisor_variables, training_variables
 from platform_launch.procguard.api.english import english
@@ -85,6 +87,8 @@ class Worker:
         self._check_again_at = 0.0
         self._master = MasterLookup()
         self._steps = StepMeter()
+        self._rhythm = OutputRhythm()
+        self._slow_ranks = SlowRanksReader()
         self._output: Path | None = None
         self._supervisors: set[int] = set()
         self._lost: int | None = -1  # so that the first look searches for leftovers
@@ -127,8 +131,13 @@ class Worker:
             gpus=gpus,
         )
         output = self._output if self.run and self.run.alive else None
-        moved = {"steps_per_s": self._steps.read(output), "moved_s_ago": _moved_s_ago(output)}
-        return found.model_copy(update=moved)
+        launcher = self.order is not None and "RANK" not in self.order.environment
+        progress = {
+            "steps_per_s": self._steps.read(output),
+            "moved_s_ago": self._rhythm.read(output),
+            "slow_ranks": self._slow_ranks.read(found.pid if launcher and output else None),
+        }
+        return found.model_copy(update=progress)
 
     def logs(self) -> list[RunFolder]:
         """Return the runs whose output is worth sending, newest first."""
@@ -268,11 +277,3 @@ class Worker:
         if key != self._last_logged:
             self._last_logged = key
             self._log(level, f"worker {self.number}: {text}")
-
-
-def _moved_s_ago(output: Path | None) -> float | None:
-    """Return how long ago a run wrote something, None if nothing runs or that cannot be seen."""
-    try:
-        return None if output is None else max(0.0, time.time() - output.stat().st_mtime)
-    except OSError:
-        return None

@@ -72,6 +72,9 @@ def _if_readable(value: object, read: ValidatorFunctionWrapHandler) -> object:
 Readable = Annotated[_Value | None, WrapValidator(_if_readable)]
 
 
+STALLED_S = 60.0
+"""A run that usually writes every few seconds stands still if it has written nothing for so long."""
+
 LONGEST_VERDICT = 32_000
 """Characters of JSON, of a verdict and of a sentence."""
 
@@ -240,8 +243,10 @@ class WorkerReport(WireMessage):
     log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     gpus: Annotated[tuple[GpuReport, ...], Field(max_length=32)] = ()
     steps_per_s: Annotated[float, Field(ge=0)] | None = None
+    slow_ranks: Annotated[tuple[ReportedSentence, ...], Field(max_length=8)] = ()
+    """What the launcher that it runs says of slow ranks of the whole job."""
     moved_s_ago: Annotated[float, Field(ge=0)] | None = None
-    """Since its run wrote something, None if that is not known."""
+    """Since its run wrote something, None if it does not usually write every few seconds."""
 
 
 class QuarantineReport(WireMessage):

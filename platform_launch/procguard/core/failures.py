@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupFailure
-from platform_launch.procguard.api.wire import QuarantineReport, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import STALLED_S, QuarantineReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 from platform_launch.sentences import Sentence, Value, quoted, sentence
 from platform_launch.why.answer.verdict import Verdict
-
-_STALLED_S = 60.0
-"""Without progress for so long, the other ranks wait for the one that is silent."""
 
 
 @dataclass(frozen=True)
@@ -87,19 +84,15 @@ def has_finished(run: GroupRun, member: WorkerSnapshot) -> bool:
 
 
 def silence_limit_s(run: GroupRun, members: Members) -> float:
-    """Return how long a worker may be silent: less if the others are known to make no progress."""
-    limit_s = run.settings.fail_after_s
-    heard = [
-        member for one in run.places if (member := members.get(one.worker)) and member.silent_s < limit_s
-    ]
+    """Return how long a worker may be silent: less if those that usually write every few seconds do not."""
+    limit_s, heard_within_s = run.settings.fail_after_s, run.settings.silent_after_s
     moved = [
         member.report.moved_s_ago
-        for member in heard
-        if member.report and member.busy and member.silent_s <= run.settings.silent_after_s
+        for one in run.places
+        if (member := members.get(one.worker)) and member.silent_s <= heard_within_s
+        if member.report and member.busy and member.report.moved_s_ago is not None
     ]
-    known = [seconds for seconds in moved if seconds is not None]
-    stalled = bool(moved) and len(known) == len(moved) and min(known) > _STALLED_S
-    return min(limit_s, _STALLED_S) if stalled else limit_s
+    return min(limit_s, STALLED_S) if moved and min(moved) > STALLED_S else limit_s
 
 
 def _why_failed(

@@ -115,7 +115,7 @@ CATALOGUE: dict[str, Kind] = {
     "training-followed": Kind(
         "WARN", "training was stopped after {duration}, because node {node} failed", ("node", "exit_code")
     ),
-    "memory-peak": Kind("INFO", "memory at most: processes {processes}{gpus}"),
+    "memory-peak": Kind("INFO", "peak memory: processes {processes}{gpus}"),
     "binding-verified": Kind("INFO", "all {ranks} ranks of this node run on the CPUs they were bound to"),
     "binding-undone": Kind(
         "WARN",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from platform_launch.hardware.gpu_health import GpuHealth
 from platform_launch.hardware.rdma import ERROR_COUNTERS
 from platform_launch.health.finding import DeviceFinding, Grade
 from platform_launch.health.reading import DeviceHistory
@@ -23,12 +24,17 @@ ERRORS_A_MINUTE, TIMES_THE_OTHERS = 10.0, 10.0
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU's last minutes. ``busy_clock_mhz`` is its mean clock while busy; None if it was idle."""
+    """One GPU's last minutes. ``busy_clock_mhz`` is its mean clock while busy; None if it was idle.
+
+    ``utilization_percent`` and ``memory_used_gib`` are of the last reading, None if the driver does not tell.
+    """
 
     index: int
     name: str
     busy_clock_mhz: float | None = None
     pcie_replays_a_minute: float = 0.0
+    utilization_percent: float | None = None
+    memory_used_gib: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def sample(
     last = history.last
     readings = history.within(WINDOW_S)
     long_enough = bool(readings) and readings[-1].at_s - readings[0].at_s >= WINDOW_S / 2
-    gpus = [_gpu_sample(history, gpu.index, gpu.name) for gpu in last.gpus] if last and long_enough else []
+    gpus = [_gpu_sample(history, gpu, compares=long_enough) for gpu in last.gpus] if last else []
     ports = [_port_sample(history, port.place) for port in last.ports] if last and long_enough else []
     return NodeSample(node_rank, host, tuple(gpus), tuple(ports), tuple(findings))
 
@@ -67,8 +73,8 @@ def compare(samples: Sequence[NodeSample]) -> list[tuple[int, DeviceFinding]]:
     return [*_slow_gpus(samples), *_replays(samples), *_port_errors(samples)]
 
 
-def _gpu_sample(history: DeviceHistory, index: int, name: str) -> GpuSample:
-    readings = list(history.gpu(index, WINDOW_S))
+def _gpu_sample(history: DeviceHistory, last: GpuHealth, *, compares: bool) -> GpuSample:
+    readings = list(history.gpu(last.index, WINDOW_S)) if compares else []
     clocks = [
         gpu.sm_clock_mhz
         for _, gpu in readings
@@ -76,7 +82,14 @@ def _gpu_sample(history: DeviceHistory, index: int, name: str) -> GpuSample:
     ]
     busy = len(clocks) * 2 >= len(readings) > 0
     replays = [(at_s, gpu.pcie_replays) for at_s, gpu in readings if gpu.pcie_replays is not None]
-    return GpuSample(index, name, sum(clocks) / len(clocks) if busy else None, _a_minute(replays))
+    return GpuSample(
+        last.index,
+        last.name,
+        sum(clocks) / len(clocks) if busy else None,
+        _a_minute(replays),
+        last.utilization_percent,
+        last.memory_used_gib,
+    )
 
 
 def _port_sample(history: DeviceHistory, place: str) -> PortSample:

@@ -1,4 +1,4 @@
-"""The processes of this node while they run: the most memory they held, and the CPUs that each rank uses."""
+"""This node's processes while they run: memory, how busy the GPUs are, and the CPUs that each rank uses."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class MemoryPeak:
     def __init__(self, devices: Sequence[Gpu], interval_s: float = _INTERVAL_S) -> None:
         self.processes_gib = 0.0
         self.gpus_gib: dict[int, float] = {}
+        self._busy: dict[int, list[float]] = {}  # the number of readings, their sum, and the last one
         self._meter = GpuMeter(devices)
         self._interval_s = interval_s
         self._over = Flag()
@@ -52,8 +53,14 @@ class MemoryPeak:
 
     @property
     def held(self) -> MemoryHeld:
-        """The most of each that was seen so far."""
-        return MemoryHeld(self.processes_gib, dict(self.gpus_gib))
+        """What was seen so far."""
+        busy = dict(self._busy)
+        return MemoryHeld(
+            self.processes_gib,
+            dict(self.gpus_gib),
+            {index: total / count for index, (count, total, _) in busy.items()},
+            {index: last for index, (_, _, last) in busy.items()},
+        )
 
     def as_event(self) -> Event | None:
         """Return the event that reports it; None if nothing was seen."""
@@ -74,6 +81,9 @@ class MemoryPeak:
         for use in self._meter.read():
             if use.memory_used_gib is not None:
                 self.gpus_gib[use.index] = max(self.gpus_gib.get(use.index, 0.0), use.memory_used_gib)
+            if (busy := use.utilization_percent) is not None:
+                count, total, _ = self._busy.get(use.index, [0, 0.0, 0.0])
+                self._busy[use.index] = [count + 1, total + busy, busy]
 
     def _watch(self) -> None:
         wait_s = min(_FIRST_S, self._interval_s)

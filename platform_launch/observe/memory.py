@@ -1,4 +1,4 @@
-"""The most memory that the training of a node held, as a value that travels, and as people read it. Pure."""
+"""The most memory that a node's processes held, and how busy its GPUs are, in numbers and in words. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ _MOST_NODES = 8
 
 @dataclass(frozen=True)
 class MemoryHeld:
-    """In GiB: the processes of a node together, and each GPU by its index."""
+    """In GiB: the processes of a node together, and each GPU by its index.
+
+    ``gpus_busy`` is the utilization of each GPU in percent, the mean so far; ``gpus_busy_now`` the last
+    reading.
+    """
 
     processes_gib: float = 0.0
     gpus_gib: Mapping[int, float] = field(default_factory=dict)
+    gpus_busy: Mapping[int, float] = field(default_factory=dict)
+    gpus_busy_now: Mapping[int, float] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.processes_gib or self.gpus_gib)
@@ -26,6 +32,9 @@ class MemoryHeld:
         return {
             "processes_gib": round(self.processes_gib, 3),
             "gpus_gib": {str(index): round(gib, 3) for index, gib in sorted(self.gpus_gib.items())},
+            "gpus_busy_percent": {
+                str(index): round(percent, 1) for index, percent in sorted(self.gpus_busy.items())
+            },
         }
 
     def in_words(self) -> str:
@@ -39,20 +48,23 @@ class MemoryHeld:
 
     @property
     def gpus(self) -> str:
-        """What the GPUs held, after a semicolon; empty without GPUs."""
+        """What the GPUs held and how busy they were, after a semicolon; empty without GPUs."""
         alike: dict[str, list[int]] = {}
         for index, gib in sorted(self.gpus_gib.items()):
             alike.setdefault(_shown(gib), []).append(index)
         one, several = "; GPU {indices} {amount}", "; GPU {indices} each {amount}"
-        return joined(
-            (
-                Phrase(
-                    several if len(indices) > 1 else one, indices=", ".join(map(str, indices)), amount=amount
-                )
-                for amount, indices in alike.items()
-            ),
-            "",
-        )
+        parts = [
+            Phrase(several if len(indices) > 1 else one, indices=", ".join(map(str, indices)), amount=amount)
+            for amount, indices in alike.items()
+        ]
+        if self.gpus_busy:
+            parts.append(_busy("; GPUs {percent:.0f}% busy on average{idle}", self.gpus_busy))
+        return joined(parts, "")
+
+    @property
+    def busy_now(self) -> Phrase | None:
+        """How busy the GPUs are at the moment; None if nobody knows."""
+        return _busy("GPUs {percent:.0f}% busy now{idle}", self.gpus_busy_now) if self.gpus_busy_now else None
 
 
 def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
@@ -60,7 +72,13 @@ def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
     known = [(name, held) for name, held in nodes if held]
     if len(known) <= _MOST_NODES:
         return [
-            Phrase("peak memory of {node}: {held}", node=name, held=held.in_words()) for name, held in known
+            line
+            for name, held in known
+            for line in (
+                Phrase("peak memory of {node}: {held}", node=name, held=held.in_words()),
+                held.busy_now and Phrase("{node}: {busy}", node=name, busy=held.busy_now),
+            )
+            if line
         ]
     most = max(known, key=lambda one: (max(one[1].gpus_gib.values(), default=0.0), one[1].processes_gib))
     return [
@@ -71,6 +89,14 @@ def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
             held=most[1].in_words(),
         )
     ]
+
+
+def _busy(words: str, percents: Mapping[int, float]) -> Phrase:
+    """Return the mean, and the GPU that is far less busy than the others."""
+    mean = sum(percents.values()) / len(percents)
+    index, least = min(percents.items(), key=lambda one: one[1])
+    idle = Phrase(", GPU {index} only {least:.0f}%", index=index, least=least) if least < mean / 2 else ""
+    return Phrase(words, percent=mean, idle=idle)
 
 
 def _shown(gib: float) -> str:

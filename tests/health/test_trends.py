@@ -93,7 +93,7 @@ def test_errors_that_all_ports_have_are_nobodys() -> None:
 
 def test_a_training_that_has_just_begun_is_not_compared() -> None:
     young = sample(history((gpu(sm_clock_mhz=100),), (gpu(sm_clock_mhz=100),)), 3, "node3")
-    assert young.gpus == ()
+    assert [one.busy_clock_mhz for one in young.gpus] == [None]
 
 
 def test_a_line_when_something_begins_and_when_it_ends_and_none_between() -> None:

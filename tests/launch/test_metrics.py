@@ -41,7 +41,7 @@ def scrape(port: int) -> Values:
 
 
 def test_prometheus_reads_steps_time_and_health_of_a_run(fake_nvml: FakeNvml, tmp_path: Path) -> None:
-    variables = fake_nvml(*fake.h100s(2))
+    variables = fake_nvml(*fake.h100s(2), fake.use(1, 93))
     options = ("--metrics-port", "0", "--health-interval", "0.1", "--no-doctor")
     with launch(tmp_path, *options, variables=variables) as running:
         port = running.event("metrics-served").fields["port"]
@@ -53,12 +53,26 @@ def test_prometheus_reads_steps_time_and_health_of_a_run(fake_nvml: FakeNvml, tm
         assert phases == {"waiting", "starting", "training", "hang", "restart"}
         health = {name[1]: value for name, value in found.items() if name[0] == "node_health"}
         assert health == {"healthy": 1.0, "suspect": 0.0, "bad": 0.0}
+        busy = {name[1]: value for name, value in found.items() if name[0] == "gpu_utilization_percent"}
+        memory = {name[1]: value for name, value in found.items() if name[0] == "gpu_memory_used_bytes"}
+        assert busy["1"] == 93.0
+        assert memory == {"0": 600 * 2**20, "1": 600 * 2**20}
         fake.say(Path(variables["FAKE_NVML"]), (*fake.h100s(2), fake.xid(1, 79)))
         running.event("gpu-xid")
         found = scrape(port)
         health = {name[1]: value for name, value in found.items() if name[0] == "node_health"}
         assert health == {"healthy": 0.0, "suspect": 0.0, "bad": 1.0}
         assert [(name[2], name[4]) for name in found if name[0] == "device_finding"] == [("gpu-xid", "GPU 1")]
+        assert running.end() == 0
+    (log,) = (tmp_path / "logs").glob("*.log")
+    assert "93% busy" in log.read_text()
+
+
+def test_a_machine_without_gpus_has_no_gpu_metrics(tmp_path: Path) -> None:
+    with launch(tmp_path, "--metrics-port", "0", "--no-doctor") as running:
+        port = running.event("metrics-served").fields["port"]
+        assert isinstance(port, int)
+        assert not [name for name in scrape(port) if name[0].startswith("gpu_")]
         assert running.end() == 0
 
 

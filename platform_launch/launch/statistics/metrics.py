@@ -146,11 +146,24 @@ def _of_devices(report: RunReport) -> Iterator[Metric]:
         "1 for what is wrong with a device.",
         labels=[*labels, "id", "where"],
     )
+    busy = GaugeMetricFamily(
+        "platform_launch_gpu_utilization_percent", "How busy a GPU is.", labels=[*labels, "gpu"]
+    )
+    memory = GaugeMetricFamily(
+        "platform_launch_gpu_memory_used_bytes", "Memory in use on a GPU.", labels=[*labels, "gpu"]
+    )
     for node in report.nodes:
         of_node = [str(node.node_rank), one_line(node.host)]
+        for gpu in node.gpus:
+            if gpu.utilization_percent is not None:
+                busy.add_metric([*of_node, str(gpu.index)], gpu.utilization_percent)
+            if gpu.memory_used_gib is not None:
+                memory.add_metric([*of_node, str(gpu.index)], gpu.memory_used_gib * 2**30)
         for grade in Grade:
             worth.add_metric([*of_node, grade.value], float(grade is node.health.grade))
         for finding in dict.fromkeys((one.id, one_line(one.where)) for one in node.findings):
             findings.add_metric([*of_node, *finding], 1.0)
     yield worth
     yield findings
+    yield busy
+    yield memory

@@ -19,7 +19,7 @@ from platform_launch.launch.statistics.trainjob_status import URL, TrainJobStatu
 from platform_launch.text import Phrase, counted
 
 if TYPE_CHECKING:
-    from platform_launch.health.comparison import NodeSample
+    from platform_launch.health.comparison import GpuSample, NodeSample
     from platform_launch.health.finding import DeviceFinding, NodeHealth
     from platform_launch.launch.health_watch import HealthWatch
     from platform_launch.launch.statistics.metrics import MetricsServer
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeDevices:
-    """The devices of a node: what they are worth together, and what was found on them."""
+    """The devices of a node: what they are worth together, what was found on them, and its GPUs."""
 
     node_rank: int
     host: str
     health: NodeHealth
     findings: tuple[DeviceFinding, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def devices(samples: Sequence[NodeSample]) -> tuple[NodeDevices, ...]:
     for node in sorted(samples, key=lambda node: node.node_rank):
         differing = [finding for rank, finding in between if rank == node.node_rank]
         findings = (*node.findings, *differing)
-        found.append(NodeDevices(node.node_rank, node.host, node_health(findings), findings))
+        found.append(NodeDevices(node.node_rank, node.host, node_health(findings), findings, node.gpus))
     return tuple(found)
 
 

@@ -19,6 +19,7 @@ from platform_launch.launch.outcome.exit_code import closing_signals, failed_loc
 from platform_launch.launch.pace_watch import PaceWatch
 from platform_launch.launch.statistics.cost import RunClock
 from platform_launch.launch.training_command import REPORT, HangOptions
+from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
@@ -157,8 +158,8 @@ class HangWatch:
     def _reply(self, still_s: float) -> NodeReply:
         return self._monitor.reply(still_s) if self._monitor is not None else NodeReply(0.0)
 
-    def _on_message(self, message: ObserveMessage) -> ObserveMessage | None:
-        return self._pace.receive(message) if self._pace is not None else None
+    def _on_message(self, message: ObserveMessage, clock: ClockOffset | None) -> ObserveMessage | None:
+        return self._pace.receive(message, clock) if self._pace is not None else None
 
     def _on_report(self, report: HangReport) -> None:
         """The monitor of this node found something: all nodes shall say it."""

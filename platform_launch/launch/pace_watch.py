@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from platform_launch.events import Event, event
-from platform_launch.observe.clocks import ClockExchange
+from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.pace_probe import arrivals_here, samples_here
 from platform_launch.observe.slow_ranks import (
@@ -78,12 +78,12 @@ class PaceWatch:
             return [sentence("pace-unknown", why=sentence(unknown))]
         return [sentence("slow-now", what=finding.sentence()) for finding in found]
 
-    def receive(self, message: ObserveMessage) -> ObserveMessage | None:
-        """Take a message of another node; return what is to be answered."""
+    def receive(self, message: ObserveMessage, clock: ClockOffset | None) -> ObserveMessage | None:
+        """Handle a message of another node; return the answer. ``clock`` is what is known of this one's."""
         from platform_launch.launch import peers
 
         if isinstance(message, peers.ArrivalsQuestion):
-            return peers.ArrivalsAnswer(self._arrivals(message.since_s))
+            return peers.ArrivalsAnswer(replace(self._arrivals(message.since_s), clock=clock))
         if isinstance(message, peers.SamplesQuestion):
             return peers.SamplesAnswer(tuple(samples_here(self._probe, message.ranks)))
         if isinstance(message, peers.SlowNotice):
@@ -96,21 +96,14 @@ class PaceWatch:
         with self._probe.asking():
             return arrivals_here(self._probe, self._options.host, since_s)
 
-    def _ask_others(self, since_s: float) -> Mapping[int, tuple[NodeArrivals, ClockExchange]]:
+    def _ask_others(self, since_s: float) -> Mapping[int, NodeArrivals]:
         if self._peers is None:
             return {}
         from platform_launch.launch.peers import ArrivalsAnswer, ArrivalsQuestion
 
-        sent_s = time.time()
         answers, _ = self._peers.exchange(ArrivalsQuestion(since_s), _ARRIVALS_LIMIT_S)
-        returned_s = time.time()
         return {
-            node: (
-                answer.arrivals,
-                ClockExchange(sent_s, answer.arrivals.received_s, answer.arrivals.answered_s, returned_s),
-            )
-            for node, answer in answers.items()
-            if isinstance(answer, ArrivalsAnswer)
+            node: answer.arrivals for node, answer in answers.items() if isinstance(answer, ArrivalsAnswer)
         }
 
     def _sample(self, ranks: Sequence[int]) -> Sequence[RankSamples]:

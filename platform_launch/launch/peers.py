@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import ClassVar
 
+from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.monitor import HangReport, NodeReply, Replies
 from platform_launch.observe.shortening import shortened
@@ -119,7 +120,7 @@ class PaceNotice(ObserveMessage):
 class LinkPeers:
     """Asks the other nodes over a link; ``answer`` replies to theirs, ``noticed`` hears what they found.
 
-    ``also`` gets every other message, and returns what is to be answered.
+    ``also`` gets every other message with what is known of this node's clock, and returns the answer.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class LinkPeers:
         send: Callable[[TextCommand], None],
         answer: Callable[[float], NodeReply],
         noticed: Callable[[HangReport], None],
-        also: Callable[[ObserveMessage], ObserveMessage | None] = lambda _message: None,
+        also: Callable[[ObserveMessage, ClockOffset | None], ObserveMessage | None] | None = None,
     ) -> None:
         self._also = also
         self._send = send
@@ -199,8 +200,10 @@ class LinkPeers:
             elif isinstance(question, HangNotice):
                 with suppress(KeyError):  # a sentence of another version: whoever found it has said it
                     self._noticed(HangReport(question.still_s, question.finding))
-            elif (also := self._also(question)) is not None:
-                self._send(SendAnswer(request.key, pack(also)))
+            else:
+                clock = ClockOffset(*request.clock) if request.clock is not None else None
+                if self._also is not None and (also := self._also(question, clock)) is not None:
+                    self._send(SendAnswer(request.key, pack(also)))
 
 
 def save_notice(number: signal.Signals) -> SendRequest:

@@ -25,13 +25,10 @@ _PAUSES_S = (0.05, 0.35)
 
 def arrivals_here(probe: NodeProbe, host: str, since_s: float) -> NodeArrivals:
     """Return when this node's ranks came to their collectives since a time (time.time())."""
-    received_s = time.time()
     ranks = probe.ranks()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda one: _arrivals(one, since_s), ranks))
-    return NodeArrivals(
-        host, boot_id(), received_s, time.time(), tuple(one for one in found if one is not None)
-    )
+    return NodeArrivals(host, boot_id(), tuple(one for one in found if one is not None))
 
 
 def _arrivals(hooked: HookedProcess, since_s: float) -> RankArrivals | None:

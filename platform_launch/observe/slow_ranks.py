@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 
 from platform_launch.observe.arrivals import (
     ClockOffset,
@@ -23,7 +23,6 @@ from platform_launch.observe.arrivals import (
     Window,
     window,
 )
-from platform_launch.observe.clocks import ClockExchange, Clocks
 from platform_launch.observe.collectives import ranks_named
 from platform_launch.sentences import Sentence, sentence
 
@@ -41,14 +40,13 @@ _MOST_OTHERS = 3
 class NodeArrivals:
     """The arrivals of a node's ranks; ``boot`` names its kernel's boot: containers of one host share a clock.
 
-    ``received_s`` and ``answered_s`` are when the question came and the answer left, by the node's clock.
+    ``clock`` is that of the node, as the rendezvous knows it; None if it does not.
     """
 
     host: str
     boot: str
-    received_s: float
-    answered_s: float
     ranks: tuple[RankArrivals, ...] = ()
+    clock: ClockOffset | None = None
 
 
 @dataclass(frozen=True)
@@ -174,8 +172,8 @@ class NodesArrivals:
 class SlowRanks:
     """Watches one start of a job for slow ranks. Its methods may be called from any thread.
 
-    ``own(since_s)`` returns this node's arrivals, ``ask_others(since_s)`` those of the others with the times
-    of the exchange, ``sample(ranks)`` looks at ranks anywhere. ``reported`` gets each finding when it begins
+    ``own(since_s)`` returns this node's arrivals, ``ask_others(since_s)`` those of the others by node rank,
+    ``sample(ranks)`` looks at ranks anywhere. ``reported`` gets each finding when it begins
     (True) and ends (False), ``changed`` a change of the job's own pace, ``slowed`` for how long all others
     have waited for slow ranks so far. Nothing is reported in the first ``quiet_s``.
     """
@@ -184,7 +182,7 @@ class SlowRanks:
         self,
         node_rank: int,
         own: Callable[[float], NodeArrivals],
-        ask_others: Callable[[float], Mapping[int, tuple[NodeArrivals, ClockExchange]]],
+        ask_others: Callable[[float], Mapping[int, NodeArrivals]],
         sample: Callable[[Sequence[int]], Sequence[RankSamples]],
         reported: Callable[[SlowFinding, bool], None],
         changed: Callable[[PaceChange], None],
@@ -200,8 +198,6 @@ class SlowRanks:
         self._rule, self._pace = SlowRule(), OwnPace()
         self._found: dict[tuple[int, ...], SlowFinding] = {}
         self._since_s = 0.0
-        self._clocks = Clocks()
-        self._lock = Lock()
         self._ended = Event()
         self._lost_s = 0.0
 
@@ -263,12 +259,8 @@ class SlowRanks:
 
     def _read(self, since_s: float) -> NodesArrivals:
         own = self._own(since_s)
-        others = self._ask_others(since_s)
-        nodes = {self._node_rank: own, **{node: seen for node, (seen, _) in others.items()}}
-        with self._lock:
-            for node, (_, exchange) in others.items():
-                self._clocks.note(node, exchange)
-            clocks = self._clocks.offsets(time.time())
+        nodes = {self._node_rank: own, **self._ask_others(since_s)}
+        clocks = {node: seen.clock for node, seen in nodes.items() if seen.clock is not None}
         clocks |= {node: ClockOffset() for node, seen in nodes.items() if seen.boot and seen.boot == own.boot}
         return NodesArrivals(nodes, {**clocks, self._node_rank: ClockOffset()})
 

@@ -16,7 +16,6 @@ from platform_launch.observe.arrivals import (
     SlowRule,
     window,
 )
-from platform_launch.observe.clocks import ClockExchange, Clocks
 
 Compute = Callable[[int, int], float]
 
@@ -184,15 +183,3 @@ def test_job_that_became_slower_than_its_own_windows_is_told_once_and_again_when
     noisy = OwnPace()
     chance = random.Random(1)
     assert not any(noisy.add(0.4 * chance.uniform(0.8, 1.3)) for _ in range(500))
-
-
-def test_quickest_exchange_tells_the_offset_of_a_clock() -> None:
-    clocks = Clocks()
-    clocks.note(1, ClockExchange(100.0, 107.0, 108.0, 102.0))  # under way for 1 s in all
-    assert clocks.offsets(102.0)[1] == ClockOffset(6.5, 0.5)
-    clocks.note(1, ClockExchange(110.0, 116.501, 116.501, 110.002))
-    assert clocks.offsets(110.002)[1].offset_s == pytest.approx(6.5)
-    assert clocks.offsets(110.002)[1].error_s == pytest.approx(0.001)
-    clocks.note(1, ClockExchange(120.0, 127.0, 128.0, 122.0))  # slower: the earlier one tells more
-    assert clocks.offsets(122.0)[1].error_s == pytest.approx(0.001 + 12 * 50e-6, rel=0.01)
-    assert clocks.offsets(122.0 + 3600) == {}

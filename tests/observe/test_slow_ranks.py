@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from queue import SimpleQueue
@@ -19,7 +18,7 @@ from platform_launch.launch.peers import (
     pack,
     unpack,
 )
-from platform_launch.observe.clocks import ClockExchange
+from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.dumps import operations_since
 from platform_launch.observe.slow_ranks import (
     NodeArrivals,
@@ -61,11 +60,10 @@ class Job:
 
     def _node(self, node: int) -> NodeArrivals:
         ranks = tuple(one for one in job(self.compute) if one.rank // 2 == node)
-        return NodeArrivals(f"gn{node}", "", time.time(), time.time(), ranks)
+        return NodeArrivals(f"gn{node}", "", ranks, ClockOffset(0.0, 0.001))
 
-    def _others(self, _since_s: float) -> dict[int, tuple[NodeArrivals, ClockExchange]]:
-        now_s = time.time()
-        return {1: (self._node(1), ClockExchange(now_s, now_s, now_s, now_s))}
+    def _others(self, _since_s: float) -> dict[int, NodeArrivals]:
+        return {1: self._node(1)}
 
     def _sample(self, ranks: Sequence[int]) -> list[RankSamples]:
         return [*(replace(SLOW, rank=rank) for rank in ranks), OTHER]
@@ -130,7 +128,7 @@ def test_place_where_the_others_are_as_often_is_not_named() -> None:
 
 
 def test_what_travels_comes_back_equal() -> None:
-    arrivals = NodeArrivals("gn7", "boot", 1.5, 2.5, tuple(job(lambda _rank, _step: 0.3)))
+    arrivals = NodeArrivals("gn7", "boot", tuple(job(lambda _rank, _step: 0.3)), ClockOffset(1.5, 0.01))
     for message in (
         ArrivalsQuestion(5.0),
         ArrivalsAnswer(arrivals),

@@ -52,7 +52,7 @@ class RequestRelay:
             if isinstance(request.body, RelayedText):
                 key = f"{request.asker}-{request.number}"
                 self._requests[key] = request
-                self._emit(RequestReceived(key, request.body.text))
+                self._emit(RequestReceived(key, request.body.text, participant.clock))
         while len(self._requests) > _MOST_WAITING:
             del self._requests[next(iter(self._requests))]
         for number in [number for number, inquiry in self._inquiries.items() if inquiry.done]:

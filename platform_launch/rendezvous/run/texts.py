@@ -57,10 +57,14 @@ class SharedTexts:
 
 @dataclass(frozen=True)
 class RequestReceived:
-    """Another node asks something; ``key`` tells its request from others."""
+    """Another node asks something; ``key`` tells its request from others.
+
+    ``clock`` is this node's clock less that of node 0, and the most that this is wrong; None: not known.
+    """
 
     key: str
     body: str
+    clock: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ COMMANDS = {
     "job": "print what submits a job to Slurm or Kubernetes",
     "quarantine": "list, add and release nodes that no job should be put on for a while",
     "inspect": "show what all ranks of a running job are doing now",
+    "profile": "record what all ranks of a running job do, with torch's profiler",
+    "debug": "open pdb in a rank of a running job",
     "logs": "show the logs of a launch, all nodes in one, the root cause marked",
     "why": "name the root cause in the logs of a failed launch",
     "dist-launch": "debug mode: all nodes wait, rank 0 runs scripts on them; the same as dist-launch",

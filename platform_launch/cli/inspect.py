@@ -70,9 +70,30 @@ def _document(answer: Mapping[str, object]) -> dict[str, object]:
     return {"job": _job(answer)} | {name: one for name, one in answer.items() if not name.endswith(inner)}
 
 
+def chosen_launch(job: str | None) -> tuple[Path, dict[str, object]]:
+    """Return the socket and the answer of the one job that is meant. Raises InputError."""
+    launches = running_launches(temporary_folder())
+    answers = _of_job(job, list(launches.values()))
+    if len(answers) > 1:
+        names = shown_list(sorted({_job(answer) or "?" for answer in answers}))
+        raise InputError(
+            Phrase("several jobs run on this machine: {running}", running=names),
+            "add the name of one of them",
+        )
+    return next((path, answer) for path, answer in launches.items() if answer is answers[0])
+
+
 def ask_launches(temporary: Path) -> list[dict[str, object]]:
-    """Ask the launches on this machine. Raises InputError where is none, LaunchError where none answers."""
-    answers: list[dict[str, object]] = []
+    """Ask the launches on this machine. Raises InputError if there is none, LaunchError if none answers."""
+    return list(running_launches(temporary).values())
+
+
+def running_launches(temporary: Path) -> dict[Path, dict[str, object]]:
+    """Return the answers of the launches on this machine by their sockets, one for each job.
+
+    Raises as :func:`ask_launches`.
+    """
+    answers: dict[Path, dict[str, object]] = {}
     problems: list[str] = []
     for path in control.find_sockets(temporary):
         try:
@@ -87,7 +108,7 @@ def ask_launches(temporary: Path) -> list[dict[str, object]]:
         except (KeyError, TypeError):
             problems.append(Phrase("{launch}: an answer of another form", launch=path.parent.name))
         else:
-            answers.append(answer)
+            answers[path] = answer
     if not answers and problems:
         raise LaunchError(
             Phrase("the launch on this machine does not answer: {problems}", problems=joined(problems, "; ")),
@@ -104,7 +125,8 @@ def ask_launches(temporary: Path) -> list[dict[str, object]]:
         )
     for problem in problems:
         Console().warn(problem)
-    return list({_processes(answer): answer for answer in reversed(answers)}.values())[::-1]
+    jobs = {_processes(answers[path]): path for path in reversed(answers)}
+    return {path: answers[path] for path in reversed(jobs.values())}
 
 
 def _processes(answer: Mapping[str, object]) -> str:

@@ -17,9 +17,9 @@ from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
 from platform_launch.launch.outcome.exit_code import closing_signals, failed_local_ranks
 from platform_launch.launch.pace_watch import PaceWatch
+from platform_launch.launch.profiling import Profiling
 from platform_launch.launch.statistics.cost import RunClock
 from platform_launch.launch.training_command import REPORT, HangOptions
-from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
@@ -71,6 +71,7 @@ class HangWatch:
         self._control: ControlSocket | None = None
         self._peers: LinkPeers | None = None
         self._pace: PaceWatch | None = None
+        self._profiling: Profiling | None = None
         if send is not None:
             from platform_launch.launch.peers import LinkPeers  # here: a node alone has none
 
@@ -103,7 +104,8 @@ class HangWatch:
                 resumed=self._on_resumed,
                 failed=lambda problem: self._tell(event("not-observed", problem=problem)),
             )
-            self._control = ControlSocket(options.folder, self._inspect)
+            self._profiling = Profiling(probe, options, self._peers)
+            self._control = ControlSocket(options.folder, self._answer)
         except (OSError, InputError) as error:
             self._tell(event("not-observed", problem=str(error)))
             return
@@ -158,8 +160,10 @@ class HangWatch:
     def _reply(self, still_s: float) -> NodeReply:
         return self._monitor.reply(still_s) if self._monitor is not None else NodeReply(0.0)
 
-    def _on_message(self, message: ObserveMessage, clock: ClockOffset | None) -> ObserveMessage | None:
-        return self._pace.receive(message, clock) if self._pace is not None else None
+    def _on_message(self, message: ObserveMessage) -> ObserveMessage | None:
+        if self._pace is None or self._profiling is None:
+            return None
+        return self._pace.receive(message) or self._profiling.receive(message)
 
     def _on_report(self, report: HangReport) -> None:
         """The monitor of this node found something: all nodes shall say it."""
@@ -221,6 +225,16 @@ class HangWatch:
             files.write_whole(path, json.dumps(document, indent=1) + "\n", mode=files.SHARED)
             return path
         return None
+
+    def _answer(self, request: Mapping[str, object]) -> dict[str, object]:
+        """Answer what a command on this machine asks for."""
+        if request.get("do") != "profile" or self._profiling is None:
+            return self._inspect()
+        ranks = request.get("ranks")
+        chosen = tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list) else ()
+        seconds = request.get("seconds")
+        found = self._profiling.run(seconds if isinstance(seconds, int | float) else 5.0, chosen)
+        return {"log": str(self._options.log), "traces": found}
 
     def _inspect(self) -> dict[str, object]:
         """Answer ``platform-launch inspect``."""

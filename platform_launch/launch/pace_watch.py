@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from platform_launch.events import Event, event
-from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.pace_probe import arrivals_here, samples_here
 from platform_launch.observe.slow_ranks import (
@@ -78,12 +76,12 @@ class PaceWatch:
             return [sentence("pace-unknown", why=sentence(unknown))]
         return [sentence("slow-now", what=finding.sentence()) for finding in found]
 
-    def receive(self, message: ObserveMessage, clock: ClockOffset | None) -> ObserveMessage | None:
-        """Handle a message of another node; return the answer. ``clock`` is what is known of this one's."""
+    def receive(self, message: ObserveMessage) -> ObserveMessage | None:
+        """Handle a message of another node; return the answer."""
         from platform_launch.launch import peers
 
         if isinstance(message, peers.ArrivalsQuestion):
-            return peers.ArrivalsAnswer(replace(self._arrivals(message.since_s), clock=clock))
+            return peers.ArrivalsAnswer(self._arrivals(message.since_s))
         if isinstance(message, peers.SamplesQuestion):
             return peers.SamplesAnswer(tuple(samples_here(self._probe, message.ranks)))
         if isinstance(message, peers.SlowNotice):
@@ -94,7 +92,8 @@ class PaceWatch:
 
     def _arrivals(self, since_s: float) -> NodeArrivals:
         with self._probe.asking():
-            return arrivals_here(self._probe, self._options.host, since_s)
+            clock = self._peers.clock if self._peers is not None else None
+            return arrivals_here(self._probe, self._options.host, since_s, clock)
 
     def _ask_others(self, since_s: float) -> Mapping[int, NodeArrivals]:
         if self._peers is None:

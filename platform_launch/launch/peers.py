@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.hang import HangFinding
+from platform_launch.observe.look import RankTraceFile
 from platform_launch.observe.monitor import HangReport, NodeReply, Replies
 from platform_launch.observe.shortening import shortened
 from platform_launch.observe.slow_ranks import NodeArrivals, PaceChange, RankSamples, SlowFinding
@@ -117,10 +118,50 @@ class PaceNotice(ObserveMessage):
     change: PaceChange
 
 
+@dataclass(frozen=True)
+class ProfileQuestion(ObserveMessage):
+    """Run torch's profiler on these of your ranks, all if none is named."""
+
+    seconds: float
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ProfileAnswer(ObserveMessage):
+    """The traces that were written on a node, and what it knows of its clock."""
+
+    traces: tuple[RankTraceFile, ...]
+    host: str
+    clock: ClockOffset | None = None
+
+
+@dataclass(frozen=True)
+class TracePosition:
+    """Where a part of the trace of a process begins."""
+
+    pid: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class TraceQuestion(ObserveMessage):
+    """Send a part of a trace, by node rank."""
+
+    parts: Mapping[int, TracePosition]
+
+
+@dataclass(frozen=True)
+class TraceAnswer(ObserveMessage):
+    """The part, in base64; empty if there is none."""
+
+    data: str
+
+
 class LinkPeers:
     """Asks the other nodes over a link; ``answer`` replies to theirs, ``noticed`` hears what they found.
 
-    ``also`` gets every other message with what is known of this node's clock, and returns the answer.
+    ``also`` gets every other message, and returns the answer. ``clock`` is what is known of this node's
+    clock.
     """
 
     def __init__(
@@ -128,12 +169,13 @@ class LinkPeers:
         send: Callable[[TextCommand], None],
         answer: Callable[[float], NodeReply],
         noticed: Callable[[HangReport], None],
-        also: Callable[[ObserveMessage, ClockOffset | None], ObserveMessage | None] | None = None,
+        also: Callable[[ObserveMessage], ObserveMessage | None] = lambda _message: None,
     ) -> None:
         self._also = also
         self._send = send
         self._answer = answer
         self._noticed = noticed
+        self.clock: ClockOffset | None = None
         self._number = 0
         self._answered: dict[int, AnswersReceived | None] = {}  # of the questions that are waited for
         self._changed = Condition()
@@ -176,7 +218,9 @@ class LinkPeers:
         self._send(SendRequest(self._next_number(), _WAY_S, pack(notice)))
 
     def receive(self, message: TextNews) -> None:
-        """Take a message of the link; what takes long is done in a thread of its own."""
+        """Handle a message of the link; what takes long is done in a thread of its own."""
+        if isinstance(message, (AnswersReceived, RequestReceived)) and message.clock is not None:
+            self.clock = ClockOffset(*message.clock)
         if isinstance(message, AnswersReceived):
             with self._changed:
                 if message.number in self._answered:  # else it comes too late, or belongs to a notice
@@ -200,10 +244,8 @@ class LinkPeers:
             elif isinstance(question, HangNotice):
                 with suppress(KeyError):  # a sentence of another version: whoever found it has said it
                     self._noticed(HangReport(question.still_s, question.finding))
-            else:
-                clock = ClockOffset(*request.clock) if request.clock is not None else None
-                if self._also is not None and (also := self._also(question, clock)) is not None:
-                    self._send(SendAnswer(request.key, pack(also)))
+            elif (also := self._also(question)) is not None:
+                self._send(SendAnswer(request.key, pack(also)))
 
 
 def save_notice(number: signal.Signals) -> SendRequest:

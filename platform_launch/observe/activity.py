@@ -37,6 +37,8 @@ class Activity:
 
 
 ACTIVITIES = (
+    # Before all others: it stands above whatever the rank was doing.
+    Activity("debugger", "is-debugged", r"/_platform_launch_look\.py$"),
     Activity("compile", "compiles-model", r"/torch/(_dynamo|_inductor|_functorch)/", lengthy=True),
     Activity("compile", "compiles-kernels", r"/triton/(compiler|backends|runtime)/", lengthy=True),
     Activity("lock", "waits-build-lock", r"/torch/utils/file_baton\.py$"),

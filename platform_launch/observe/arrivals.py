@@ -13,7 +13,7 @@ import binascii
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median, median_low
 
 # Fewer steps, or a shorter time, are chance.
@@ -160,7 +160,13 @@ def window(
                     found[pace.rank] = pace
             if paces and paces[0].steps > steps:
                 step_s, steps = paces[0].step_s, paces[0].steps
-    known = {rank: pace for rank, pace in found.items() if _is_beyond_clocks(pace, rank, node_of, clocks)}
+    # Lateness that the clocks may explain is none.
+    known = {
+        rank: pace
+        if _is_beyond_clocks(pace, rank, node_of, clocks)
+        else replace(pace, late_s=0.0, late_steps=0)
+        for rank, pace in found.items()
+    }
     return Window(known, step_s, steps, "" if found else unknown)
 
 

@@ -1,4 +1,4 @@
-"""The private socket of a launch, which answers ``platform-launch inspect`` on the same machine."""
+"""The private socket of a launch: it answers ``platform-launch inspect`` and ``profile`` on its machine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from platform_launch import sockets
 _NAME = "control.socket"
 _LIMIT_S = 30.0
 _MOST_BYTES = 512 * 1024 * 1024
+_LONGEST_REQUEST = 64 * 1024
 _PROBLEM = "no_answer"
 
 
@@ -30,9 +31,9 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 class ControlSocket:
-    """Answers each connection with one JSON document; the folder's mode keeps other users out."""
+    """Answers a line of JSON with a JSON document, each in a thread; the folder's mode keeps others out."""
 
-    def __init__(self, folder: Path, answer: Callable[[], Mapping[str, object]]) -> None:
+    def __init__(self, folder: Path, answer: Callable[[Mapping[str, object]], Mapping[str, object]]) -> None:
         self._answer = answer
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with short_path(folder / _NAME) as path:
@@ -56,13 +57,22 @@ class ControlSocket:
                 connection = sockets.accept(self._socket)
             except OSError:
                 return
-            with connection, suppress(OSError):
-                connection.settimeout(_LIMIT_S)
-                connection.sendall(self._document())
+            try:
+                Thread(target=self._serve_one, args=(connection,), name="inspect", daemon=True).start()
+            except RuntimeError:  # no further thread can be started
+                connection.close()
 
-    def _document(self) -> bytes:
+    def _serve_one(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.settimeout(_LIMIT_S)
+            with connection.makefile("rb") as lines:
+                line = lines.readline(_LONGEST_REQUEST)
+            connection.sendall(self._document(line))
+
+    def _document(self, line: bytes) -> bytes:
         try:
-            return json.dumps(self._answer()).encode()
+            request = json.loads(line)
+            return json.dumps(self._answer(request if isinstance(request, dict) else {})).encode()
         except Exception as error:  # whoever asks next may be answered
             return json.dumps({_PROBLEM: f"{type(error).__name__}: {error}"}).encode()
 
@@ -81,8 +91,8 @@ def find_sockets(temporary: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:
-    """Return what a launch answers, None where it has ended. Raises TimeoutError, ValueError."""
+def ask(path: Path, limit_s: float = _LIMIT_S, **request: object) -> dict[str, object] | None:
+    """Return what a launch answers, None if it has ended. Raises TimeoutError, ValueError."""
     deadline = time.monotonic() + limit_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(limit_s)
@@ -92,10 +102,12 @@ def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:
         except (ConnectionRefusedError, FileNotFoundError):
             return None
         data = bytearray()
-        while chunk := connection.recv(1024 * 1024):
-            data += chunk
-            if time.monotonic() > deadline or len(data) > _MOST_BYTES:
-                raise TimeoutError(f"no whole answer in {limit_s:g} s and {_MOST_BYTES >> 20} MiB")
+        with suppress(BrokenPipeError, ConnectionResetError):  # it ends just now
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            while chunk := connection.recv(1024 * 1024):
+                data += chunk
+                if time.monotonic() > deadline or len(data) > _MOST_BYTES:
+                    raise TimeoutError(f"no whole answer in {limit_s:g} s and {_MOST_BYTES >> 20} MiB")
     if not data:  # it ended when it was asked
         return None
     try:

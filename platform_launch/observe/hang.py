@@ -236,6 +236,8 @@ def _works(found: RankSnapshot, idle: Sequence[Work]) -> str:
     if found.state.stopped:
         return ""
     activity = activity_of(found.main.frames) if found.main else None
+    if activity is not None and activity.id == "debugger":
+        return "debugger"
     in_place = _waits_for_others(found) or (activity is not None and activity.id == "device")
     if found.work is None:
         seems = found.state.state == "R" or (activity is not None and activity.lengthy)
@@ -356,16 +358,16 @@ def _doing(found: RankSnapshot, report: WaitReport, idle: Sequence[Work]) -> tup
     if found.unheard and (activity is None or activity.id in _WAITS_FOR_RANKS):
         does = activity.sentence if activity else sentence("sleeps")
         return "network", _unheard_end(_at(does, own), found), False
+    if state.state == "D" and (found.gil_held or not _waits_for_others(found)):
+        does = _waits(state)
+        if activity is not None and activity.lengthy:
+            does = sentence("while", what=does, doing=activity.sentence)
+        return "kernel", _at(does, own), False
     if found.gil_held:
         does = _at(sentence("holds-gil"), own)
         return "gil", sentence("and", what=does, more=_waits(state)) if state.waits_for else does, False
     if _waits_for_others(found):
         return _in_a_collective(found, report, activity, own)
-    if state.state == "D":
-        does = _waits(state)
-        if activity is not None and activity.lengthy:
-            does = sentence("while", what=does, doing=activity.sentence)
-        return "kernel", _at(does, own), False
     return _waiting_for(found, activity, own)
 
 
@@ -377,6 +379,8 @@ def _working(
     known = activity is not None and activity.id not in _WAITS_FOR_RANKS
     base = activity.sentence if activity is not None and known else sentence("runs")
     doing = activity.id if activity is not None and known else "busy"
+    if shown == "debugger":
+        return doing, _at(base, own), True
     if shown == "child":
         name = "worker" if doing == "data" else "child"
         one = sentence(name, pid=work.child, name=work.child_name)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from platform_launch.observe import processes
 from platform_launch.observe.activity import activity_of
-from platform_launch.observe.arrivals import GroupArrivals, RankArrivals
+from platform_launch.observe.arrivals import ClockOffset, GroupArrivals, RankArrivals
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.slow_ranks import NodeArrivals, RankSamples, boot_id, chosen_others, most_common
 from platform_launch.observe.stacks import main_stack
@@ -23,12 +23,12 @@ _SAMPLES = 20
 _PAUSES_S = (0.05, 0.35)
 
 
-def arrivals_here(probe: NodeProbe, host: str, since_s: float) -> NodeArrivals:
+def arrivals_here(probe: NodeProbe, host: str, since_s: float, clock: ClockOffset | None) -> NodeArrivals:
     """Return when this node's ranks came to their collectives since a time (time.time())."""
     ranks = probe.ranks()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda one: _arrivals(one, since_s), ranks))
-    return NodeArrivals(host, boot_id(), tuple(one for one in found if one is not None))
+    return NodeArrivals(host, boot_id(), tuple(one for one in found if one is not None), clock)
 
 
 def _arrivals(hooked: HookedProcess, since_s: float) -> RankArrivals | None:

@@ -10,7 +10,10 @@ _THREAD = re.compile(
     r"(?:Current thread|Thread) (?P<ident>0x[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):"
 )
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3[.\d]*/|^<frozen |/runpy\.py$")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python3[.\d]*/|^<frozen |/runpy\.py$"
+    r"|/(?:_platform_launch_look|observe/hook/sitecustomize)\.py$"
+)
 _MOST_THREADS = 100
 _MOST_FRAMES = 100
 _MOST_SHOWN = 6

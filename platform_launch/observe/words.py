@@ -127,6 +127,7 @@ WORDS: Mapping[str, str] = {
     "http-request": "makes a network request",
     "imports": "imports modules",
     "waits-child": "waits for a process it started",
+    "is-debugged": "is in a debugger (platform-launch debug)",
     # Where ranks are, and their stacks.
     "place": "{who}: {what}",
     "in": "{what}, in {operation}",

@@ -25,7 +25,8 @@ class NoAnswerError(Exception):
 class HookedProcess:
     """A process that the hook opened, as it described itself; ``finished`` once no exception ended it.
 
-    ``described_at`` is when it last did (time.time()).
+    ``signal`` asks it for stacks, ``look_signal`` to let its user look into it; 0 if it does not answer.
+    ``described_at`` is when it last described itself (time.time()).
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class HookedProcess:
     descriptor: int
     finished: bool = False
     described_at: float = 0.0
+    look_signal: int = 0
 
     @property
     def socket(self) -> Path:
@@ -68,6 +70,7 @@ def find_hooked(folder: Path) -> list[HookedProcess]:
                     int(document["descriptor"]),
                     bool(document.get("finished")),
                     path.stat().st_mtime,
+                    int(document["look_signal"]),
                 )
             )
         except (OSError, ValueError, TypeError, KeyError):

@@ -32,7 +32,7 @@ def launches(temporary: Path, *answers: dict[str, object]) -> Iterator[None]:
         for number, answer in enumerate(answers):
             folder = temporary / f"platform_launch_{os.geteuid()}" / f"observe{number}"
             folder.mkdir(parents=True)
-            listening = ControlSocket(folder, lambda answer=answer: answer)  # type: ignore[misc]
+            listening = ControlSocket(folder, lambda _request, answer=answer: answer)  # type: ignore[misc]
             stack.callback(listening.stop)
             listening.start()
         yield
@@ -127,7 +127,7 @@ def test_what_another_user_s_launch_answers_root_steers_no_terminal_and_breaks_n
 def test_who_could_not_be_answered_once_is_answered_the_next_time(tmp_path: Path) -> None:
     asked: list[bool] = []
 
-    def answer_or_fail() -> dict[str, object]:
+    def answer_or_fail(_request: object) -> dict[str, object]:
         asked.append(True)
         if len(asked) == 1:
             raise RuntimeError("can't start new thread")
@@ -149,7 +149,7 @@ def test_a_launch_without_a_free_descriptor_answers_once_it_has_one(tmp_path: Pa
         "import os, resource, sys\n"
         "from pathlib import Path\n"
         "from platform_launch.observe.control import ControlSocket\n"
-        "listening = ControlSocket(Path(sys.argv[1]), lambda: {'still_s': 1.0})\n"
+        "listening = ControlSocket(Path(sys.argv[1]), lambda _request: {'still_s': 1.0})\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "held = []\n"
         "try:\n"
@@ -173,6 +173,7 @@ def test_a_launch_without_a_free_descriptor_answers_once_it_has_one(tmp_path: Pa
         with socket.socket(socket.AF_UNIX) as waiting:
             waiting.settimeout(LIMIT_S)
             waiting.connect(str(tmp_path / "control.socket"))
+            waiting.sendall(b"{}\n")
             launch.stdin.write("\n")
             launch.stdin.flush()
             assert json.loads(waiting.makefile().read()) == {"still_s": 1.0}
@@ -220,6 +221,7 @@ def test_a_launch_that_ends_while_it_is_asked_breaks_nothing(
 
         def end() -> None:
             connection, _ = listener.accept()
+            connection.recv(4096)
             connection.sendall(data)
             connection.close()
 

@@ -3,8 +3,9 @@
 Its folder stands first on PYTHONPATH, and it acts where PLATFORM_LAUNCH_OBSERVE names a private folder. It
 leaves there, for each process, ``PID.json`` (who it is), ``PID.stacks`` (faulthandler writes the stacks of
 all threads there on a real-time signal, even while a thread holds the GIL) and, once torch.distributed is
-imported, ``PID.sock`` (torch's own ``_WorkerServer``: the flight recorder of gloo and NCCL). A worker of
-torchrun also leaves ``PPID.torchrun``, a link to the folder that torchrun made for its workers.
+imported, ``PID.sock`` (torch's own ``_WorkerServer``: the flight recorder of gloo and NCCL). Another
+real-time signal lets the job's user look into it (``_platform_launch_look.py``). A worker of torchrun also
+leaves ``PPID.torchrun``, a link to the folder that torchrun made for its workers.
 
 Before that it binds a rank to the CPUs that PLATFORM_LAUNCH_BIND lists for it, so that every thread and
 child inherits them.
@@ -20,6 +21,7 @@ _FOLDER = "PLATFORM_LAUNCH_OBSERVE"
 _BIND = "PLATFORM_LAUNCH_BIND"
 _HERE = os.path.realpath(os.path.dirname(os.path.abspath(__file__)))
 _SERVED = "torch.distributed.distributed_c10d"
+_LOOK = "_platform_launch_look"
 _LISTENS = "00010000"  # the flags of a listening socket in /proc/net/unix
 
 
@@ -64,7 +66,7 @@ class _Process:
         self.stem = os.path.join(folder, str(self.pid))
         self.rank = _number(os.environ.get("RANK"))
         self.local_rank = _number(os.environ.get("LOCAL_RANK"))
-        self.signal = self.descriptor = self.finished = 0
+        self.signal = self.look_signal = self.descriptor = self.finished = 0
 
     def offer_stacks(self):
         """Let faulthandler answer a signal; one that is somebody's already is left alone."""
@@ -78,6 +80,9 @@ class _Process:
         descriptor = os.open(self.stem + ".stacks", flags, 0o600)
         faulthandler.register(number, file=descriptor, all_threads=True, chain=False)
         self.signal, self.descriptor = number, descriptor
+        if self.rank is not None and signal.getsignal(number - 1) is signal.SIG_DFL:
+            signal.signal(number - 1, self._on_look)
+            self.look_signal = number - 1
         signal.signal = self._giving_way(signal.signal)
 
     def _giving_way(self, original):
@@ -86,14 +91,26 @@ class _Process:
 
         @wraps(original)
         def signal(signalnum, handler):
-            if signalnum == self.signal and self.signal:
+            ours = signalnum in (self.signal, self.look_signal)
+            if ours and signalnum == self.signal:
                 self.signal = 0
                 os.close(self.descriptor)  # a forked child is known by this
-                if os.getpid() == self.pid:
-                    self.describe()
+            elif ours:
+                self.look_signal = 0
+            if ours and os.getpid() == self.pid:
+                self.describe()
             return original(signalnum, handler)
 
         return signal
+
+    def _on_look(self, number, frame):
+        """Somebody wants to look into this process; whatever comes of it, the script goes on."""
+        if os.getpid() != self.pid:
+            return
+        try:
+            _look().on_signal(self.stem, number, frame)
+        except Exception:
+            pass
 
     def describe(self):
         """Write who this is, whole or not at all."""
@@ -105,6 +122,7 @@ class _Process:
             "local_rank": self.local_rank,
             "main_thread": get_ident(),
             "signal": self.signal,
+            "look_signal": self.look_signal,
             "descriptor": self.descriptor,
             "finished": self.finished,
         }
@@ -130,6 +148,11 @@ class _Process:
         """Take the files away; of a rank it stays known that it was there."""
         if os.getpid() != self.pid:
             return
+        if _LOOK in sys.modules:
+            try:
+                sys.modules[_LOOK].at_exit()
+            except Exception:
+                pass
         _end_service(self.stem + ".sock")
         if self.rank is not None:
             # What an exception ended has left it here for debuggers.
@@ -140,6 +163,18 @@ class _Process:
                 os.unlink(self.stem + ending)
             except OSError:
                 pass
+
+
+def _look():
+    """Load what is needed only if somebody looks; a script may have changed sys.path."""
+    if _LOOK not in sys.modules:
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        spec = spec_from_file_location(_LOOK, os.path.join(_HERE, _LOOK + ".py"))
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[_LOOK] = module
+    return sys.modules[_LOOK]
 
 
 def _number(text):

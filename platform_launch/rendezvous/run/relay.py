@@ -66,5 +66,6 @@ class RequestRelay:
                         if isinstance(body, RelayedText) and seat.node_rank is not None
                     },
                     {seat.node_rank: seat.place for seat in inquiry.silent if seat.node_rank is not None},
+                    participant.clock,
                 )
             )

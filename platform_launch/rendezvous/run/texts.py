@@ -69,11 +69,12 @@ class RequestReceived:
 
 @dataclass(frozen=True)
 class AnswersReceived:
-    """What the other nodes answered, by rank; ``silent`` did not: rank → host."""
+    """What the other nodes answered, by rank; ``silent`` did not: rank → host. ``clock`` as above."""
 
     number: int
     answers: Mapping[int, str]
     silent: Mapping[int, str]
+    clock: tuple[float, float] | None = None
 
 
 TextCommand = SendRequest | SendAnswer | SharedText | ReadShared

@@ -108,7 +108,7 @@ def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | N
         if not found:
             console.success("the two nodes have the same DeepSpeed, torch, CUDA and ops")
         return InstallationError.exit_code if found else 0
-    node = installing.ask_this_node(python, Environment.of_this_process(), timeout)
+    node = installing.report_of_this_node(python, Environment.of_this_process(), timeout)
     if form == "json":
         click.echo(node.as_json())
     else:

@@ -28,7 +28,7 @@ from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request
 from platform_launch.platforms import detect
 from platform_launch.topology import Overrides, Topology, node_prefix
-from platform_launch.wheels.report import ask_node, warnings
+from platform_launch.wheels.report import query_node, warnings
 
 _ALONE = Overrides(nnodes=1, node_rank=0, master_addr="127.0.0.1", nproc_per_node=1)
 
@@ -161,7 +161,7 @@ def _deep(plan: LaunchPlan, env: Environment, tried: list[str]) -> list[Finding]
 def _ops(plan: LaunchPlan, variables: dict[str, str]) -> list[Finding]:
     """Query DeepSpeed's ops, as `wheel check` does."""
     try:
-        node = ask_node(
+        node = query_node(
             plan.argv[0], variables, hostname=plan.hardware.host.hostname, gpus=(), timeout_s=deep.LIMIT_S
         )
     except InstallationError as error:

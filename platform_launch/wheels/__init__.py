@@ -1,8 +1,8 @@
 """DeepSpeed wheels: built once with their ops compiled, installed and compared on every node.
 
-DeepSpeed compiles an op the first time a training uses it, on every node, for minutes, if that node can at
-all. A wheel that carries the ops moves this to one machine and one moment. torch and DeepSpeed are only ever
-asked in child processes (``probes/``).
+DeepSpeed compiles an op when a job first uses it, on every node, for minutes, if the node can compile at all.
+A wheel with compiled ops needs this once, on one machine. torch and DeepSpeed are only imported in child
+processes (``probes/``).
 """
 
 from __future__ import annotations

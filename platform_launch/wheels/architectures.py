@@ -37,7 +37,7 @@ class Architecture:
         return f"sm_{self.major}{self.minor}"
 
     def runs_on(self, gpu: Capability) -> bool:
-        """Tell whether code for this architecture runs on a GPU of that compute capability."""
+        """Return whether code for this architecture runs on a GPU of that compute capability."""
         own = (self.major, self.minor)
         return (gpu[0] == self.major and gpu >= own) or (self.ptx and gpu >= own)
 
@@ -86,7 +86,7 @@ _EXAMPLES = (
 
 
 def of_gpus(capabilities: Iterable[Capability]) -> tuple[Architecture, ...]:
-    """Return what exactly these GPUs need."""
+    """Return the architectures of exactly these GPUs."""
     return tuple(Architecture(*capability) for capability in sorted(set(capabilities)))
 
 

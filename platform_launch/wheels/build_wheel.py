@@ -1,4 +1,4 @@
-"""From a request to the wheel, each check said as it is made."""
+"""From a request to the wheel; each check is printed as it is made."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from platform_launch.wheels.machine import (
     Interpreter,
     Toolkit,
     Torch,
-    ask_compiler,
-    ask_interpreter,
-    ask_toolkit,
+    query_compiler,
+    query_interpreter,
+    query_toolkit,
 )
 from platform_launch.wheels.note import WheelNote
 from platform_launch.wheels.requirements import Requirement
@@ -39,7 +39,7 @@ from platform_launch.wheels.target import Target
 
 @dataclass(frozen=True)
 class WheelRequest:
-    """What the flags say, see ``platform-launch wheel build --help``."""
+    """The flags, see ``platform-launch wheel build --help``."""
 
     version: str | None
     source: Path | None
@@ -51,7 +51,7 @@ class WheelRequest:
 
 @dataclass(frozen=True)
 class BuildTools:
-    """What builds: this machine and its tools."""
+    """This machine and its tools."""
 
     interpreter: Interpreter
     torch: Torch
@@ -61,8 +61,8 @@ class BuildTools:
 
 
 def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Path:
-    """Build what was ordered and return the wheel's path. Raises a LaunchError that says what is missing."""
-    # What can be refused before torch is asked, which takes seconds.
+    """Build the requested wheel and return its path. Raises a LaunchError that names what is missing."""
+    # Checks that need no torch, whose import takes seconds.
     names = ops.parse_names(request.ops)
     wanted = None if request.arch == "auto" else architectures.parse(request.arch)
     source.check(request.version, request.source)
@@ -70,7 +70,7 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
         _writable(request.output) as output,
         tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True) as name,
     ):
-        tools = _look(env)
+        tools = _examine(env)
         aim = target.choose(
             tools.torch,
             [gpu.compute_capability for gpu in tools.hardware.gpus.devices if gpu.compute_capability],
@@ -80,7 +80,7 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
         )
         _introduce(tools, aim, env, console)
         folder = Path(name)
-        variables = {**env.inherited(), "TMPDIR": name}  # what processes that are stopped leave goes too
+        variables = {**env.inherited(), "TMPDIR": name}  # files of stopped processes are removed too
         _require(_machine_requirements(tools, aim, names, folder), console)
         tree, suffix = _source(request, tools.interpreter, variables, folder, console)
         found, elsewhere = ops.find(names, tree, aim, tools.interpreter.executable, variables)
@@ -113,9 +113,9 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
 
 @contextmanager
 def _writable(output: Path) -> Iterator[Path]:
-    """Create the folder now: an hour of compiling must not end at a read-only disk.
+    """Create the folder now, so that an hour of compiling does not end at a read-only disk.
 
-    One that was made here and stays empty goes again.
+    A folder that was created here and stays empty is removed again.
     """
     output = output.absolute()
     was_there = output.exists()
@@ -136,8 +136,8 @@ def _writable(output: Path) -> Iterator[Path]:
                 output.rmdir()
 
 
-def _look(env: Environment) -> BuildTools:
-    interpreter = ask_interpreter(sys.executable, env.inherited())
+def _examine(env: Environment) -> BuildTools:
+    interpreter = query_interpreter(sys.executable, env.inherited())
     if interpreter.torch is None:
         raise InstallationError(
             Phrase(
@@ -150,8 +150,8 @@ def _look(env: Environment) -> BuildTools:
     return BuildTools(
         interpreter,
         interpreter.torch,
-        ask_compiler(interpreter, env.inherited()),
-        ask_toolkit(interpreter.torch, env.inherited()),
+        query_compiler(interpreter, env.inherited()),
+        query_toolkit(interpreter.torch, env.inherited()),
         hardware.detect(env),
     )
 
@@ -201,7 +201,7 @@ def _machine_requirements(
 
 
 def _require(wanted: Sequence[Requirement], console: Console) -> None:
-    """Say what was found of each requirement; raise InstallationError when one is not met."""
+    """Print what was found for each requirement; raise InstallationError if one is not met."""
     for each in wanted:
         if each.met:
             console.success(Phrase("{name}: {found}", name=each.name, found=each.found))
@@ -229,7 +229,7 @@ def _source(
     folder: Path,
     console: Console,
 ) -> tuple[Path, str]:
-    """Return a source tree that may be written in, and what the version ends with."""
+    """Return a writable source tree, and the suffix of the version."""
     if request.source is not None:
         is_checkout = (request.source / ".git").exists()
         revision = git_revision(request.source.absolute() / "setup.py") if is_checkout else None
@@ -282,9 +282,9 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
 
 
 def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: Console) -> Path:
-    """Note in the wheel what it was built for, move it to where it was ordered, and say how to go on.
+    """Record in the wheel what it was built for, move it to the requested folder, and print the next step.
 
-    Raises InputError if it does not fit there: an hour of compiling is kept elsewhere.
+    Raises InputError if the disk is full there; the wheel is then kept elsewhere.
     """
     note.embed(wheel, _described(wheel, job, tools))
     delivered = output / wheel.name

@@ -1,4 +1,4 @@
-"""The build itself: pip in a supervised process, its output into a log, its progress to whoever listens."""
+"""The build: pip in a supervised process, with its output in a log and its progress in a callback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from platform_launch.wheels.target import Target
 
 @dataclass(frozen=True)
 class Build:
-    """What to build: ``source`` is a tree that the build may write in, ``into`` an empty folder.
+    """What to build: ``source`` is a writable tree, ``into`` an empty folder.
 
     ``suffix`` is DeepSpeed's DS_BUILD_STRING, the end of the version, such as ``+1a2b3c4`` for a checkout.
     """
@@ -42,7 +42,7 @@ class Build:
 
 
 def command(build: Build, env: Mapping[str, str]) -> Command:
-    """Return the build as a command: pip, without isolation, against the torch that is installed."""
+    """Return the build's command: pip, without isolation, against the installed torch."""
     argv = (
         *(build.python, "-m", "pip", "wheel", "--verbose", "--no-color", "--no-input", "--no-cache-dir"),
         *("--disable-pip-version-check", "--no-build-isolation", "--no-deps"),
@@ -77,7 +77,7 @@ def run(
     log = LogFile(log_path, tell)
     codes: list[int] = []
     watch = Watch(grace_s=DEFAULT_GRACE_S, tell=tell, ended=lambda _pid, code: codes.append(code))
-    # What is printed goes out before the build's steps do.
+    # Flush printed text before the build's steps.
     sys.stderr.flush()
     with ExitStack() as stack:
         stack.callback(log.close)
@@ -119,9 +119,9 @@ def run(
 
 
 class _Output(Receiver):
-    """Takes a build's output: everything to the log, the steps to a listener, the end kept for a failure."""
+    """Handles a build's output: all of it goes to the log, steps to a callback; the end is kept."""
 
-    _KEPT_BYTES = 8 * 1024 * 1024  # a verbose build of all ops prints some megabytes
+    _KEPT_BYTES = 8 * 1024 * 1024  # a verbose build of all ops prints several megabytes
 
     def __init__(self, outlet: Outlet, log: LogFile, progress: Callable[[BuildStep], None]) -> None:
         self.outlet = outlet
@@ -133,15 +133,15 @@ class _Output(Receiver):
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> None:
-        self._take(self._lines.feed(self._plain.feed(data)))
+        self._handle(self._lines.feed(self._plain.feed(data)))
 
     def finish(self) -> None:
-        self._take(self._lines.feed(self._plain.finish()) + self._lines.finish())
+        self._handle(self._lines.feed(self._plain.finish()) + self._lines.finish())
 
     def text(self) -> str:
         return self._kept.decode(errors="replace")
 
-    def _take(self, lines: bytes) -> None:
+    def _handle(self, lines: bytes) -> None:
         self._log.append(lines, self)
         self._kept += lines
         del self._kept[: -self._KEPT_BYTES]

@@ -1,4 +1,4 @@
-"""A wheel on this node: installed where its note fits, and what DeepSpeed then says of itself."""
+"""Installs a wheel on this node if its note fits, and reports the state of its DeepSpeed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from platform_launch.hardware.host import instructions
 from platform_launch.supervise import Command, capture
 from platform_launch.text import Phrase, joined
 from platform_launch.wheels import note
-from platform_launch.wheels.machine import ask_interpreter, environment_for
-from platform_launch.wheels.report import NodeReport, ask_node, warnings
+from platform_launch.wheels.machine import environment_for, query_interpreter
+from platform_launch.wheels.report import NodeReport, query_node, warnings
 
 _PIP_LIMIT_S = 600.0
 
@@ -24,7 +24,7 @@ def install(wheel: Path, python: str, env: Environment, console: Console) -> Non
     """Install a wheel after comparing its note with this node. Raises InstallationError."""
     wheel = wheel.absolute()
     described = note.read(wheel)
-    node = ask_interpreter(python, env.inherited())
+    node = query_interpreter(python, env.inherited())
     gpus = [gpu.compute_capability for gpu in hardware.detect(env).gpus.devices if gpu.compute_capability]
     reasons = note.mismatches(described, node, gpus=gpus, instructions=instructions())
     if reasons:
@@ -36,7 +36,7 @@ def install(wheel: Path, python: str, env: Environment, console: Console) -> Non
             ),
             "build one on this node, or on one like it: platform-launch wheel build",
         )
-    # Dependencies are left alone: a wheel must never replace a node's torch.
+    # Without dependencies: a wheel must never replace a node's torch.
     argv = (python, "-m", "pip", "install", "--no-deps", "--force-reinstall", "--no-input", str(wheel))
     command = Command(argv, environment_for(python, env.inherited()), cwd=wheel.parent)
     answer = capture(command, timeout_s=_PIP_LIMIT_S)
@@ -57,17 +57,17 @@ def install(wheel: Path, python: str, env: Environment, console: Console) -> Non
             python=python,
         )
     )
-    warn(ask_this_node(python, env, timeout_s=300), console)
+    warn(report_of_this_node(python, env, timeout_s=300), console)
 
 
-def ask_this_node(python: str, env: Environment, timeout_s: float) -> NodeReport:
-    """Return what the DeepSpeed of an interpreter says on this node. Raises InstallationError."""
+def report_of_this_node(python: str, env: Environment, timeout_s: float) -> NodeReport:
+    """Return the report of an interpreter's DeepSpeed on this node. Raises InstallationError."""
     gpus = [_described(gpu) for gpu in hardware.detect(env).gpus.devices]
-    return ask_node(python, env.inherited(), hostname=env.hostname, gpus=gpus, timeout_s=timeout_s)
+    return query_node(python, env.inherited(), hostname=env.hostname, gpus=gpus, timeout_s=timeout_s)
 
 
 def warn(node: NodeReport, console: Console) -> None:
-    """Say what will cost time or end a training."""
+    """Print what will cost time or make a job fail."""
     for warning in warnings(node):
         console.warn(warning)
 

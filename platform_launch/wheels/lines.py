@@ -1,4 +1,4 @@
-"""Reading a build's output: which op it is at, and what it died of."""
+"""Reads a build's output: the current op, and why the build failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BuildStep:
 
     def in_words(self, ops_in_all: int) -> str:
         """Return it as a line."""
-        # async_io brings pin_memory along, so that there may be more ops than were asked for.
+        # async_io includes pin_memory, so there may be more ops than requested.
         ops = max(ops_in_all, self.op_number)
         step = Phrase("op {number} of {ops}, {op}", number=self.op_number, ops=ops, op=self.op)
         if not self.files:
@@ -38,7 +38,7 @@ class BuildStep:
 
 
 def advance(step: BuildStep, line: str) -> BuildStep:
-    """Return where the build is after a line of its output; the same object when the line does not say."""
+    """Return the progress after a line of output; the same object if the line has none."""
     if (extension := _EXTENSION.search(line)) is not None:
         return BuildStep(extension[1], step.op_number + 1)
     if (compiled := _NINJA.match(line)) is not None:
@@ -51,7 +51,7 @@ def advance(step: BuildStep, line: str) -> BuildStep:
     return step
 
 
-# The most telling first: what the machine lacked, what the compiler said, what setup.py raised.
+# The most specific first: what the machine lacks, the compiler's error, the exception of setup.py.
 _CAUSES = (
     (r"Killed signal|fatal error: Killed|signal: 9", Phrase("memory ran out: build with fewer --jobs")),
     (r"No space left on device", Phrase("free some disk, or point TMPDIR to a larger one")),
@@ -78,10 +78,10 @@ _CONTEXT = 4  # a compiler's error, the line of source, the caret, a note
 
 
 def failure(output: str) -> tuple[list[str], str]:
-    """Return the lines of a failed build's output that say its root cause, and what to do about it.
+    """Return the lines of a failed build's output with the root cause, and what to do about it.
 
-    Its last lines, and no advice, when nothing stands out.
-    The first error, since compilers run side by side and errors breed errors.
+    Its last lines, without advice, if no line stands out.
+    The first error, because compilers run in parallel and errors cause others.
     """
     lines = [line.rstrip() for line in output.splitlines() if line.strip()]
     for pattern, hint in _CAUSES:

@@ -1,4 +1,4 @@
-"""What an extension must agree with: interpreter, torch, C++ compiler and CUDA toolkit of this machine."""
+"""What an extension must match: interpreter, torch, C++ compiler and CUDA toolkit of this machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Torch:
 
     @property
     def release(self) -> Version:
-        """Major and minor: what DeepSpeed compares when it loads a compiled op (op_builder/builder.py)."""
+        """Return major and minor; DeepSpeed compares them when it loads an op (op_builder/builder.py)."""
         return version_numbers(self.version)[:2]
 
 
@@ -49,7 +49,7 @@ class Torch:
 class Interpreter:
     """One Python installation. ``packages`` holds those of pip, setuptools, wheel and deepspeed it has.
 
-    ``headers`` is None when Python.h is missing; ``torch_problem`` says why ``torch`` is None.
+    ``headers`` is None if Python.h is missing; ``torch_problem`` is why ``torch`` is None.
     """
 
     executable: str
@@ -66,7 +66,7 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Compiler:
-    """``family`` is gcc or clang; ``problem`` is empty when it compiled the trial file."""
+    """``family`` is gcc or clang; ``problem`` is empty if it compiled the test file."""
 
     command: str
     family: str
@@ -76,7 +76,7 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Toolkit:
-    """CUDA's compiler. ``release`` is empty when it does not run; ``machine_codes`` are such as ``sm_90``."""
+    """CUDA's compiler. ``release`` is empty if it does not run; ``machine_codes`` look like ``sm_90``."""
 
     nvcc: Path
     release: str = ""
@@ -89,9 +89,9 @@ def environment_for(python: str, env: Mapping[str, str]) -> dict[str, str]:
     return {**env, "PATH": f"{own}{os.pathsep}{env.get('PATH', os.defpath)}"}
 
 
-def ask_interpreter(python: str, env: Mapping[str, str]) -> Interpreter:
-    """Ask a Python installation about itself. Raises InstallationError when it does not answer."""
-    facts = ask_probe("machine.py", python, env)
+def query_interpreter(python: str, env: Mapping[str, str]) -> Interpreter:
+    """Query a Python installation. Raises InstallationError if it does not answer."""
+    facts = run_probe("machine.py", python, env)
     packages = {name: version for name, version in facts.pop("packages").items() if version}
     torch, headers = facts.pop("torch"), facts.pop("headers")
     problem = Phrase("torch is not installed") if torch is None else torch.get("error", "")
@@ -104,7 +104,7 @@ def ask_interpreter(python: str, env: Mapping[str, str]) -> Interpreter:
     )
 
 
-def ask_probe(
+def run_probe(
     name: str, python: str, env: Mapping[str, str], *arguments: str, timeout_s: float = _LIMIT_S
 ) -> dict[str, Any]:
     """Run a program of ``probes/`` and return the object it prints. Raises InstallationError without one."""
@@ -147,13 +147,13 @@ def _torch(facts: dict[str, Any]) -> Torch:
     )
 
 
-def ask_compiler(interpreter: Interpreter, env: Mapping[str, str]) -> Compiler:
-    """Ask the C++ compiler that torch would call for its version, and let it compile a few lines."""
+def query_compiler(interpreter: Interpreter, env: Mapping[str, str]) -> Compiler:
+    """Query the version of the C++ compiler that torch would call, and let it compile a few lines."""
     torch = interpreter.torch
     command = torch.compiler if torch is not None else env.get("CXX", "c++")
     try:
         words = tuple(shlex.split(command))
-    except ValueError as error:  # CXX with a quote that is not closed
+    except ValueError as error:  # CXX has an unclosed quote
         return Compiler(command, "", (), str(error))
     answer = capture(Command((*words, "--version"), env), timeout_s=_LIMIT_S)
     if answer.exit_code != 0:
@@ -169,8 +169,8 @@ def _trial(compiler: tuple[str, ...], interpreter: Interpreter, env: Mapping[str
     """Compile what every op begins with; return the first error."""
     torch = interpreter.torch
     if torch is None or interpreter.headers is None:
-        return ""  # said elsewhere
-    # The standard DeepSpeed and torch ask for (op_builder/builder.py of DeepSpeed 0.19, cxx_args).
+        return ""  # reported elsewhere
+    # The C++ standard of DeepSpeed and torch (op_builder/builder.py of DeepSpeed 0.19, cxx_args).
     standard = "-std=c++20" if torch.release >= (2, 12) else "-std=c++17"
     folders = [f"-I{folder}" for folder in (*torch.include_paths, str(interpreter.headers))]
     argv = (*compiler, standard, "-fopenmp", "-fsyntax-only", *folders, str(_PROBES / "trial.cpp"))
@@ -181,8 +181,8 @@ def _trial(compiler: tuple[str, ...], interpreter: Interpreter, env: Mapping[str
     return next((line for line in lines if "error" in line), lines[-1])
 
 
-def ask_toolkit(torch: Torch, env: Mapping[str, str]) -> Toolkit | None:
-    """Ask the nvcc that torch would call; None where torch finds no CUDA toolkit."""
+def query_toolkit(torch: Torch, env: Mapping[str, str]) -> Toolkit | None:
+    """Query the nvcc that torch would call; None if torch finds no CUDA toolkit."""
     if torch.cuda_home is None:
         return None
     nvcc = torch.cuda_home / "bin" / "nvcc"

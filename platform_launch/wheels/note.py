@@ -1,4 +1,4 @@
-"""The note in a wheel: what it was built for, and whether a node is that."""
+"""The note in a wheel: what it was built for, and whether it fits a node."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class WheelNote:
 
 
 def embed(wheel: Path, note: WheelNote) -> None:
-    """Put a note into its wheel, where nothing can separate the two. Raises OSError.
+    """Write a note into its wheel, so that they stay together. Raises OSError.
 
-    ``*.dist-info`` may hold files of any tool, each with its hash in RECORD (packaging.python.org, "Binary
+    ``*.dist-info`` may contain files of any tool, each with its hash in RECORD (packaging.python.org, "Binary
     distribution format").
     """
     content = json.dumps(dataclasses.asdict(note), indent=2) + "\n"
@@ -73,7 +73,7 @@ def embed(wheel: Path, note: WheelNote) -> None:
 
 
 def read(wheel: Path) -> WheelNote:
-    """Read the note of a wheel. Raises InputError if the wheel is missing, was cut short, or has no note."""
+    """Read the note of a wheel. Raises InputError if the wheel is missing, truncated, or has no note."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = _of_dist_info(archive, _NAME)
@@ -109,9 +109,9 @@ def _of_dist_info(archive: zipfile.ZipFile, name: str) -> list[str]:
 
 
 def read_content(wheel: Path) -> tuple[str, str, tuple[str, ...]]:
-    """Return what DeepSpeed wrote into a wheel about itself: its version, its backend, and the ops it has.
+    """Return DeepSpeed's own record in a wheel: its version, its backend, and its ops.
 
-    Raises InstallationError when ``git_version_info_installed.py`` is not there.
+    Raises InstallationError if ``git_version_info_installed.py`` is not there.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -133,7 +133,7 @@ def read_content(wheel: Path) -> tuple[str, str, tuple[str, ...]]:
 def mismatches(
     note: WheelNote, node: Interpreter, *, gpus: Sequence[Capability], instructions: frozenset[str]
 ) -> list[str]:
-    """Return why a wheel would not work on a node, one sentence each; none when it fits."""
+    """Return why a wheel would not work on a node, one sentence each; none if it fits."""
     found: list[str] = [
         Phrase(
             "{what}: the wheel is built for {wanted}, this node has {here}",
@@ -155,7 +155,7 @@ def mismatches(
                 here=node.libc,
             )
         )
-    # ``-march=native`` may have used any of them: SIGILL, in the middle of a training.
+    # ``-march=native`` may have used any of them: a missing one causes SIGILL in the middle of a job.
     if lacking := sorted(set(note.instructions) - instructions):
         found.append(
             Phrase(

@@ -1,4 +1,4 @@
-"""Which ops a source tree has for a backend, asked of DeepSpeed's own builders."""
+"""The ops of a source tree for a backend, from DeepSpeed's own builders."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from platform_launch.errors import UsageError, shown
 from platform_launch.text import Phrase
 from platform_launch.wheels.architectures import arch_list
-from platform_launch.wheels.machine import ask_probe
+from platform_launch.wheels.machine import run_probe
 from platform_launch.wheels.requirements import Requirement
 from platform_launch.wheels.target import Target
 
-# What DeepSpeed's own message leaves to be guessed: op → how to get what it needs.
+# Advice that DeepSpeed's own message lacks: op → how to install what it needs.
 _MEND = {
     "async_io": Phrase(
         "apt-get install libaio-dev (dnf install libaio-devel): for the kernel's asynchronous I/O"
@@ -27,14 +27,14 @@ _MEND = {
 
 @dataclass(frozen=True)
 class Op:
-    """One op that is to be built: ``variable`` switches it on; ``problem`` is DeepSpeed's reason against."""
+    """One op to build: ``variable`` enables it; ``problem`` is DeepSpeed's reason against it."""
 
     name: str
     variable: str
     problem: str
 
     def as_requirement(self) -> Requirement:
-        """Return the op as a line of what the build needs."""
+        """Return the op as a requirement of the build."""
         mend = _MEND.get(self.name, Phrase("mend that, or leave {name} out of --ops", name=self.name))
         return Requirement(
             Phrase("op {name}", name=self.name),
@@ -46,7 +46,7 @@ class Op:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Read ``cpu_adam,utils``. Raises UsageError for what cannot be the name of an op."""
+    """Read ``cpu_adam,utils``. Raises UsageError for an invalid name."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     wrong = [name for name in names if not re.fullmatch(r"[a-z][a-z0-9_]*", name)]
     if wrong or not names:
@@ -63,13 +63,13 @@ def parse_names(text: str) -> tuple[str, ...]:
 def find(
     names: Sequence[str], source: Path, target: Target, python: str, env: Mapping[str, str]
 ) -> tuple[list[Op], list[str]]:
-    """Return the ops to build, and those that only other backends have: here there is nothing to build.
+    """Return the ops to build, and those that only other backends have, which cannot be built here.
 
     Raises UsageError for a name that no backend of this source tree knows.
     """
     elsewhere = names_in_source(source)
     variables = build_variables(target, env)
-    facts = ask_probe("ops.py", python, variables, str(source), *names)
+    facts = run_probe("ops.py", python, variables, str(source), *names)
     known, answers = facts["known"], facts["asked"]
     unknown = [name for name in names if name not in known and name not in elsewhere]
     if unknown:
@@ -87,7 +87,7 @@ def find(
 
 
 def names_in_source(source: Path) -> frozenset[str]:
-    """Return the ops of every backend, read from the builders' text."""
+    """Return the ops of every backend, read from the builders' source."""
     files = (source / "op_builder").rglob("*.py")
     return frozenset(
         name
@@ -97,7 +97,7 @@ def names_in_source(source: Path) -> frozenset[str]:
 
 
 def build_variables(target: Target, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables under which DeepSpeed's setup.py sees the target."""
+    """Return the variables that tell DeepSpeed's setup.py the target."""
     variables = {**env, "DS_ACCELERATOR": target.backend}
     if target.backend == "cuda":
         variables["TORCH_CUDA_ARCH_LIST"] = arch_list(target.architectures)

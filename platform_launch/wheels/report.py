@@ -1,4 +1,4 @@
-"""What a node's DeepSpeed is, as a value that can be written, judged and compared."""
+"""The state of a node's DeepSpeed, as a value that can be written, judged and compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from platform_launch.errors import InputError, InstallationError
 from platform_launch.text import Phrase
-from platform_launch.wheels.machine import Version, ask_interpreter, ask_probe, version_numbers
+from platform_launch.wheels.machine import Version, query_interpreter, run_probe, version_numbers
 
 _WRITTEN_BY = Phrase(
     "write one on each node with: platform-launch wheel check --format json > $(hostname).json"
@@ -39,18 +39,18 @@ class NodeReport:
     gpus: Sequence[str]
 
     def as_json(self) -> str:
-        """Return what :func:`read` takes."""
+        """Return the input of :func:`read`."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
 
-def ask_node(
+def query_node(
     python: str, env: Mapping[str, str], *, hostname: str, gpus: Sequence[str], timeout_s: float
 ) -> NodeReport:
-    """Ask the DeepSpeed of an interpreter, in a child process, for at most ``timeout_s``.
+    """Query the DeepSpeed of an interpreter, in a child process, for at most ``timeout_s``.
 
-    Raises InstallationError when there is none, or when it cannot be imported.
+    Raises InstallationError if there is none, or if it cannot be imported.
     """
-    node = ask_interpreter(python, env)
+    node = query_interpreter(python, env)
     if node.torch is None or "deepspeed" not in node.packages:
         missing = Phrase("no deepspeed")
         if node.torch is None:
@@ -59,7 +59,7 @@ def ask_node(
             Phrase("{python} has {missing}", python=python, missing=missing),
             "name the interpreter that trains with --python, or install what is missing",
         )
-    facts = ask_probe("deepspeed_installed.py", python, env, timeout_s=timeout_s)
+    facts = run_probe("deepspeed_installed.py", python, env, timeout_s=timeout_s)
     if "error" in facts:
         raise InstallationError(
             Phrase(
@@ -108,7 +108,7 @@ def judge(op: Mapping[str, Any], facts: Mapping[str, Any], *, torch: Version) ->
 
 
 def warnings(report: NodeReport) -> list[str]:
-    """Return what will cost time or end a training on this node."""
+    """Return what will cost time on this node, or make a job fail."""
     found: list[str] = [
         Phrase(
             "op {name} is in the wheel, but cannot be used: {problem}",
@@ -136,7 +136,7 @@ def warnings(report: NodeReport) -> list[str]:
 
 
 def differences(first: NodeReport, second: NodeReport) -> list[str]:
-    """Return in what two nodes differ that must be the same on every node, one sentence each."""
+    """Return the differences between two nodes that must not differ, one sentence each."""
     found: list[str] = [
         Phrase(
             "{what}: {first} has {one}, {second} has {other}",
@@ -173,7 +173,7 @@ def differences(first: NodeReport, second: NodeReport) -> list[str]:
 
 
 def read(path: Path) -> NodeReport:
-    """Read what ``wheel check --format json`` printed. Raises InputError for anything else."""
+    """Read the output of ``wheel check --format json``. Raises InputError for anything else."""
     try:
         fields: Any = json.loads(path.read_text(encoding="utf-8"))
         return NodeReport(**{**fields, "ops": dict(fields["ops"])})

@@ -1,4 +1,4 @@
-"""What a build needs of a machine, checked in seconds instead of failing an hour later."""
+"""The requirements of a build, checked in seconds instead of failing an hour later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JOB_GIB = {"cpu": 2.0, "cuda": 4.0}
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing a build needs: what was found, what is expected, and how to mend it when they disagree."""
+    """One requirement of a build: what was found, what is expected, and how to fix a difference."""
 
     name: str
     found: str
@@ -56,7 +56,7 @@ def requirements(
 
 
 def default_jobs(backend: str, cpus: float, memory_gib: float | None) -> int:
-    """Return how many compilers to run at once: as many as processors, as far as memory reaches."""
+    """Return how many compilers to run at once: one per processor, as far as memory allows."""
     by_memory = cpus if memory_gib is None else memory_gib / _JOB_GIB[backend]
     return max(1, int(min(cpus, by_memory)))
 
@@ -64,7 +64,7 @@ def default_jobs(backend: str, cpus: float, memory_gib: float | None) -> int:
 def _build_packages(interpreter: Interpreter) -> Requirement:
     packages = interpreter.packages
     missing = [name for name in ("pip", "setuptools") if name not in packages]
-    # setuptools 70.1 took over the command that the package wheel brought.
+    # Since setuptools 70.1, it has the command of the package wheel.
     if "setuptools" in packages and "wheel" not in packages:
         missing += ["wheel"] if version_numbers(packages["setuptools"]) < (70, 1) else []
     found = [f"{name} {packages[name]}" for name in ("pip", "setuptools", "wheel") if name in packages]

@@ -13,15 +13,15 @@ from platform_launch.supervise import Command, capture
 from platform_launch.text import Phrase
 from platform_launch.wheels.machine import environment_for
 
-# pip asks the index, downloads 2 MB and runs setup.py once, which imports torch.
+# pip queries the index, downloads 2 MB and runs setup.py once, which imports torch.
 _DOWNLOAD_LIMIT_S = 600.0
 _VERSIONS = 5
-# What an earlier build left: setuptools would put its ops into this wheel too.
+# Leftovers of an earlier build: setuptools would put its ops into this wheel too.
 _LEFTOVERS = ("build", "dist", "*.egg-info", "__pycache__", ".git", "*.so")
 
 
 def check(version: str | None, source: Path | None) -> None:
-    """Raise UsageError for flags that cannot be a source, InputError for a folder that is no source tree."""
+    """Raise UsageError for flags that name no source, InputError for a folder that is no source tree."""
     if version is not None and source is not None:
         raise UsageError("--version and --source exclude each other", "a checkout has its own version")
     if version is not None and not re.fullmatch(r"[0-9]+(\.[0-9]+)*[A-Za-z0-9.+]*", version):
@@ -45,14 +45,14 @@ def check(version: str | None, source: Path | None) -> None:
 def from_registry(version: str | None, python: str, env: Mapping[str, str], folder: Path) -> Path:
     """Download DeepSpeed's source package with pip and unpack it in ``folder``; return the tree's root.
 
-    None is the newest version. Raises InputError where pip cannot get it.
+    None is the newest version. Raises InputError if pip cannot get it.
     """
     argv = (
         *(python, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "--no-binary", "deepspeed"),
         *("--disable-pip-version-check", "--no-input", "--dest", str(folder)),
         "deepspeed" if version is None else f"deepspeed=={version}",
     )
-    # For its metadata alone: the CUDA backend would want nvcc here already.
+    # For its metadata only: the CUDA backend would need nvcc here already.
     variables = {**environment_for(python, without_build_variables(env)), "DS_ACCELERATOR": "cpu"}
     answer = capture(Command(argv, variables, cwd=folder), timeout_s=_DOWNLOAD_LIMIT_S)
     packages = list(folder.glob("*.tar.gz"))
@@ -80,24 +80,24 @@ def from_registry(version: str | None, python: str, env: Mapping[str, str], fold
 
 
 def _newest(reason: str) -> str:
-    """Leave the newest versions of those that pip lists, which it does from old to new."""
+    """Return the newest of the versions that pip lists, from old to new."""
     words, found, versions = reason.partition("(from versions: ")
     known = versions.removesuffix(")").split(", ")
     return f"{words}(newest: {', '.join(known[-_VERSIONS:])})" if found and len(known) > _VERSIONS else reason
 
 
 def copy_of(source: Path, folder: Path) -> Path:
-    """Copy a source tree without what earlier builds left in it; return the copy's root."""
+    """Copy a source tree without leftovers of earlier builds; return the copy's root."""
     copy = folder / "deepspeed-source"
     shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns(*_LEFTOVERS))
     return copy
 
 
 def without_build_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables less those that choose ops: which ones are built is what ``--ops`` says."""
+    """Return the variables without those that choose ops: ``--ops`` decides which are built."""
     return {name: value for name, value in env.items() if not is_build_variable(name)}
 
 
 def is_build_variable(name: str) -> bool:
-    """Tell whether a variable switches an op, or all of them, on or off. DS_BUILD_STRING ends the version."""
+    """Return whether a variable turns ops on or off, or is DS_BUILD_STRING, the suffix of the version."""
     return name.startswith("DS_BUILD_") and name != "DS_BUILD_STRING"

@@ -1,4 +1,4 @@
-"""For which of DeepSpeed's backends, and for which GPUs, a wheel is built."""
+"""The backend of DeepSpeed and the GPUs that a wheel is built for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BACKENDS = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Target:
-    """``backend`` is DeepSpeed's accelerator name, cpu or cuda; ``source`` says where the choice comes from.
+    """``backend`` is DeepSpeed's accelerator name, cpu or cuda; ``source`` is where the choice comes from.
 
     DeepSpeed writes the backend into the wheel and ignores the compiled ops under any other one
     (op_builder/builder.py, ``OpBuilder.load``).
@@ -38,8 +38,8 @@ def choose(
 ) -> Target:
     """Choose from ``--arch`` (``wanted``, None for auto), then the environment, then this machine's GPUs.
 
-    ``gpus`` are the capabilities NVML shows; ``arch_list`` is TORCH_CUDA_ARCH_LIST and ``accelerator``
-    DS_ACCELERATOR, where set. Raises UsageError where they contradict each other or torch.
+    ``gpus`` are the capabilities from NVML; ``arch_list`` is TORCH_CUDA_ARCH_LIST and ``accelerator``
+    DS_ACCELERATOR, if set. Raises UsageError if they contradict each other or torch.
     """
     if torch.hip is not None:
         raise InstallationError(
@@ -71,7 +71,7 @@ def choose(
     if torch.cuda is None:
         return _for_cuda(torch, (), f"DS_ACCELERATOR={accelerator}", accelerator)
     if arch_list is not None:
-        # torch takes spaces too.
+        # torch accepts spaces too.
         listed = architectures.parse(";".join(arch_list.split()), "TORCH_CUDA_ARCH_LIST")
         return _for_cuda(torch, listed, "TORCH_CUDA_ARCH_LIST", accelerator)
     if not gpus:

@@ -12,7 +12,7 @@ import pytest
 
 from platform_launch.hardware.host import instructions
 from platform_launch.wheels import note
-from platform_launch.wheels.machine import Interpreter, ask_interpreter
+from platform_launch.wheels.machine import Interpreter, query_interpreter
 from platform_launch.wheels.note import WheelNote
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
@@ -21,7 +21,7 @@ from tests.wheels.conftest import Run
 
 @pytest.fixture(scope="module")
 def node() -> Interpreter:
-    return ask_interpreter(sys.executable, {})
+    return query_interpreter(sys.executable, {})
 
 
 def write_wheel(folder: Path, node: Interpreter, **changes: object) -> Path:

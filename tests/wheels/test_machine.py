@@ -12,10 +12,10 @@ import pytest
 from platform_launch.errors import InstallationError
 from platform_launch.wheels.machine import (
     Interpreter,
-    ask_compiler,
-    ask_interpreter,
-    ask_probe,
-    ask_toolkit,
+    query_compiler,
+    query_interpreter,
+    query_toolkit,
+    run_probe,
     version_numbers,
 )
 from tests.wheels.conftest import CUDA_TORCH, interpreter
@@ -25,7 +25,7 @@ ENV = dict(os.environ)
 
 @pytest.fixture(scope="module")
 def this() -> Interpreter:
-    return ask_interpreter(sys.executable, ENV)
+    return query_interpreter(sys.executable, ENV)
 
 
 def test_this_interpreter_describes_itself_and_its_torch(this: Interpreter) -> None:
@@ -41,7 +41,7 @@ def test_this_interpreter_describes_itself_and_its_torch(this: Interpreter) -> N
 
 
 def test_the_compiler_of_this_machine_compiles_against_torch(this: Interpreter) -> None:
-    compiler = ask_compiler(this, ENV)
+    compiler = query_compiler(this, ENV)
     assert (compiler.family, compiler.problem) == ("gcc", "")
     assert compiler.version >= (9,)
 
@@ -49,7 +49,7 @@ def test_the_compiler_of_this_machine_compiles_against_torch(this: Interpreter) 
 def test_a_compiler_without_torchs_headers_says_which_is_missing(this: Interpreter) -> None:
     assert this.torch is not None
     without = dataclasses.replace(this, torch=dataclasses.replace(this.torch, include_paths=()))
-    assert "c10" in ask_compiler(without, ENV).problem
+    assert "c10" in query_compiler(without, ENV).problem
 
 
 def program(path: Path, body: str) -> Path:
@@ -61,11 +61,11 @@ def program(path: Path, body: str) -> Path:
 
 def test_a_compiler_that_is_not_there_is_no_traceback() -> None:
     missing = interpreter(dataclasses.replace(CUDA_TORCH, compiler="/no/such compiler"))
-    compiler = ask_compiler(missing, ENV)
+    compiler = query_compiler(missing, ENV)
     assert (compiler.family, compiler.version) == ("", ())
     assert "No such file" in compiler.problem
     unclosed = interpreter(dataclasses.replace(CUDA_TORCH, compiler="g++ -DNAME='x"))
-    assert "No closing quotation" in ask_compiler(unclosed, ENV).problem
+    assert "No closing quotation" in query_compiler(unclosed, ENV).problem
 
 
 def test_nvcc_is_read_from_its_own_words(tmp_path: Path) -> None:
@@ -75,34 +75,34 @@ def test_nvcc_is_read_from_its_own_words(tmp_path: Path) -> None:
         'case $1 in --version) echo "Cuda compilation tools, release 12.8, V12.8.93";; '
         "--list-gpu-code) printf 'sm_50\\nsm_90\\nsm_100\\nsm_120\\n';; esac",
     )
-    toolkit = ask_toolkit(dataclasses.replace(CUDA_TORCH, cuda_home=tmp_path / "cuda home"), ENV)
+    toolkit = query_toolkit(dataclasses.replace(CUDA_TORCH, cuda_home=tmp_path / "cuda home"), ENV)
     assert toolkit is not None
     assert toolkit.release == "12.8"
     assert toolkit.machine_codes == {"sm_50", "sm_90", "sm_100", "sm_120"}
 
 
 def test_a_runtime_without_nvcc_is_a_toolkit_without_release(tmp_path: Path) -> None:
-    toolkit = ask_toolkit(dataclasses.replace(CUDA_TORCH, cuda_home=tmp_path), ENV)
+    toolkit = query_toolkit(dataclasses.replace(CUDA_TORCH, cuda_home=tmp_path), ENV)
     assert toolkit is not None
     assert toolkit.release == ""
-    assert ask_toolkit(dataclasses.replace(CUDA_TORCH, cuda_home=None), ENV) is None
+    assert query_toolkit(dataclasses.replace(CUDA_TORCH, cuda_home=None), ENV) is None
 
 
 def test_an_interpreter_that_is_none_is_named_with_the_command_to_try() -> None:
     with pytest.raises(InstallationError, match="/no/such/python does not say what is installed") as raised:
-        ask_interpreter("/no/such/python", ENV)
+        query_interpreter("/no/such/python", ENV)
     assert "machine.py" in raised.value.hint
 
 
 def test_an_interpreter_that_hangs_is_given_up(tmp_path: Path) -> None:
     sleeper = program(tmp_path / "python", "sleep 60")
     with pytest.raises(InstallationError, match=r"no answer within 0\.3 s"):
-        ask_probe("machine.py", str(sleeper), ENV, timeout_s=0.3)
+        run_probe("machine.py", str(sleeper), ENV, timeout_s=0.3)
 
 
 def test_a_torch_that_does_not_import_is_told_apart_from_none(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')")
-    broken = ask_interpreter(sys.executable, {**ENV, "PYTHONPATH": str(tmp_path)})
+    broken = query_interpreter(sys.executable, {**ENV, "PYTHONPATH": str(tmp_path)})
     assert broken.torch is None
     assert "libcudart.so.13" in broken.torch_problem
 

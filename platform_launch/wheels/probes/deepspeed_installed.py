@@ -1,4 +1,4 @@
-"""Says which ops of the installed DeepSpeed are compiled, which load, which could be compiled.
+"""Prints which ops of the installed DeepSpeed are compiled, which load, and which could be compiled.
 
 Prints one JSON object. Run as a script, never imported.
 """
@@ -21,11 +21,11 @@ def main() -> None:
     except Exception as error:  # whatever stops the import is the finding
         answer = {"error": f"{type(error).__name__}: {error}"}
     os.write(out, b"\n" + json.dumps(answer).encode())  # a line of its own, whatever was printed before
-    os._exit(0)  # to take torch down costs a third of what its import does
+    os._exit(0)  # shutting torch down costs a third of its import
 
 
 def deepspeed_facts() -> dict[str, object]:
-    """Return version, what its ops were compiled for, and the state of each op."""
+    """Return the version, what the ops were compiled for, and the state of each op."""
     from deepspeed.accelerator import get_accelerator
     from deepspeed.ops.op_builder.all_ops import ALL_OPS
 
@@ -41,7 +41,7 @@ def deepspeed_facts() -> dict[str, object]:
         "built_for_torch": info.torch_info.get("version", "0.0"),
         "compiler": shutil.which(os.environ.get("CXX", "c++")),
         "ninja": shutil.which("ninja"),
-        # A placeholder stands for what a backend has not.
+        # A placeholder stands for an op that the backend lacks.
         "ops": {
             name: op_facts(builder, bool(info.installed_ops.get(name)))
             for name, builder in sorted(ALL_OPS.items())
@@ -51,7 +51,7 @@ def deepspeed_facts() -> dict[str, object]:
 
 
 def op_facts(builder: object, compiled: bool) -> dict[str, object]:
-    """Import a compiled op, ask whether another could be compiled; an empty problem means yes."""
+    """Import a compiled op, or check whether the op could be compiled; an empty problem means yes."""
     problem = ""
     warnings: list[str] = []
     builder.warning = warnings.append  # type: ignore[attr-defined]

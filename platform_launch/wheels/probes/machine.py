@@ -1,4 +1,4 @@
-"""Says what an interpreter and its torch are, as one JSON object: run as a script, never imported."""
+"""Prints facts about an interpreter and its torch as one JSON object. Run as a script, never imported."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def main() -> None:
         "torch": torch_facts(),
     }
     os.write(out, b"\n" + json.dumps(facts).encode())  # a line of its own, whatever was printed before
-    os._exit(0)  # to take torch down costs a third of what its import does
+    os._exit(0)  # shutting torch down costs a third of its import
 
 
 def version(package: str) -> str | None:
-    """Return what is installed, None for nothing."""
+    """Return the installed version, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -41,13 +41,13 @@ def version(package: str) -> str | None:
 
 
 def torch_facts() -> dict[str, object] | None:
-    """Return what extensions must agree with, or why torch cannot be imported; None without torch."""
+    """Return what extensions must match, or why torch cannot be imported; None without torch."""
     if version("torch") is None:
         return None
     try:
         import torch
         from torch.utils import cpp_extension
-    except Exception as error:  # a broken torch fails in any way: OSError, ImportError, …
+    except Exception as error:  # a broken torch fails in many ways: OSError, ImportError, …
         return {"error": f"{type(error).__name__}: {error}"}
     cuda = torch.version.cuda
     return {

@@ -1,4 +1,4 @@
-"""Asks DeepSpeed's own op builders, in a source tree, what setup.py would ask them an hour later.
+"""Queries DeepSpeed's op builders in a source tree, as setup.py would an hour later.
 
     python ops.py SOURCE OP...
 
@@ -24,7 +24,7 @@ def main() -> None:
 
     answer = {
         "accelerator": accelerator_name,
-        # A placeholder stands for what a backend has not.
+        # A placeholder stands for an op that the backend lacks.
         "known": sorted(name for name in ALL_OPS if not name.endswith("not_implemented")),
         "asked": {
             name: {"variable": ALL_OPS[name].BUILD_VAR, "problem": problem(ALL_OPS[name])}
@@ -33,11 +33,11 @@ def main() -> None:
         },
     }
     os.write(out, b"\n" + json.dumps(answer).encode())  # a line of its own, whatever was printed before
-    os._exit(0)  # to take torch down costs a third of what its import does
+    os._exit(0)  # shutting torch down costs a third of its import
 
 
 def problem(builder: object) -> str:
-    """Return why an op would be left out or would stop the build, empty when it can be compiled."""
+    """Return why an op would be left out or would stop the build; empty if it can be compiled."""
     warnings: list[str] = []
     builder.warning = warnings.append  # type: ignore[attr-defined]
     try:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from platform_launch.wheels import build_wheel, installing
-from platform_launch.wheels.machine import Interpreter, Torch, ask_compiler, ask_interpreter
+from platform_launch.wheels.machine import Interpreter, Torch, query_compiler, query_interpreter
 from tests.lab.in_process import run_in_process
 from tests.lab.waiting import LIMIT_S
 
@@ -85,9 +85,9 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """
     folder = tmp_path / "a folder"
     folder.mkdir()
-    monkeypatch.setattr(installing, "ask_interpreter", _asked_once(ask_interpreter))
-    monkeypatch.setattr(build_wheel, "ask_interpreter", _asked_once(ask_interpreter))
-    monkeypatch.setattr(build_wheel, "ask_compiler", _asked_once(ask_compiler))
+    monkeypatch.setattr(installing, "query_interpreter", _asked_once(query_interpreter))
+    monkeypatch.setattr(build_wheel, "query_interpreter", _asked_once(query_interpreter))
+    monkeypatch.setattr(build_wheel, "query_compiler", _asked_once(query_compiler))
 
     def run(
         *arguments: str, timeout_s: float = LIMIT_S, as_process: bool = False, **variables: str

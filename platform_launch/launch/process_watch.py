@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Event as Flag
@@ -22,6 +23,7 @@ _GIB = 1024**3
 _INTERVAL_S = 5.0
 _FIRST_S = 1.0  # a short run should be seen, too
 _LAST_WAIT_S = 1.0
+_KEPT_READINGS = 12  # of the last minute
 
 
 class MemoryPeak:
@@ -34,7 +36,8 @@ class MemoryPeak:
     def __init__(self, devices: Sequence[Gpu], interval_s: float = _INTERVAL_S) -> None:
         self.processes_gib = 0.0
         self.gpus_gib: dict[int, float] = {}
-        self._busy: dict[int, list[float]] = {}  # the number of readings, their sum, and the last one
+        self._busy: dict[int, tuple[int, float]] = {}  # the number of readings, and their sum
+        self._last_busy: dict[int, deque[float]] = {}
         self._meter = GpuMeter(devices)
         self._interval_s = interval_s
         self._over = Flag()
@@ -54,12 +57,12 @@ class MemoryPeak:
     @property
     def held(self) -> MemoryHeld:
         """What was seen so far."""
-        busy = dict(self._busy)
+        busy, last = dict(self._busy), dict(self._last_busy)
         return MemoryHeld(
             self.processes_gib,
             dict(self.gpus_gib),
-            {index: total / count for index, (count, total, _) in busy.items()},
-            {index: last for index, (_, _, last) in busy.items()},
+            {index: total / count for index, (count, total) in busy.items()},
+            {index: sum(some := list(readings)) / len(some) for index, readings in last.items()},
         )
 
     def as_event(self) -> Event | None:
@@ -82,8 +85,11 @@ class MemoryPeak:
             if use.memory_used_gib is not None:
                 self.gpus_gib[use.index] = max(self.gpus_gib.get(use.index, 0.0), use.memory_used_gib)
             if (busy := use.utilization_percent) is not None:
-                count, total, _ = self._busy.get(use.index, [0, 0.0, 0.0])
-                self._busy[use.index] = [count + 1, total + busy, busy]
+                count, total = self._busy.get(use.index, (0, 0.0))
+                self._busy[use.index] = (count + 1, total + busy)
+                readings = self._last_busy.get(use.index) or deque(maxlen=_KEPT_READINGS)
+                readings.append(busy)
+                self._last_busy[use.index] = readings
 
     def _watch(self) -> None:
         wait_s = min(_FIRST_S, self._interval_s)

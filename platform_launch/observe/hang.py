@@ -238,13 +238,22 @@ def _works(found: RankSnapshot, idle: Sequence[Work]) -> str:
     activity = activity_of(found.main.frames) if found.main else None
     if activity is not None and activity.id == "debugger":
         return "debugger"
-    in_place = _waits_for_others(found) or (activity is not None and activity.id == "device")
+    waits_for_device = activity is not None and activity.id == "device" and not found.moving
+    if waits_for_device and _device_computes(found):
+        return "device"
+    in_place = _waits_for_others(found) or waits_for_device
     if found.work is None:
         seems = found.state.state == "R" or (activity is not None and activity.lengthy)
         return "seems" if seems and not in_place else ""
     if found.gil_held and max(found.work.main, found.work.threads) < _BUSY_SHARE:
         return ""  # threads that wait for the GIL wake up 200 times a second
     return evidence(found.work, idle, waits_in_place=in_place)
+
+
+def _device_computes(found: RankSnapshot) -> bool:
+    """Tell whether a rank's GPU is busy with something other than an operation that waits for other ranks."""
+    alone = found.trace is not None and all(one.on_gloo for one in found.trace.pending)
+    return alone and found.gpu_busy is not None and found.gpu_busy >= _BUSY_GPU_PERCENT
 
 
 def _telling(report: WaitReport, suspects: set[int]) -> list[Waiting]:
@@ -291,6 +300,8 @@ def _computes(found: RankSnapshot) -> bool:
 
 # What computes is told from what wakes up now and then.
 _BUSY_SHARE = 0.05
+# A device that only keeps a process's context computes for 0 % of the time.
+_BUSY_GPU_PERCENT = 5.0
 
 
 def _unheard(alive: Mapping[int, RankSnapshot]) -> set[int]:
@@ -391,6 +402,9 @@ def _working(
         )
     if shown == "threads":
         return doing, sentence("thread-works", what=_at(base, own), percent=_percent(work.threads)), True
+    if shown == "device":
+        percent = f"{found.gpu_busy or 0:.0f}%"
+        return doing, _at(sentence("device-works", what=base, percent=percent), own), True
     if shown == "bytes":
         return doing, sentence("bytes-move", what=_at(base, own), rate=f"{work.bytes_per_s / 1e6:.2g}"), True
     if doing != "busy" and activity is not None and activity.lengthy:

@@ -15,8 +15,8 @@ _MOST_NODES = 8
 class MemoryHeld:
     """In GiB: the processes of a node together, and each GPU by its index.
 
-    ``gpus_busy`` is the utilization of each GPU in percent, the mean so far; ``gpus_busy_now`` the last
-    reading.
+    ``gpus_busy`` is the utilization of each GPU in percent, the mean so far; ``gpus_busy_now`` that of the
+    last minute.
     """
 
     processes_gib: float = 0.0

@@ -241,7 +241,13 @@ class NodeProbe:
             children=self._children(hooked, problems),
             unheard=unheard_connections(hooked.pid),
             problems=tuple(problems),
+            gpu_busy=self._gpu_busy(hooked.local_rank),
         )
+
+    def _gpu_busy(self, local_rank: int | None) -> float | None:
+        name = self._gpus.get(local_rank or 0)
+        busy = self._memory().gpus_busy_now
+        return next((percent for index, percent in busy.items() if f"GPU {index}" == name), None)
 
     def _threads(
         self, hooked: HookedProcess, state: ProcessState, problems: list[str]

@@ -30,7 +30,7 @@ class RankSnapshot:
 
     ``moving`` tells whether its main thread was in other functions in earlier samples, ``work`` what it did
     lately; both None if it was not watched for long enough. ``unheard`` are its connections whose packets
-    nobody acknowledges.
+    nobody acknowledges. ``gpu_busy`` is the utilization of its GPU in the last minute, None if unknown.
     """
 
     rank: int
@@ -45,6 +45,7 @@ class RankSnapshot:
     children: tuple[ChildSnapshot, ...] = ()
     unheard: tuple[UnheardConnection, ...] = ()
     problems: tuple[str, ...] = ()
+    gpu_busy: float | None = None
 
     @property
     def main(self) -> ThreadStack | None:

@@ -94,6 +94,7 @@ WORDS: Mapping[str, str] = {
     "child-stuck": "{what}; its {child} {does}",
     "child-works": "{what}; its {child} computes ({percent} of a core)",
     "thread-works": "{what}; other threads of it compute ({percent} of a core)",
+    "device-works": "{what}, which computes (busy for {percent} of the time)",
     "bytes-move": "{what}; it moves {rate} MB/s",
     "no-sign": "{what}, but has used no CPU and moved no bytes for {seconds} s",
     "unheard": "{what}, and {remote} does not acknowledge what {local} sent it {times} times: packets "

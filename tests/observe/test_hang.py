@@ -310,6 +310,23 @@ def test_rank_that_spins_while_its_device_is_stuck_does_not_work() -> None:
     assert finding.culprits[0].doing == "transport"
 
 
+def test_gpu_that_computes_is_work_and_one_that_idles_or_waits_in_nccl_is_none() -> None:
+    def kind(**more: Any) -> FindingKind:
+        return one(absent(2, SYNCHRONIZE, STEP, work=COMPUTES, **more)).kind
+
+    assert kind(gpu_busy=98.0) is FindingKind.BUSY
+    assert kind(gpu_busy=0.0) is FindingKind.HANG, "a thread that waits for its device may spin"
+    assert kind() is FindingKind.HANG
+    assert kind(moving=True) is FindingKind.BUSY, "it came back from the device again and again"
+    said = one(absent(2, SYNCHRONIZE, STEP, gpu_busy=98.0)).headline()
+    assert said.endswith(
+        "waits for its GPU, which computes (busy for 98% of the time) at /job/train.py:56 in step"
+    )
+    spins = replace(waiting(2, 6, backend="nccl"), threads=stack(SYNCHRONIZE, STEP), gpu_busy=100.0)
+    others = [waiting(rank, 7, backend="nccl") for rank in (0, 1, 3)]
+    assert judged(*others, replace(spins, work=COMPUTES)).kind is FindingKind.HANG
+
+
 def test_circular_wait_names_both_operations_and_both_groups() -> None:
     """A rank that reduces in its tensor group first, and one that reduces over all first."""
 

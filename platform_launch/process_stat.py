@@ -18,7 +18,8 @@ class ProcessStat:
     """A process or thread. ``state`` is the kernel's letter; ``started`` counts clock ticks since boot.
 
     ``cpu_s`` is its own CPU time, ``reaped_cpu_s`` that of the children it has waited for. ``exit_status`` is
-    that of waitpid(2) for what has ended; 0 too if the kernel does not tell this user.
+    that of waitpid(2) for what has ended; 0 too if the kernel does not tell this user. ``disk_faults`` counts
+    the accesses to its memory that had to wait for a disk, ``processor`` is the one that it ran on last.
     """
 
     name: str
@@ -29,6 +30,8 @@ class ProcessStat:
     started: int
     exit_status: int
     reaped_cpu_s: float = 0.0
+    disk_faults: int = 0
+    processor: int = -1
 
     @property
     def ended(self) -> bool:
@@ -46,6 +49,17 @@ def read_stat(folder: Path) -> ProcessStat | None:
         reaped_cpu_s = (int(fields[13]) + int(fields[14])) / _TICKS_PER_S
         name = head.partition("(")[2]
         parent, session, started, exit_status = (int(fields[place]) for place in (1, 3, 19, 49))
-        return ProcessStat(name, fields[0], parent, session, cpu_s, started, exit_status, reaped_cpu_s)
+        return ProcessStat(
+            name,
+            fields[0],
+            parent,
+            session,
+            cpu_s,
+            started,
+            exit_status,
+            reaped_cpu_s,
+            int(fields[9]),
+            int(fields[36]),
+        )
     except (OSError, IndexError, ValueError):
         return None

@@ -59,7 +59,9 @@ class HangWatch:
         send: Callable[[TextCommand], None] | None,
         also: Callable[[], Mapping[str, object]],
         clock: RunClock,
+        slowed_devices: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._slowed_devices = slowed_devices
         self._clock = clock
         self._also = also
         self._options = options
@@ -90,6 +92,7 @@ class HangWatch:
                 options.gpus,
                 memory=options.memory,
                 work_window_s=work_window_s(options.after_s or float("inf")),
+                slowed_devices=self._slowed_devices,
             )
             self._monitor = HangMonitor(
                 probe,

@@ -127,6 +127,11 @@ class HealthWatch:
             )
         return list(found.values())
 
+    def slowed_devices(self) -> dict[str, str]:
+        """Return what holds the clocks of GPUs down now, by GPU."""
+        found = [one for one in self._conditions.now if one.id == "gpu-slowdown"]
+        return {str(one.where): f"{one.where}: {one.what}" for one in found}
+
     def _run(self) -> None:
         options, probe = self.options, GpuHealthProbe(self.options.gpus)
         try:

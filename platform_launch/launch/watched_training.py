@@ -139,6 +139,7 @@ class WatchedTraining:
                 self._send,
                 self._context.reporter.overview,
                 self._context.reporter.clock,
+                self._health.slowed_devices if self._health is not None else dict,
             )
 
     def receive(self, message: TextNews) -> None:

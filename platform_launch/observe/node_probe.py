@@ -60,6 +60,7 @@ class NodeProbe:
     """Looks at the processes of one node that the hook opened; remembers what it sampled before.
 
     Where it opened none, at those below the process ``root`` that have a rank in their environment.
+    ``slowed_devices()`` returns what holds GPUs back, by their names in ``gpus``.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class NodeProbe:
         root: int = 0,
         memory: Callable[[], MemoryHeld] = MemoryHeld,
         work_window_s: float = 10.0,
+        slowed_devices: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._slowed_devices = slowed_devices
         self._root = root or os.getpid()
         self._folder = folder.resolve()
         self._node_rank = node_rank
@@ -243,6 +246,10 @@ class NodeProbe:
             problems=tuple(problems),
             gpu_busy=self._gpu_busy(hooked.local_rank),
         )
+
+    def slowed_device(self, local_rank: int | None) -> str:
+        """Return what holds a rank's GPU back; empty if nothing is known to."""
+        return self._slowed_devices().get(self._gpus.get(local_rank or 0, ""), "")
 
     def _gpu_busy(self, local_rank: int | None) -> float | None:
         name = self._gpus.get(local_rank or 0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 from platform_launch.observe import processes
 from platform_launch.observe.activity import activity_of
@@ -15,10 +19,14 @@ from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.slow_ranks import NodeArrivals, RankSamples, boot_id, chosen_others, most_common
 from platform_launch.observe.stacks import main_stack
 from platform_launch.observe.workers import HookedProcess, NoAnswerError, ask_operations
+from platform_launch.process_stat import read_stat
 
 _LIMIT_S = 3.0
 _AT_ONCE = 4
 _SAMPLES = 20
+# Of a core: less than this holds nobody up.
+_RIVAL_SHARE = 0.25
+_FEWEST_SEGMENTS = 500
 # Random, so that a step that takes as long as the pause is not always met at the same place.
 _PAUSES_S = (0.05, 0.35)
 
@@ -45,6 +53,7 @@ def samples_here(probe: NodeProbe, slow: Sequence[int]) -> list[RankSamples]:
     ranks = {one.rank or 0: one for one in probe.ranks()}
     chosen = [rank for rank in slow if rank in ranks][:2] + chosen_others(sorted(ranks), slow)
     before = {rank: _used(ranks[rank].pid) for rank in chosen}
+    node_before, all_before = NodeUse.read(os.getpid()), _cpu_of_all()
     begin = time.monotonic()
     places: dict[int, Counter[str]] = {rank: Counter() for rank in chosen}
     doing: dict[int, Counter[str]] = {rank: Counter() for rank in chosen}
@@ -61,18 +70,113 @@ def samples_here(probe: NodeProbe, slow: Sequence[int]) -> list[RankSamples]:
                 places[rank][str(main.own)] += not in_backward
         time.sleep(random.uniform(*_PAUSES_S))  # noqa: S311 - no secret
     took_s = time.monotonic() - begin
+    node = NodeUse.read(os.getpid()).since(node_before)
+    after = _cpu_of_all()
     found = []
     for rank in chosen:
-        main_s, queued_s, throttled_s = (
-            max(after - was, 0.0) / took_s
-            for after, was in zip(_used(ranks[rank].pid), before[rank], strict=True)
+        pid = ranks[rank].pid
+        used = _used(pid)
+        main_s, queued_s, throttled_s, faults = (
+            max(now - was, 0.0) / took_s for now, was in zip(used, before[rank], strict=True)
         )
-        at = most_common(+places[rank])
-        found.append(RankSamples(rank, _SAMPLES, at, most_common(doing[rank]), throttled_s, queued_s, main_s))
+        found.append(
+            RankSamples(
+                rank,
+                _SAMPLES,
+                most_common(+places[rank]),
+                most_common(doing[rank]),
+                throttled_s,
+                queued_s,
+                main_s,
+                _rival(pid, all_before, after, took_s),
+                faults,
+                node.stolen,
+                node.resent,
+                probe.slowed_device(ranks[rank].local_rank),
+            )
+        )
     return found
 
 
-def _used(pid: int) -> tuple[float, float, float]:
-    """Return for how long a process's main thread ran, waited for a processor, and was throttled."""
-    state = processes.read_process(pid)
-    return state.main_cpu_s, state.main_queued_s, processes.throttled_s(pid)
+def _used(pid: int) -> tuple[float, float, float, float]:
+    """Return for how long a main thread ran, queued and was throttled, and the process's faults on a disk."""
+    state, stat = processes.read_process(pid), read_stat(Path("/proc", str(pid)))
+    faults = stat.disk_faults if stat is not None else 0
+    return state.main_cpu_s, state.main_queued_s, processes.throttled_s(pid), float(faults)
+
+
+def _cpu_of_all() -> dict[int, tuple[str, float, int]]:
+    """Return the name, CPU time and last processor of each process on this machine that can be seen."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        if (stat := read_stat(folder)) is not None:
+            found[int(folder.name)] = (stat.name, stat.cpu_s, stat.processor)
+    return found
+
+
+def _rival(
+    pid: int,
+    before: Mapping[int, tuple[str, float, int]],
+    after: Mapping[int, tuple[str, float, int]],
+    took_s: float,
+) -> str:
+    """Return the other process that used the processors of this one most; empty if none used much."""
+    try:
+        processors = os.sched_getaffinity(pid)
+    except OSError:
+        return ""
+    used = {
+        other: cpu_s - before.get(other, ("", cpu_s, 0))[1]
+        for other, (_, cpu_s, processor) in after.items()
+        if other != pid and processor in processors
+    }
+    most = max(used, key=lambda other: used[other], default=0)
+    enough = most and used[most] >= _RIVAL_SHARE * took_s
+    return f"{after[most][0]} (pid {most})" if enough else ""
+
+
+@dataclass(frozen=True)
+class NodeUse:
+    """What a node's processors and network did, in the kernel's counts: ticks, and TCP segments."""
+
+    ticks: int = 0
+    stolen_ticks: int = 0
+    sent: int = 0
+    sent_again: int = 0
+
+    @staticmethod
+    def read(pid: int) -> NodeUse:
+        """Read the counts; ``pid`` is in the network namespace that is meant."""
+        with suppress(OSError, ValueError, IndexError):
+            ticks = [int(count) for count in _lines(Path("/proc/stat"))[0].split()[1:9]]
+            tcp = [
+                line.split()[1:] for line in _lines(Path(f"/proc/{pid}/net/snmp")) if line.startswith("Tcp:")
+            ]
+            counts = dict(zip(*tcp[:2], strict=True)) if len(tcp) > 1 else {}
+            return NodeUse(
+                sum(ticks), ticks[7], int(counts.get("OutSegs", 0)), int(counts.get("RetransSegs", 0))
+            )
+        return NodeUse()
+
+    def since(self, before: NodeUse) -> NodeUse:
+        """Return what was counted since then."""
+        return NodeUse(
+            self.ticks - before.ticks,
+            self.stolen_ticks - before.stolen_ticks,
+            self.sent - before.sent,
+            self.sent_again - before.sent_again,
+        )
+
+    @property
+    def stolen(self) -> float:
+        """The part of the processors' time that the hypervisor gave to other machines."""
+        return self.stolen_ticks / self.ticks if self.ticks > 0 else 0.0
+
+    @property
+    def resent(self) -> float:
+        """The part of the TCP segments that were sent again."""
+        return self.sent_again / self.sent if self.sent >= _FEWEST_SEGMENTS else 0.0
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()

@@ -32,7 +32,10 @@ _ASKED_S = 120.0
 _ASKED_LATE_STEPS = 0.6
 # In what part of the samples of a rank something has to be to be its reason.
 _MOSTLY = 0.5
-_THROTTLED_SHARE, _QUEUED_SHARE = 0.05, 0.10
+_THROTTLED_SHARE, _QUEUED_SHARE, _STOLEN_SHARE, _RESENT_SHARE = 0.05, 0.10, 0.05, 0.01
+_MANY_DISK_FAULTS_PER_S = 20.0
+# How much more of something than the others a slow rank has to have.
+_TIMES_THE_OTHERS = 2.0
 _MOST_OTHERS = 3
 
 
@@ -55,6 +58,10 @@ class RankSamples:
 
     ``throttled`` and ``queued`` are the parts of that time in which its control group let it not run, and in
     which it waited for a processor that others had; ``computed`` is that in which its main thread ran.
+    ``rival`` is the process that used its processors most meanwhile. ``disk_faults_per_s`` is how often its
+    memory had to be read from a disk. Of its node: ``stolen`` is the part of the processors' time that the
+    hypervisor gave to others, ``resent`` the part of TCP segments that were sent again, ``device`` what holds
+    its GPU back.
     """
 
     rank: int
@@ -64,6 +71,11 @@ class RankSamples:
     throttled: float = 0.0
     queued: float = 0.0
     computed: float = 0.0
+    rival: str = ""
+    disk_faults_per_s: float = 0.0
+    stolen: float = 0.0
+    resent: float = 0.0
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,8 @@ class SlowFinding:
     """Ranks of one node that make each step longer; ``whole_node`` if these are all of its ranks.
 
     ``place`` is where they were in ``count`` of ``samples`` moments, the other ranks in ``others`` of theirs;
-    ``reason`` is throttled, queued, data or computing; both are empty if they are not known.
+    ``reason`` is device, throttled, stolen, swapped, queued, resent, data or computing; both are empty if
+    they are not known. ``share`` and ``what`` belong to the reason.
     """
 
     ranks: tuple[int, ...]
@@ -88,6 +101,7 @@ class SlowFinding:
     others: int = 0
     reason: str = ""
     share: float = 0.0
+    what: str = ""
 
     @property
     def longer(self) -> float:
@@ -116,7 +130,8 @@ class SlowFinding:
                 others=self.others,
             )
         if self.reason:
-            told = sentence(f"slow-{self.reason}", what=told, percent=f"{self.share:.0%}")
+            code = f"slow-{self.reason}" + ("-by" if self.reason == "queued" and self.what else "")
+            told = sentence(code, what=told, percent=f"{self.share:.0%}", cause=self.what)
         return told
 
     def as_dict(self) -> dict[str, object]:
@@ -282,12 +297,28 @@ def described(finding: SlowFinding, slow: RankSamples, others: Sequence[RankSamp
         elsewhere = max((one.places.get(place, 0) for one in others), default=0)
         if count >= _MOSTLY * sum(slow.places.values()) and count > elsewhere:
             known |= {"place": place, "count": count, "samples": slow.samples, "others": elsewhere}
-    usual_queued = max((one.queued for one in others), default=0.0)
     doing = max(slow.doing.items(), key=lambda item: item[1], default=("", 0))
-    if slow.throttled >= _THROTTLED_SHARE:
+
+    def stands_out(mine: float, limit: float, usual: float) -> bool:
+        return mine >= limit and mine >= _TIMES_THE_OTHERS * usual
+
+    usual_queued = max((one.queued for one in others), default=0.0)
+    usual_faults = max((one.disk_faults_per_s for one in others), default=0.0)
+    # What belongs to a whole node tells nothing if the others, some on the same node, have it as well.
+    usual_stolen = min((one.stolen for one in others), default=0.0)
+    usual_resent = min((one.resent for one in others), default=0.0)
+    if slow.device:
+        known |= {"reason": "device", "what": slow.device}
+    elif slow.throttled >= _THROTTLED_SHARE:
         known |= {"reason": "throttled", "share": slow.throttled}
-    elif slow.queued >= _QUEUED_SHARE and slow.queued >= 2 * usual_queued:
-        known |= {"reason": "queued", "share": slow.queued}
+    elif stands_out(slow.stolen, _STOLEN_SHARE, usual_stolen):
+        known |= {"reason": "stolen", "share": slow.stolen}
+    elif stands_out(slow.disk_faults_per_s, _MANY_DISK_FAULTS_PER_S, usual_faults):
+        known |= {"reason": "swapped", "what": f"{slow.disk_faults_per_s:.0f}"}
+    elif stands_out(slow.queued, _QUEUED_SHARE, usual_queued):
+        known |= {"reason": "queued", "share": slow.queued, "what": slow.rival}
+    elif stands_out(slow.resent, _RESENT_SHARE, usual_resent):
+        known |= {"reason": "resent", "share": slow.resent}
     elif doing[0] in ("data", "checkpoint") and doing[1] >= _MOSTLY * slow.samples:
         known |= {"reason": doing[0]}
     elif slow.computed >= _MOSTLY:

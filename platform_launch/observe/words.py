@@ -41,6 +41,11 @@ WORDS: Mapping[str, str] = {
     "slow-computing": "{what}: it computes",
     "slow-throttled": "{what}: its control group may not run for {percent} of the time (CPU quota)",
     "slow-queued": "{what}: other processes have its processor for {percent} of the time",
+    "slow-queued-by": "{what}: other processes have its processor for {percent} of the time, mostly {cause}",
+    "slow-stolen": "{what}: the hypervisor takes {percent} of its node's processor time (steal)",
+    "slow-swapped": "{what}: its memory is read from disk {cause} times a second (swap)",
+    "slow-resent": "{what}: {percent} of what its node sends is lost on the network and sent again",
+    "slow-device": "{what}: {cause}",
     "slow-now": "slow: {what}",
     "pace-unknown": "slow ranks: not known, {why}",
     "no-device-times": "since NCCL's recorder has no times of the device (TORCH_NCCL_ENABLE_TIMING=1 records "

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -20,6 +25,7 @@ from platform_launch.launch.peers import (
 )
 from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.dumps import operations_since
+from platform_launch.observe.pace_probe import NodeUse, _cpu_of_all, _rival
 from platform_launch.observe.slow_ranks import (
     NodeArrivals,
     PaceChange,
@@ -29,7 +35,7 @@ from platform_launch.observe.slow_ranks import (
     described,
 )
 from platform_launch.observe.words import english
-from tests.lab.waiting import LIMIT_S
+from tests.lab.waiting import LIMIT_S, until
 from tests.observe.dump_files import document, entry, gloo
 from tests.observe.test_arrivals import Compute, job
 
@@ -112,6 +118,11 @@ def test_who_asks_gets_an_answer_at_once() -> None:
     [
         (replace(SLOW, throttled=0.8), "throttled"),
         (replace(SLOW, queued=0.4), "queued"),
+        (replace(SLOW, queued=0.4, rival="cc1plus (pid 812)"), "queued"),
+        (replace(SLOW, device="GPU 1: its clock is held down", throttled=0.8), "device"),
+        (replace(SLOW, stolen=0.2), "stolen"),
+        (replace(SLOW, disk_faults_per_s=300.0), "swapped"),
+        (replace(SLOW, resent=0.03, doing={"data": 15}), "resent"),
         (replace(SLOW, doing={"data": 15}), "data"),
         (replace(SLOW, computed=0.9), "computing"),
         (SLOW, ""),
@@ -119,8 +130,49 @@ def test_who_asks_gets_an_answer_at_once() -> None:
 )
 def test_reason_is_named_if_the_samples_show_one(samples: RankSamples, reason: str) -> None:
     assert described(FINDING, samples, [OTHER]).reason == reason
-    crowded = replace(OTHER, queued=0.4)  # the whole host is: it tells nothing of this rank
-    assert described(FINDING, replace(SLOW, queued=0.4), [crowded]).reason == ""
+    assert english(described(FINDING, samples, [OTHER]).sentence())
+    # The whole host has it: it tells nothing of this rank.
+    same = replace(OTHER, queued=0.4, stolen=0.2, disk_faults_per_s=300.0, resent=0.03)
+    whole = replace(SLOW, queued=0.4, stolen=0.2, disk_faults_per_s=300.0, resent=0.03)
+    assert described(FINDING, whole, [same]).reason == ""
+
+
+def test_rival_is_named_with_what_it_takes() -> None:
+    slow = replace(SLOW, queued=0.4, rival="cc1plus (pid 812)")
+    assert english(described(FINDING, slow, [OTHER]).sentence()).endswith(
+        "other processes have its processor for 40% of the time, mostly cc1plus (pid 812)"
+    )
+
+
+def test_process_that_takes_the_processors_of_a_rank_is_found(tmp_path: Path) -> None:
+    """Both are bound to one processor; an idle rank beside a process that sleeps has no rival."""
+    (tmp_path / "observe").mkdir()
+    bind = f"import os, time; os.sched_setaffinity(0, [{min(os.sched_getaffinity(0))}]); "
+    rank = subprocess.Popen([sys.executable, "-c", bind + "time.sleep(600)"])
+    rival = subprocess.Popen([sys.executable, "-c", bind + "\nwhile True: pass"])
+    try:
+        before, begin = _cpu_of_all(), time.monotonic()
+        until(lambda: (_cpu_of_all()[rival.pid][1] - before[rival.pid][1]) > 0.2)
+        after = {pid: known for pid, known in _cpu_of_all().items() if pid in (rank.pid, rival.pid)}
+        assert _rival(rank.pid, before, after, time.monotonic() - begin).endswith(f"(pid {rival.pid})") or (
+            after[rival.pid][1] - before[rival.pid][1] < 0.25 * (time.monotonic() - begin)
+        ), "on a crowded machine it has too little to be named"
+        assert _rival(rank.pid, after, after, 1.0) == ""
+    finally:
+        rank.kill()
+        rival.kill()
+        rank.wait()
+        rival.wait()
+
+
+def test_node_counts_steal_and_segments_that_were_sent_again() -> None:
+    later = NodeUse(2000, 150, 10_900, 40)
+    used = later.since(NodeUse(1000, 50, 9900, 10))
+    assert (used.stolen, used.resent) == (0.1, 0.03)
+    assert NodeUse(0, 0, 9, 9).resent == 0.0, "too few to tell"
+    assert NodeUse.read(os.getpid()).ticks > 0
+    assert NodeUse.read(os.getpid()).sent > 0
+    assert NodeUse.read(2**30) == NodeUse()
 
 
 def test_place_where_the_others_are_as_often_is_not_named() -> None:

@@ -54,7 +54,7 @@ OUTCOMES = (
 """In the order of their codes."""
 
 STOPPED = 128 + signal.SIGTERM
-"""Every node of a run returns it when any of them was asked to stop: preempted, evicted, drained."""
+"""Every node returns it if one was asked to stop and not every script returned 0."""
 
 
 def fatal(*, spares: bool) -> tuple[int, ...]:
@@ -98,7 +98,8 @@ def notes(job: Job) -> str:
 
 NOT_COUNTED_NOTES = f"""\
 - A preempted or drained pod (DisruptionTarget) is replaced without counting, and so are its peers:
-  all nodes of a run that was asked to stop return {STOPPED}.
+  all nodes of a run that was asked to stop return {STOPPED}. They return 0, and the job is complete,
+  if every script handles SIGTERM and exits with 0.
 """
 
 

@@ -194,4 +194,13 @@ def _latest(logs: list[Path], job: str | None, folder: Path) -> list[Path]:
         if found["job"] == job:
             launches.setdefault(int(found["node"]), []).append((found["started"], log))
     latest = {node: max(started for started, _ in logs) for node, logs in launches.items()}
-    return [log for node in sorted(launches) for started, log in launches[node] if started == latest[node]]
+    kept = [one for node in sorted(launches) for one in launches[node] if one[0] == latest[node]]
+    masters = {log: _master_of(log) for _, log in kept}
+    master = masters[max(kept)[1]]
+    return [log for _, log in kept if None in (master, masters[log]) or masters[log] == master]
+
+
+def _master_of(log: Path) -> object:
+    """Return where the nodes of the launch met, which tells launches of one job name apart."""
+    opened = (event for event in events_of(log) or () if event.id == "launch-opened")
+    return next((event.fields.get("master") for event in opened), None)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.errors import InputError
+from platform_launch.events import Event, as_json
 from platform_launch.why.explaining import explain_file, explain_paths
 from platform_launch.why.sources import logs_in, node_of
 
@@ -44,6 +45,24 @@ def test_folder_stands_for_the_latest_launch_of_each_node(tmp_path: Path) -> Non
     assert [log.name for log in logs_in([tmp_path])] == [
         "train_demo_node0_20261121-000001.log",
         "train_demo_node1_20261121-000000.log",
+    ]
+
+
+def test_an_earlier_launch_of_more_nodes_under_the_same_name_is_left_out(tmp_path: Path) -> None:
+    for name, master in (
+        ("train_job_node0_20261121-000000", "127.0.0.1:4000"),
+        ("train_job_node1_20261121-000000", "127.0.0.1:4000"),
+        ("train_job_node0_20261121-000100", "127.0.0.1:5000"),
+        ("train_job_node2_20261121-000100", "127.0.0.1:5000"),
+    ):
+        (tmp_path / f"{name}.log").touch()
+        opened = Event("launch-opened", "INFO", fields={"master": master})
+        (tmp_path / f"{name}.events.jsonl").write_bytes(as_json(opened, 0))
+    (tmp_path / "train_job_node3_20261121-000000.log").touch()
+    assert [log.name[14:] for log in logs_in([tmp_path])] == [
+        "0_20261121-000100.log",
+        "2_20261121-000100.log",
+        "3_20261121-000000.log",
     ]
 
 

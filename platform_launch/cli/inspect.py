@@ -66,8 +66,13 @@ def _job(answer: Mapping[str, object]) -> str | None:
 
 def _document(answer: Mapping[str, object]) -> dict[str, object]:
     """Return the JSON form of an answer: without what its lines are made of."""
-    inner = ("_sentences", "_phrases")
-    return {"job": _job(answer)} | {name: one for name, one in answer.items() if not name.endswith(inner)}
+
+    def public(part: Mapping[str, object]) -> dict[str, object]:
+        return {name: one for name, one in part.items() if not name.endswith(("sentences", "_phrases"))}
+
+    finding = answer.get("finding")
+    document = {"job": _job(answer), **public(answer)}
+    return document | ({"finding": public(finding)} if isinstance(finding, dict) else {})
 
 
 def chosen_launch(job: str | None) -> tuple[Path, dict[str, object]]:

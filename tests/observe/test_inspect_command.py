@@ -70,13 +70,15 @@ def test_a_job_is_asked_for_by_its_name_and_json_has_no_inner_forms(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     one = answer("gn6", 1, 2, log="/logs/train_one_node0_20261129-041515.log")
     other = answer("gn6", 3, 4, log="/logs/train_other_node0_20261129-041515.log")
-    with launches(tmp_path, one, other | {"finding_line_sentences": [{}], "cost_phrases": []}):
+    inner = {"finding_line_sentences": [{}], "cost_phrases": [], "finding": {"kind": "x", "sentences": [{}]}}
+    with launches(tmp_path, one, other | inner):
         assert main(["inspect", "other"]) == 0
         assert capsys.readouterr().out.startswith("job other: 2 ranks on 1 node; last progress 38 s ago")
         assert main(["inspect", "other", "--format", "json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["job"] == "other"
-        assert set(document) == {"job", "still_s", "log", "finding_lines", "lines", "nodes"}
+        assert set(document) == {"job", "still_s", "log", "finding", "finding_lines", "lines", "nodes"}
+        assert document["finding"] == {"kind": "x"}
         assert main(["inspect", "third"]) == 66
         assert "no job 'third' runs on this machine: expected one of one, other" in capsys.readouterr().err
 

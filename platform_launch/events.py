@@ -271,7 +271,15 @@ DETAILS = frozenset(
     }
 )
 # On such a screen only node 0 reports these.
-OF_NODE_0 = frozenset({"log-opened", "roll-call-complete", "run-cost"})
+OF_NODE_0 = frozenset(
+    {
+        *("log-opened", "roll-call-complete", "run-cost"),
+        # Every node learns of these; node 0 is the one that looks for them.
+        *("no-progress", "no-progress-detail", "hang-recorded", "progress-again"),
+        *("slow-but-working", "slow-but-working-detail", "slow-rank", "slow-rank-over"),
+        *("slower-than-before", "as-fast-as-before"),
+    }
+)
 
 
 def is_for_every_screen(event: Event, node_rank: int) -> bool:

@@ -107,3 +107,9 @@ def test_lines_that_are_no_events_are_left_out(tmp_path: Path) -> None:
     assert [one.id for one in found] == ["training-finished"]
     assert events.read(tmp_path / "none") is None
     assert events.read(tmp_path) is None
+
+
+def test_a_hang_is_reported_on_the_screen_of_node_0_alone() -> None:
+    hang = events.event("no-progress", still_s=11.0, headline="rank 1 waits", kind="waits", ranks="1")
+    assert events.is_for_every_screen(hang, node_rank=0)
+    assert not events.is_for_every_screen(hang, node_rank=1)

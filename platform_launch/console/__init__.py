@@ -101,7 +101,7 @@ class Console:
     ) -> None:
         """Report an event: for people its line, or these ``lines``; for programs the event itself.
 
-        A quiet screen gets those that are ``on_screen``, or all.
+        A screen that is not verbose gets those that are ``on_screen``, or all.
         """
         self.note(event)
         for text in lines or (event_line(event),):
@@ -135,12 +135,12 @@ class Console:
         self._put(level, phrase_words(text))
 
     def shows(self, level: str, event: Event | None, *, detail: bool = False) -> bool:
-        """Tell whether a line goes to the screen, too; a ``detail`` does unless the screen is quiet."""
-        if not self.quiet or not self.has_log:
+        """Tell whether a line goes to the screen, too; a ``detail`` does only if that is verbose."""
+        if self.verbose or not self.has_log:
             return True
-        if event is None:
-            return level != "INFO" and not detail
-        return not detail and is_for_every_screen(event, self._node_rank)
+        if detail or not self.quiet:
+            return not detail
+        return level != "INFO" if event is None else is_for_every_screen(event, self._node_rank)
 
     def stage(self, number: int, title: str) -> None:
         """Open one of the launch's five stages."""

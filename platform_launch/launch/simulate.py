@@ -13,7 +13,6 @@ from textwrap import wrap
 from threading import Timer
 
 from platform_launch.console import STDOUT, Console, in_a_log, on_a_terminal
-from platform_launch.console.languages import event_line
 from platform_launch.console.outlet import Outlet
 from platform_launch.errors import InstallationError
 from platform_launch.events import CATALOGUE, Event, event, marked
@@ -26,7 +25,6 @@ from platform_launch.supervise.channel import Channel, Receiver, open_pipe
 from platform_launch.supervise.processes import how_it_ended, shell_code
 from platform_launch.supervise.text import LogText, RedrawnLines, WholeLines
 from platform_launch.text import Phrase
-from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.sources import events_of, node_of
 
 # A node's own supervisor kills what is left of its processes, and reports it, before it is killed itself.
@@ -174,13 +172,7 @@ def conclude(
     if rank is not None:
         log = next((log for log in own if node_of(log.name) == rank), None)
         ended = event("simulated-node-failed", node=rank, log=str(log or "none was written"))
-        last = {one.id: one for one in (events_of(log) or () if log else ())}
-        is_told = "verdict" in last and not verbose
-        if "verdict" in last:
-            verdict = Verdict.told(last["verdict"].fields)
-            rows += [("cause", verdict.short_title()), ("fix", verdict.to_do())]
-        elif "node-hung" in last and "no-progress" in last:
-            rows.append(("cause", event_line(last["no-progress"])))
+        is_told = not verbose and any(one.id == "verdict" for one in (events_of(log) or () if log else ()))
         rows += [
             ("log", str(log or "")),
             ("next", f"platform-launch logs {logs} --level WARN; platform-launch why {logs}"),

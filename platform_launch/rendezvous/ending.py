@@ -177,8 +177,9 @@ def quote_event(ending: NodeEnding) -> tuple[Event, list[str]] | None:
     """Return what the log of that node says, as an event and its lines; None where nothing is known of it."""
     if ending.cause is None or not ending.cause.lines:
         return None
-    quoted = list(ending.cause.lines)
-    return event("node-quoted", node=ending.node_rank, lines=quoted), [f"  | {text}" for text in quoted]
+    quoted, are_last_words = list(ending.cause.lines), ending.cause.lines == ending.cause.evidence
+    shown = [f"  | {text}" for text in quoted] if are_last_words else quoted
+    return event("node-quoted", node=ending.node_rank, lines=quoted), shown
 
 
 def stop_grace_s(gpus: int) -> float:

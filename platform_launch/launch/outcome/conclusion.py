@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, Any
 from platform_launch import files
 from platform_launch.confidential import masked, masked_arguments
 from platform_launch.console import Console, in_a_log
-from platform_launch.console.languages import event_line
-from platform_launch.events import Event, event
+from platform_launch.events import event
 from platform_launch.launch.outcome.exit_code import left_a_signal_traceback, left_an_exit_barrier
 from platform_launch.launch.outcome.result import Result, ending, report_outcome, with_devices
 from platform_launch.launch.process_watch import MemoryPeak
 from platform_launch.launch.stages import versions
-from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.project import git_revision
 from platform_launch.supervise.signals import ENDING, SignalInbox
-from platform_launch.text import Phrase, iso_utc
+from platform_launch.text import iso_utc
 
 if TYPE_CHECKING:
     from platform_launch.supervise import Outcome
@@ -54,7 +52,7 @@ def conclude(
 ) -> None:
     """Say how it ended and, last, why; leave it where a person or Kubernetes looks later."""
     verdict = with_devices(verdict, result.run)
-    ended = _report_end(plan, result, memory, console)
+    _report_end(plan, result, memory, console)
     happened: list[str] = []
     in_full = plan.topology.node_rank == 0 or result.run is None or result.run.node_0_is_lost
     why = verdict.lines() if verdict else []
@@ -67,20 +65,8 @@ def conclude(
         console.tell(event("verdict", **verdict.as_dict()), lines=why, on_screen=shown)
     record = _record(plan, result, verdict, memory, started)
     if record is not None:
-        console.tell(event("record-written", path=str(record)))
-    console.banner(
-        event_line(ended),
-        [
-            ("job", plan.job_name),
-            ("why", verdict.headline() if verdict else ""),
-            ("fix", verdict.to_do() if verdict else ""),
-            ("memory", _memory_words(memory.held) if memory.as_event() else ""),
-            ("cost", result.cost.in_words() if result.cost else ""),
-            ("log", str(result.outcome.log_path or "")),
-            ("record", str(record or "")),
-        ],
-        ended.level,
-    )
+        # After a failure, the root cause stays the last line.
+        console.tell(event("record-written", path=str(record)), on_screen=() if result.exit_code else None)
     if result.exit_code:
         write_termination_message("\n".join([*happened, *why]))
 
@@ -107,8 +93,8 @@ def _record(
     return written[0] if written else None
 
 
-def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: Console) -> Event:
-    """Report how the processes ended, and where to look; return the event of their end."""
+def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: Console) -> None:
+    """Report how the processes ended, and where to look."""
     outcome = result.outcome
     followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
     ended = ending(outcome, result.exit_code, followed)
@@ -130,11 +116,6 @@ def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: C
         console.tell(cost, on_screen=() if result.exit_code else None)
     if outcome.log_path is not None:
         console.tell(event("log-written", path=str(outcome.log_path)))
-    return ended
-
-
-def _memory_words(held: MemoryHeld) -> Phrase:
-    return Phrase("processes {processes}{gpus}", processes=held.processes, gpus=held.gpus)
 
 
 def verdict_on(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:

@@ -176,6 +176,7 @@ CATALOGUE: dict[str, Kind] = {
         "INFO", "{package} raised {exception} because a rank failed: {lines} lines, in the log"
     ),
     "traceback-repeated": Kind("INFO", "rank {ranks}: the same traceback as rank {first}{difference}"),
+    "traceback-again": Kind("INFO", "the same traceback again ({count}×){difference}"),
     "output-lost": Kind("WARN", "output can no longer be written: {problem}; {consequence}"),
     "exit-blocked": Kind(
         "WARN",

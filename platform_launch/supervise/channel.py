@@ -51,11 +51,18 @@ class Receiver:
 class Tee(Receiver):
     """Writes output to an outlet and into the log, with a prefix before each line.
 
-    ``fold`` makes an event's line where the outlet gets less of tracebacks than the log.
+    ``fold`` makes an event's line if the outlet gets less of tracebacks than the log; for ``many`` see
+    :class:`TracebackFold`.
     """
 
     def __init__(
-        self, outlet: Outlet, log: LogFile, prefix: str, fold: Callable[[Event], str] | None = None
+        self,
+        outlet: Outlet,
+        log: LogFile,
+        prefix: str,
+        fold: Callable[[Event], str] | None = None,
+        *,
+        many: bool = False,
     ) -> None:
         self.outlet = outlet
         self._log = log
@@ -63,7 +70,7 @@ class Tee(Receiver):
         self._log_text = LogText()
         self._fold = None
         if fold is not None:
-            self._fold = TracebackFold(prefix, lambda event: LinePrefix(prefix).whole(fold(event)))
+            self._fold = TracebackFold(prefix, lambda event: self._prefix.whole(fold(event)), many=many)
         self._shows_part_of_a_line = False
 
     def feed(self, data: bytes) -> None:

@@ -199,7 +199,8 @@ class Supervisor:
                 reading, writing[fd] = open_like(fd, len(self._prefix))
                 self._terminals[fd] = reading
                 fold = self._line_of(fd) if self._folds else None
-                self._tees[fd] = Tee(Outlet(fd, self._on_lost), self._log, self._prefix, fold)
+                outlet, many = Outlet(fd, self._on_lost), self._hold is not None
+                self._tees[fd] = Tee(outlet, self._log, self._prefix, fold, many=many)
                 watch.follow(Channel(reading, self._tees[fd]))
             self._log.open()
             variables = dict(self._guard.variables)

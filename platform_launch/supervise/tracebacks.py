@@ -6,13 +6,15 @@
 
 A traceback is known by its shape: the line that opens it, frames, and the line that names the exception.
 torch puts ``[rank3]: `` before each line of an exception that ends a rank, so that ranks which write at the
-same time can be told apart.
+same time can be told apart. Before the process group is there, ranks write line by line into each other's
+tracebacks: what then holds every line as often as it was opened is one traceback, so many times.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -41,11 +43,16 @@ _MOST_KNOWN = 64
 
 @dataclass
 class _Open:
-    """A traceback that has begun. ``text`` is as it is shown, ``lines`` lack prefixes, colours and rank."""
+    """A traceback that has begun. ``text`` is as it is shown, ``lines`` lack prefixes, colours and rank.
+
+    ``copies`` counts how often it was opened, ``ended`` how often an exception was named.
+    """
 
     text: list[bytes] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
+    copies: int = 1
+    ended: int = 0
     raised: bytes = b""
     in_summary: bool = False
     due: float = 0.0
@@ -56,35 +63,51 @@ class _Open:
         self.size += len(whole)
         self.due = time.monotonic() + _PATIENCE_S
 
+    def once(self) -> _Open | None:
+        """Return what is written into each other as one traceback; None if it is not the same one."""
+        of_all, seen, one = Counter(self.lines), Counter[bytes](), _Open()
+        if any(count % self.copies for count in of_all.values()):
+            return None
+        for whole, line in zip(self.text, self.lines, strict=True):
+            if seen[line] % self.copies == 0:
+                one.add(whole, line)
+            seen[line] += 1
+        return one
+
     @property
     def package(self) -> str:
         """The launcher that raised it because a rank failed; empty for any other traceback."""
         frames = [found[1] for line in self.lines if (found := _FRAME.match(line))]
-        found = _LAUNCHER.search(frames[-1]) if frames and self.raised in _OF_A_RANK else None
+        is_one = self.copies == 1 and self.raised in _OF_A_RANK
+        found = _LAUNCHER.search(frames[-1]) if frames and is_one else None
         return (found[1] or found[2]).decode() if found else ""
 
 
 @dataclass
 class _Repeats:
-    """Ranks whose traceback equals one that is shown, and have not been named yet."""
+    """Tracebacks that equal one that is shown, that of rank ``first``, and have not been reported yet."""
 
+    first: int | None
     ranks: list[int] = field(default_factory=list)
+    count: int = 0
     exact: bool = True
 
 
 class TracebackFold:
     """Takes output with the launcher's prefix before each line, and returns what the screen gets of it.
 
-    ``show`` makes a line of an event. Output without a traceback passes as it is.
+    ``show`` makes a line of an event. Output without a traceback passes as it is. ``many``: several
+    processes may write, and one that repeats a traceback without a rank may be another.
     """
 
-    def __init__(self, prefix: str, show: Callable[[Event], bytes]) -> None:
+    def __init__(self, prefix: str, show: Callable[[Event], bytes], *, many: bool = False) -> None:
         self._prefix = prefix.encode()
         self._show = show
+        self._many = many
         self._open: dict[int | None, _Open] = {}
         self._latest: int | None = None  # whose line came last: torch leaves empty lines without a rank
-        self._known: dict[bytes, tuple[int, bytes]] = {}
-        self._repeats: dict[int, _Repeats] = {}
+        self._known: dict[bytes, tuple[int | None, bytes]] = {}
+        self._repeats: dict[bytes, _Repeats] = {}
         self._repeats_due = float("inf")
         self._tail = b""
         self._mid_line = False
@@ -145,9 +168,10 @@ class TracebackFold:
         if rank is None:  # what others than ranks write comes after what ranks have written
             shown += [self._closed(one) for one in self._ended_ranks()]
         if line == _HEADER and (rank is None or rank not in self._open):
-            if rank in self._open:
+            if rank in self._open and not self._many:
                 shown.append(self._closed(rank))
-            self._open[rank] = one = _Open()
+            one = self._open.setdefault(rank, _Open(copies=0))
+            one.copies += 1
             one.add(whole, line)
             return
         one_open = self._open.get(rank)
@@ -166,14 +190,14 @@ class TracebackFold:
 
     def _takes(self, one: _Open, rank: int | None, whole: bytes, line: bytes) -> bool:
         """Add a line to a traceback if it belongs there."""
-        if rank is None and one.raised and not one.in_summary:
+        if rank is None and one.ended >= one.copies and not one.in_summary:
             if not _RULE.match(line):
                 return False
             one.in_summary = True
-        elif not one.raised and line[:1] != b" ":
+        elif one.ended < one.copies and line[:1] != b" ":
             raised = _RAISED.match(line)
             if raised is not None:
-                one.raised = raised[1]
+                one.raised, one.ended = raised[1], one.ended + 1
             elif rank is None:
                 return False  # of another process, which writes beside this one
         one.add(whole, line)
@@ -184,7 +208,7 @@ class TracebackFold:
             rules = sum(_RULE.match(line) is not None for line in one.lines)
             return rules > 1
         # After a launcher's exception its summary may follow.
-        return bool(one.raised) and not one.package
+        return one.ended >= one.copies and not one.package
 
     def _closed(self, rank: int | None) -> bytes:
         """Return what is shown of a traceback that has come to its end."""
@@ -195,32 +219,34 @@ class TracebackFold:
                 "traceback-folded", package=package, exception=one.raised.decode(), lines=len(one.lines)
             )
             return self._name_repeats() + self._show(folded)
-        if rank is None or not one.raised:
+        once = one.once() if one.raised and (self._many or rank is not None) else None
+        if once is None:
             return whole
-        lines = [line for line in one.lines if line]
+        lines = [line for line in once.lines if line]
         text = b"\n".join(lines)
         key = b"\n".join(line if line[:1] == b" " else _NUMBER.sub(b"#", line) for line in lines)
+        key += b"" if rank is None else b" of a rank"
+        is_new = key not in self._known
         first, its_text = self._known.setdefault(key, (rank, text))
-        if first == rank:
-            while len(self._known) > _MOST_KNOWN:
-                del self._known[next(iter(self._known))]
+        while len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        if rank is not None and first == rank:
             return whole
-        repeats = self._repeats.setdefault(first, _Repeats())
-        repeats.ranks.append(rank)
-        repeats.exact = repeats.exact and text == its_text
-        self._repeats_due = time.monotonic() + _TOGETHER_S
-        return b""
+        if more := one.copies - is_new:
+            repeats = self._repeats.setdefault(key, _Repeats(first))
+            repeats.ranks += [] if rank is None else [rank]
+            repeats.count += more
+            repeats.exact = repeats.exact and text == its_text
+            self._repeats_due = time.monotonic() + _TOGETHER_S
+        return b"".join(once.text) if is_new else b""
 
     def _name_repeats(self) -> bytes:
         repeats, self._repeats, self._repeats_due = self._repeats, {}, float("inf")
-        return b"".join(
-            self._show(
-                event(
-                    "traceback-repeated",
-                    ranks=cpu_ranges(one.ranks),
-                    first=first,
-                    difference="" if one.exact else Phrase(", with other numbers"),
-                )
-            )
-            for first, one in repeats.items()
-        )
+        return b"".join(self._show(_repeated(one)) for one in repeats.values())
+
+
+def _repeated(one: _Repeats) -> Event:
+    values = {"difference": "" if one.exact else Phrase(", with other numbers"), "count": one.count}
+    if one.first is None:
+        return event("traceback-again", **values)
+    return event("traceback-repeated", ranks=cpu_ranges(one.ranks), first=one.first, **values)

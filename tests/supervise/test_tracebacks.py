@@ -125,9 +125,8 @@ def test_equal_tracebacks_of_ranks_are_shown_once() -> None:
     screen = fold()
     data = prefixed("".join(of_rank(rank) for rank in (2, 0, 1, 3)))
     shown = screen.feed(data) + screen.finish()
-    assert shown == prefixed(of_rank(2)) + ours(
-        Event("traceback-repeated", "INFO", fields={"ranks": "0-1,3", "first": 2, "difference": ""})
-    )
+    values = {"ranks": "0-1,3", "first": 2, "difference": "", "count": 3}
+    assert shown == prefixed(of_rank(2)) + ours(Event("traceback-repeated", "INFO", fields=values))
 
 
 def test_ranks_that_write_into_each_other_are_told_apart() -> None:
@@ -136,6 +135,27 @@ def test_ranks_that_write_into_each_other_are_told_apart() -> None:
     shown = fold().feed(mixed)
     assert shown.count(b"ValueError") == 1
     assert b"[rank1]" not in shown
+
+
+@pytest.mark.parametrize("order", ["one after another", "line by line", "in bursts"])
+def test_ranks_that_fail_before_the_process_group_is_there_are_shown_once(order: str) -> None:
+    lines = OF_A_SCRIPT.splitlines()
+    written = {
+        "one after another": lines * 4,
+        "line by line": [line for line in lines for _ in range(4)],
+        "in bursts": [*lines[:3], *lines, *lines[3:], *lines, *lines[:1], *lines[1:]],
+    }[order]
+    screen = TracebackFold(PREFIX, ours, many=True)
+    shown = b"".join(screen.feed(prefixed(line)) for line in written) + screen.finish()
+    again = Event("traceback-again", "INFO", fields={"count": 3, "difference": ""})
+    assert shown == prefixed(OF_A_SCRIPT) + ours(again)
+
+
+def test_different_tracebacks_in_each_other_stay_as_they_are() -> None:
+    other = OF_A_SCRIPT.replace("line 4", "line 5").splitlines()
+    written = [line for pair in zip(OF_A_SCRIPT.splitlines(), other, strict=True) for line in pair]
+    screen = TracebackFold(PREFIX, ours, many=True)
+    assert screen.feed(prefixed("\n".join(written))) + screen.finish() == prefixed("\n".join(written))
 
 
 def test_other_numbers_are_named_and_another_place_is_another_traceback() -> None:

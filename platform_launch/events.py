@@ -173,7 +173,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     # What the screen gets in place of a traceback, which the log has.
     "traceback-folded": Kind(
-        "INFO", "{package} raised {exception} because a rank failed: {lines} lines, in the log"
+        "INFO", "{package} raised {exception} because a rank failed; the log has all {lines} lines"
     ),
     "traceback-repeated": Kind("INFO", "rank {ranks}: the same traceback as rank {first}{difference}"),
     "traceback-again": Kind("INFO", "the same traceback again ({count}×){difference}"),
@@ -236,9 +236,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "coordinator-gone": Kind("ERROR", "node 0 ({host}) no longer hosts the rendezvous"),
     "coordinator-silent": Kind("ERROR", "node 0 ({host}) has not answered for {silent_s:.0f} s"),
-    "node-hung": Kind(
-        "ERROR", "the training hung at node {node} ({host}), and --on-hang asked for its end", ("node",)
-    ),
+    "node-hung": Kind("ERROR", "the job hung at node {node} ({host}) and was stopped (--on-hang)", ("node",)),
     "node-left-early": Kind(
         "ERROR",
         "node {node}, {host}: ranks ended there while the others still trained, which then lost them",

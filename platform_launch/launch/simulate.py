@@ -172,7 +172,8 @@ def conclude(
     if rank is not None:
         log = next((log for log in own if node_of(log.name) == rank), None)
         ended = event("simulated-node-failed", node=rank, log=str(log or "none was written"))
-        is_told = not verbose and any(one.id == "verdict" for one in (events_of(log) or () if log else ()))
+        last = {one.id for one in (events_of(log) or () if log else ())}
+        is_told = not verbose and not last.isdisjoint(("verdict", "node-quoted"))
         rows += [
             ("log", str(log or "")),
             ("next", f"platform-launch logs {logs} --level WARN; platform-launch why {logs}"),

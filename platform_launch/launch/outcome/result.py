@@ -68,9 +68,6 @@ def report_outcome(
     events: list[tuple[Event, list[str]]] = []
     if run.ending is not None:
         events.append((ending_event(run.ending), []))
-        quoted = None if has_verdict else quote_event(run.ending)
-        if quoted is not None:
-            events.append(quoted)
     events += [(_unwell(node), []) for node in run.unwell]
     if run.well and not run.stopped:
         events.append((event("nodes-well", nodes=run.well), []))
@@ -78,8 +75,11 @@ def report_outcome(
     if events and not_again is not None and not_again.kind is not NotAgainKind.NOT_ASKED_FOR:
         values = {"kind": not_again.kind.value, "max_restarts": not_again.max_restarts}
         events.append((event("not-restarted", reason=describe_not_again(not_again), **values), []))
-    for one, lines in events:
-        of_node_0 = one.id == "node-quoted" or (one.id == "node-failed" and has_verdict)
+    quoted = quote_event(run.ending) if run.ending is not None and not has_verdict else None
+    if quoted is not None:  # last: it holds the root cause
+        events.append(quoted)
+    for number, (one, lines) in enumerate(events):
+        of_node_0 = number > 0 or has_verdict
         console.tell(one, lines, on_screen=() if of_node_0 and not in_full else None)
     return [text for one, lines in events for text in lines or [line(one)]]
 

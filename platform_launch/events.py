@@ -199,6 +199,9 @@ CATALOGUE: dict[str, Kind] = {
     "spare-stands-in": Kind(
         "WARN", "this spare, node {spare}, stands in for node {node} from here on", ("node", "spare")
     ),
+    "rank-reordered": Kind(
+        "INFO", "this node came as node {spare}, and is node {node} in the network's order", ("node", "spare")
+    ),
     "job-moved": Kind("WARN", "the job has moved: node 0 is on {host} now, and was on {before}"),
     "job-stays": Kind(
         "WARN", "node 0 is lost, and the job cannot move: {reason}; waiting {limit_s:g} s for node 0"

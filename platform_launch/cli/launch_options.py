@@ -101,7 +101,7 @@ GROUPS = {
     ),
     "Topology": (
         *("nnodes", "node_rank", "master_addr", "master_port", "platform", "ranks_from"),
-        *("roll_call_timeout_s", "no_roll_call"),
+        *("rank_order", "roll_call_timeout_s", "no_roll_call"),
     ),
     "Recovery": (
         *("max_restarts", "spares", "on_hang", "grace_s", "notice_signal", "node_timeout_s", "quarantine"),

@@ -13,7 +13,7 @@ from platform_launch.cli import completion
 from platform_launch.cli.flags import flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
-from platform_launch.launch.options import NOTICE_SIGNALS, TogetherFlags
+from platform_launch.launch.options import NOTICE_SIGNALS, RANK_ORDERS, TogetherFlags
 from platform_launch.text import Phrase
 from platform_launch.topology import Overrides
 
@@ -86,6 +86,13 @@ def _metrics_address(
 
 together_options = flags(
     click.option("--no-roll-call", is_flag=True, help="Start without waiting for the other nodes."),
+    click.option(
+        "--rank-order",
+        type=click.Choice(RANK_ORDERS),
+        default=RANK_ORDERS[0],
+        show_default=True,
+        help="Ranks as the platform gives them, or in the order of the network's switches.",
+    ),
     seconds(
         "--roll-call-timeout",
         "roll_call_timeout_s",

@@ -94,6 +94,7 @@ class Attempt:
         self._console = context.console
         self._inbox = context.inbox
         self._came_as = task.node.node_rank
+        self._reordered = False
         self._came_to = task.master_addr
         self._heard: SimpleQueue[RunNews | None] = SimpleQueue()
         self._phase = Phase.MEETING
@@ -307,14 +308,15 @@ class Attempt:
         if host != self._came_to:
             self._console.tell(event("job-moved", before=self._came_to, host=host))
         if rank != self._came_as:
-            self._console.tell(event("spare-stands-in", spare=self._came_as, node=rank))
+            name = "rank-reordered" if self._reordered else "spare-stands-in"
+            self._console.tell(event(name, spare=self._came_as, node=rank))
             self._console.speak_for(rank, self._training.prefix)
 
     def _take_place(self, message: AllHere) -> None:
         """Prepare what this node runs in its place, before anything can happen to it."""
         node = self._task.node
         self.place = NodePlace(message.node_rank, message.host)
-        self.restarts = message.restarts_used
+        self.restarts, self._reordered = message.restarts_used, message.reordered
         if message.node_rank != node.node_rank:
             node = replace(node, node_rank=message.node_rank, stand_in=True)
         self._task = replace(

@@ -9,6 +9,10 @@ from pathlib import Path
 NO_NOTICE = "none"
 NOTICE_SIGNALS = ("SIGUSR1", "SIGUSR2", NO_NOTICE)
 
+# Ranks as the platform gave them, or so that nodes below one switch follow each other.
+BY_NETWORK = "topology"
+RANK_ORDERS = ("platform", BY_NETWORK)
+
 
 @dataclass(frozen=True)
 class TogetherFlags:
@@ -19,7 +23,7 @@ class TogetherFlags:
     ``quarantine`` is the file of nodes that no job should be put on. ``metrics`` is where Prometheus may ask:
     an address of this node and a port (0: a free one). ``no_trainjob_status`` leaves the status of a Kubeflow
     TrainJob to the training. ``notice_signal`` is one of :data:`NOTICE_SIGNALS`. ``verbose`` shows on the
-    screen what the log has.
+    screen what the log has. ``rank_order`` is one of :data:`RANK_ORDERS`, and node 0's counts.
     """
 
     no_roll_call: bool
@@ -34,3 +38,4 @@ class TogetherFlags:
     no_trainjob_status: bool
     notice_signal: str = NOTICE_SIGNALS[0]
     verbose: bool = False
+    rank_order: str = "platform"

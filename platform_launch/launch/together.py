@@ -17,7 +17,7 @@ from platform_launch.errors import LaunchError
 from platform_launch.events import event
 from platform_launch.hardware import packages, storage
 from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
-from platform_launch.launch.options import TogetherFlags
+from platform_launch.launch.options import BY_NETWORK, TogetherFlags
 from platform_launch.launch.outcome.exit_code import ExitFile, job_exit_code
 from platform_launch.launch.outcome.result import Result, report_outcome
 from platform_launch.launch.stages import versions
@@ -55,6 +55,7 @@ class RendezvousSettings:
     max_restarts: int = 0
     secret: Secret | None = None
     spares: int = 0
+    by_network: bool = False
     places: Places = field(default_factory=Places)
 
 
@@ -223,6 +224,7 @@ def _task(
         spares=settings.spares,
         spare=fingerprint.node_rank >= fingerprint.nnodes,
         max_restarts=settings.max_restarts,
+        by_network=settings.by_network,
         places=settings.places,
     )
 
@@ -271,6 +273,7 @@ def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFla
         flags.max_restarts,
         read_secret(env),
         topology.spares,
+        flags.rank_order == BY_NETWORK,
         _places(topology),
     )
 

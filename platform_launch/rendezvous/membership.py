@@ -10,7 +10,7 @@ for the same rank, or the other job's node 0 may turn up, and then it is turned 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -228,6 +228,15 @@ class Membership:
         member = replace(spare, rank=rank, node=replace(spare.node, node_rank=rank, stand_in=True))
         self._seat(member)
         return member
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Give the ranks anew, of which none is absent: ``order[rank]`` is who holds ``rank`` from now on."""
+        before = dict(self.ranks)
+        for rank, came_as in enumerate(order):
+            if rank != came_as:
+                member = before[came_as]
+                node = replace(member.node, node_rank=rank, stand_in=True)
+                self.ranks[rank] = replace(member, rank=rank, node=node)
 
     def _seat(self, member: Member, instead_of: Member | None = None) -> None:
         if instead_of is not None:

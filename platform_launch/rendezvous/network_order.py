@@ -64,8 +64,7 @@ def order_warnings(places: Iterable[Place]) -> list[str]:
     return [
         Phrase(
             "the ranks do not follow the network: {now} of {edges} edges of a ring cross a switch, {best} in "
-            "the network's order{shown} (srun --distribution=arbitrary with SLURM_HOSTFILE changes the "
-            "order)",
+            "the network's order{shown} (--rank-order topology gives the ranks in that order)",
             now=now,
             edges=len(places),
             best=best,

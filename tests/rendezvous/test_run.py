@@ -73,6 +73,7 @@ def attend() -> Iterator[Attend]:
         timeout_s: float = 120.0,
         secret: str = "",
         node_timeout_s: float = 4.0,
+        by_network: bool = False,
     ) -> Launcher:
         task = RunTask(
             node=node,
@@ -83,6 +84,7 @@ def attend() -> Iterator[Attend]:
             node_timeout_s=node_timeout_s,
             grace_s=1.0,
             secret=Secret(secret) if secret else None,
+            by_network=by_network,
         )
         started.append(Launcher(task))
         return started[-1]
@@ -173,6 +175,24 @@ def test_a_node_that_comes_back_takes_its_own_place(attend: Attend) -> None:
     last = attend(fingerprint(2, 3))
     for node in (host, again, last):
         node.expect(AllHere)
+
+
+def test_ranks_follow_the_network_at_the_first_start(attend: Attend) -> None:
+    nodes = [
+        attend(fingerprint(rank, 4, network=(switch,)), by_network=True) for rank, switch in enumerate("abab")
+    ]
+    met = [node.expect(AllHere) for node in nodes]
+    assert [one.node_rank for one in met] == [0, 2, 1, 3]
+    assert all(one.reordered for one in met)
+    assert not met[0].warnings
+
+
+def test_ranks_stay_as_they_are_at_a_restart(attend: Attend) -> None:
+    nodes = [
+        attend(fingerprint(rank, 4, network=(switch,), restarts_used=1), by_network=True)
+        for rank, switch in enumerate("abab")
+    ]
+    assert [node.expect(AllHere).node_rank for node in nodes] == [0, 1, 2, 3]
 
 
 def test_of_several_restarts_the_highest_number_counts(attend: Attend) -> None:

@@ -194,7 +194,7 @@ class Arrival:
         if state.phase is RunPhase.RUNNING and seat is not None and seat.node_rank is not None:
             rank, port = seat.node_rank, self._connector.port
             restarts, warnings = state.restarts_used, state.warnings
-            self._emit(AllHere(state.nnodes, restarts, warnings, rank, self.host, port))
+            self._emit(AllHere(state.nnodes, restarts, warnings, rank, self.host, port, state.reordered))
             me = replace(self._me, node_rank=rank)
             return Arrived(me, participant, state)
         if self._spare and state.outcome is not None:

@@ -19,6 +19,7 @@ from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.membership import DOUBTED_FOR_S, Change, Member
 from platform_launch.rendezvous.messages import ConsoleLine
+from platform_launch.rendezvous.network_order import network_order
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.ranks import absent_ranks, describe_absent, looks_like_processes
 from platform_launch.rendezvous.rejection import launch_error
@@ -68,7 +69,8 @@ class Gathering:
     """Call :meth:`step` often; it never waits.
 
     ``replaced`` are ranks that spares get at once; a node that is late, or unfit, loses its rank to one too.
-    ``spares`` is how many of them were started.
+    ``spares`` is how many of them were started. ``by_network``: at the first start, ranks are given anew in
+    the network's order.
     ``state`` is what was published last, ``restarts_used`` how many restarts those who came have seen.
     ``master_addr_problem`` says why others may look for node 0 elsewhere, if that is so; it is told when they
     do not come.
@@ -84,6 +86,7 @@ class Gathering:
         say: Callable[[ConsoleLine], None],
         replaced: Sequence[int] = (),
         spares: int = 0,
+        by_network: bool = False,
     ) -> None:
         self._coordinator = coordinator
         self._me = me
@@ -97,6 +100,7 @@ class Gathering:
         self._left_to_spares: dict[int | None, RunRefusal] = {}
         self._lost = set(replaced)
         self._spares = spares
+        self._by_network = by_network
         self._enough_since: float | None = None
         self._unfit: set[str] = set()
         self._doubted: set[str] = set()
@@ -353,9 +357,16 @@ class Gathering:
         return True
 
     def _pronounce(self) -> None:
-        present = self.present
-        nodes = [present[rank] for rank in sorted(present)]
+        nodes = [self.present[rank] for rank in sorted(self.present)]
         judged = verdict.judge(nodes, self.clock_offsets_s)
+        order = network_order([node.network for node in nodes])
+        reordered = self._by_network and judged.refusal is None and self.restarts_used == 0
+        if reordered and all(node.network for node in nodes) and order != sorted(order):
+            self._coordinator.membership.reorder(order)
+            nodes = [self.present[rank] for rank in sorted(self.present)]
+            judged = verdict.judge(nodes, self.clock_offsets_s)
+        else:
+            reordered = False
         for line in verdict.table(judged.differences):
             self._say(ConsoleLine("INFO", line))
         if judged.refusal is None:
@@ -368,6 +379,7 @@ class Gathering:
                 refusal=judged.refusal,
                 warnings=judged.warnings,
                 restarts_used=max(node.restarts_used for node in nodes),
+                reordered=reordered,
             )
         )
 

@@ -84,6 +84,7 @@ class Lead:
             say=self._say,
             replaced=task.replaced,
             spares=task.spares,
+            by_network=task.by_network,
         )
         self._thread.start()
 

@@ -31,7 +31,7 @@ class RunState(Message):
     """What node 0 makes of the run so far.
 
     ``absent`` are the ranks that are not there, ``last_seen_s`` says of those that were how long ago.
-    ``ending`` is the first reason to stop.
+    ``ending`` is the first reason to stop. ``reordered``: ranks were given anew, in the network's order.
     """
 
     most_bytes: ClassVar[int] = 256 * 1024
@@ -45,6 +45,7 @@ class RunState(Message):
     restarts_used: int = 0
     ending: NodeEnding | None = None
     outcome: RunOutcome | None = None
+    reordered: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ class RunTask:
     ``ports`` are those of the rendezvous, in their order. ``grace_s`` is how long the job's processes may
     take to end on SIGTERM. Of the nodes that were started ``spares`` wait without a rank, and ``spare`` is
     set if this is one; node 0 gives the ranks in ``replaced`` to spares at once. After ``max_restarts`` a
-    spare is needed no more. ``places`` is where a run that has lost node 0 may go on, and ``lost`` says that
-    this one has.
+    spare is needed no more. ``by_network``: ranks follow the network, not the platform. ``places`` is where
+    a run that has lost node 0 may go on, and ``lost`` says that this one has.
     """
 
     node: Fingerprint
@@ -41,6 +41,7 @@ class RunTask:
     spare: bool = False
     max_restarts: int = 0
     replaced: tuple[int, ...] = ()
+    by_network: bool = False
     places: Places = field(default_factory=Places)
     lost: bool = False
 
@@ -72,7 +73,7 @@ class AllHere:
     """All nodes are there and agree, but for what is warned of.
 
     ``restarts_used`` is the highest number that any of them counts, ``node_rank`` the rank of this node: a
-    spare was given it. ``host`` and ``port`` are where they met.
+    spare was given it, or ranks were ``reordered``. ``host`` and ``port`` are where they met.
     """
 
     nnodes: int
@@ -81,6 +82,7 @@ class AllHere:
     node_rank: int
     host: str
     port: int
+    reordered: bool = False
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,16 @@ def test_a_failure_ends_with_the_root_cause_told_once(tmp_path: Path, failing: s
     assert shown[-1] in (first[-1], other[-1])
 
 
+@pytest.mark.nightly  # torch is imported four times
+@pytest.mark.train
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_success_under_a_launcher_takes_six_lines_too(tmp_path: Path, launcher: str) -> None:
+    shown = screen(tmp_path, launcher=launcher)
+    beside = [line for line in shown if "] training" not in line]
+    for node in ("0", "1"):
+        assert len([line for line in beside if line.startswith(f"[node {node}]")]) <= 6, beside
+
+
 @pytest.mark.nightly  # torch is imported four times; tests/supervise/test_tracebacks.py guards the main of it
 @pytest.mark.train
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])

@@ -45,7 +45,8 @@ _MOST_KNOWN = 64
 class _Open:
     """A traceback that has begun. ``text`` is as it is shown, ``lines`` lack prefixes, colours and rank.
 
-    ``copies`` counts how often it was opened, ``ended`` how often an exception was named.
+    ``copies`` counts how often it was opened, ``ended`` how often an exception was named. ``package`` is the
+    launcher that raised it because a rank failed, empty for any other traceback.
     """
 
     text: list[bytes] = field(default_factory=list)
@@ -54,6 +55,7 @@ class _Open:
     copies: int = 1
     ended: int = 0
     raised: bytes = b""
+    package: str = ""
     in_summary: bool = False
     due: float = 0.0
 
@@ -74,13 +76,13 @@ class _Open:
             seen[line] += 1
         return one
 
-    @property
-    def package(self) -> str:
-        """The launcher that raised it because a rank failed; empty for any other traceback."""
+    def end(self, raised: bytes) -> None:
+        """Take the exception that was raised."""
+        self.raised, self.ended = raised, self.ended + 1
         frames = [found[1] for line in self.lines if (found := _FRAME.match(line))]
-        is_one = self.copies == 1 and self.raised in _OF_A_RANK
+        is_one = self.copies == 1 and raised in _OF_A_RANK
         found = _LAUNCHER.search(frames[-1]) if frames and is_one else None
-        return (found[1] or found[2]).decode() if found else ""
+        self.package = (found[1] or found[2]).decode() if found else ""
 
 
 @dataclass
@@ -167,21 +169,20 @@ class TracebackFold:
         self._latest = rank
         if rank is None:  # what others than ranks write comes after what ranks have written
             shown += [self._closed(one) for one in self._ended_ranks()]
-        if line == _HEADER and (rank is None or rank not in self._open):
-            if rank in self._open and not self._many:
+        one = self._open.get(rank)
+        if line == _HEADER and (one is None or (rank is None and not one.in_summary)):
+            if one is not None and not self._many:
                 shown.append(self._closed(rank))
             one = self._open.setdefault(rank, _Open(copies=0))
-            one.copies += 1
+            one.copies, one.package = one.copies + 1, ""
             one.add(whole, line)
-            return
-        one_open = self._open.get(rank)
-        if one_open is None:
+        elif one is None:
             shown.append(whole)
-        elif not self._takes(one_open, rank, whole, line):
-            if one_open.raised:
+        elif not self._takes(one, rank, whole, line):
+            if one.raised:
                 shown.append(self._closed(rank))
             shown.append(whole)
-        elif one_open.size > _MOST_BYTES or (rank is None and self._is_whole(one_open)):
+        elif one.size > _MOST_BYTES or (rank is None and self._is_whole(one)):
             shown.append(self._closed(rank))
 
     def _ended_ranks(self) -> list[int | None]:
@@ -197,7 +198,7 @@ class TracebackFold:
         elif one.ended < one.copies and line[:1] != b" ":
             raised = _RAISED.match(line)
             if raised is not None:
-                one.raised, one.ended = raised[1], one.ended + 1
+                one.end(raised[1])
             elif rank is None:
                 return False  # of another process, which writes beside this one
         one.add(whole, line)

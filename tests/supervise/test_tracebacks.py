@@ -121,6 +121,22 @@ def test_the_traceback_of_a_script_is_shown_whole(text: str, size: int) -> None:
     assert b"".join(map(screen.feed, pieces(data, size))) + screen.finish() == data
 
 
+@pytest.mark.parametrize("many", [True, False])
+def test_a_summary_that_repeats_a_rank_s_tracebacks_belongs_to_it(many: bool) -> None:
+    told = (
+        OF_A_SCRIPT
+        + "\nDuring handling of the above exception, another exception occurred:\n\n"
+        + OF_A_SCRIPT
+    )
+    text = TORCHRUN.replace(
+        "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html", told
+    )
+    screen = TracebackFold(PREFIX, ours, many=many)
+    shown = screen.feed(prefixed(text)) + screen.finish()
+    assert shown.count(b"\n") == 1
+    assert b"[traceback-folded]" in shown
+
+
 def test_equal_tracebacks_of_ranks_are_shown_once() -> None:
     screen = fold()
     data = prefixed("".join(of_rank(rank) for rank in (2, 0, 1, 3)))

@@ -19,7 +19,7 @@ from platform_launch.environment import Environment  # noqa: E402
 from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
 from platform_launch.hardware.vendors import VENDORS  # noqa: E402
 from platform_launch.launch.training_command import RESTART_COUNT  # noqa: E402
-from platform_launch.observe import BIND_VARIABLE, FOLDER_VARIABLE  # noqa: E402
+from platform_launch.observe import BIND_VARIABLE, FOLDER_VARIABLE, SNAPSHOT_VARIABLE
 from platform_launch.plan import known_variables as known  # noqa: E402
 from platform_launch.plan import launchers  # noqa: E402
 from platform_launch.plan.nccl import nccl_variables  # noqa: E402
@@ -129,6 +129,9 @@ def variables_page() -> str:
         "process is doing; see [a training that hangs](../how-to/hangs.md). `--no-observe` leaves both out.",
         "The same hook lets ranks save when their node is asked to stop; it uses `PLATFORM_LAUNCH_HOLD` (torchrun or accelerate",
         "only) and `PLATFORM_LAUNCH_BELOW` (which rank a process belongs to).",
+        "",
+        f"`{SNAPSHOT_VARIABLE}` (`--memory-snapshot`) begins the name of the file that a rank writes if it runs",
+        "out of GPU memory.",
         "",
         f"`{BIND_VARIABLE}` lists the CPUs of each local rank (`--bind`); the same hook binds the rank to them and",
         "takes the variable out of its environment.",

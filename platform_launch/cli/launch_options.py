@@ -64,6 +64,11 @@ launch_options = flags(
         is_flag=True,
         help="Do not observe the job's processes. Hangs are then not explained.",
     ),
+    click.option(
+        "--memory-snapshot",
+        is_flag=True,
+        help="If a rank runs out of GPU memory, write what holds it to the log folder; why names it.",
+    ),
     click.option("--strict", is_flag=True, help="Fail if recipes.yaml has no entry for this number of GPUs."),
     click.option(
         "--job-name", help="Name of the job, also in the names of logs (default: the platform's job id)."
@@ -106,7 +111,14 @@ GROUPS = {
     "Recovery": (
         *("max_restarts", "spares", "on_hang", "grace_s", "notice_signal", "node_timeout_s", "quarantine"),
     ),
-    "Monitoring": ("hang_after_s", "metrics", "health_interval_s", "no_observe", "no_trainjob_status"),
+    "Monitoring": (
+        "hang_after_s",
+        "metrics",
+        "health_interval_s",
+        "memory_snapshot",
+        "no_observe",
+        "no_trainjob_status",
+    ),
     "Output": (
         *("print_env", "form", "assume_gpus", "verbose", "job_name", "log_dir", "log_limit_gib"),
         *("lang", "help"),

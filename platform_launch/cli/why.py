@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -15,13 +16,16 @@ from platform_launch.cli.output import print_json
 from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown_list
+from platform_launch.observe.memory_snapshot import MemorySnapshot, find_snapshots, read_snapshot
 from platform_launch.project import logs_folder
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, padded
 from platform_launch.why import hang_records
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.explaining import explain, explain_paths
 from platform_launch.why.hang_records import HangRecord
-from platform_launch.why.sources import LogSource, logs_in
+from platform_launch.why.sources import LogSource, logs_in, started_of
+
+_MOST_SNAPSHOTS = 4
 
 
 @click.command("why")
@@ -70,7 +74,10 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
         hang = hang_records.beside_logs(_folders(logs), job)
     hung = hang is not None and hang.kind != "busy" and (verdict is None or verdict.kind == "nothing")
     beside, said = _opinion(verdict, logs, job) if explain and verdict is not None else ({}, [])
+    snapshots = _snapshots(logs, job) if verdict is not None and "-" not in logs else []
     if form == "json":
+        if snapshots:
+            beside = {**beside, "memory_snapshots": [one.as_dict() for one in snapshots]}
         print_json(_document(verdict, dumped, hang) | ({"kind": "hang"} if hung else {}) | beside)
     else:
         for report in (dumped, hang):
@@ -79,9 +86,22 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
         lines = verdict.lines() if verdict else []
         if hung:
             del lines[:1]  # the hang is the answer; only notes follow the headline
-        for line in (*lines, *said):
+        title = padded(phrase_words(Phrase("memory:")), 11)
+        held = [f"{title} {phrase_words(one.line())}" for one in snapshots[:_MOST_SNAPSHOTS]]
+        for line in (*lines, *held, *said):
             click.echo(line)
     return 0
+
+
+def _snapshots(logs: tuple[str, ...], job: str | None) -> list[MemorySnapshot]:
+    """Read what ranks of this launch left that ran out of GPU memory; one that cannot be read is left out."""
+    read_logs = logs_in(_folders(logs), job)
+    started = [f"{at:%Y%m%d-%H%M%S}" for log in read_logs if (at := started_of(log)) is not None]
+    found = []
+    for rank, path in find_snapshots((log.parent for log in read_logs), started):
+        with suppress(InputError, OSError):
+            found.append(read_snapshot(path, rank))
+    return found
 
 
 def _opinion(verdict: Verdict, logs: tuple[str, ...], job: str | None) -> tuple[dict[str, object], list[str]]:

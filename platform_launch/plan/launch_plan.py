@@ -122,7 +122,12 @@ def build_plan(
         ),
         *bound.variables(),
         *proxies.proxy_variables(env, topology),
-        *observation_variables(env, request.observe_folder, binds=bool(bound.ranks)),
+        *observation_variables(
+            env,
+            request.observe_folder,
+            binds=bool(bound.ranks),
+            snapshots=str(logs / f"memory_{job}_{request.started}_rank") if request.memory_snapshot else "",
+        ),
         *nccl.nccl_variables(env, topology, hardware, str(logs / f"flight_{job}_{request.started}_rank")),
     ]
     added = _first_of_each_name([v for v in chosen if launchers.reads(request, v.name)])

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 
 from platform_launch.environment import Environment
-from platform_launch.observe import FOLDER_VARIABLE, HOOK
+from platform_launch.observe import FOLDER_VARIABLE, HOOK, SNAPSHOT_VARIABLE
 from platform_launch.plan.variables import EnvVar
 from platform_launch.text import Phrase
 
 _ROOM = "observe"
 
 
-def observation_variables(env: Environment, folder: str | None, *, binds: bool = False) -> list[EnvVar]:
-    """Return the variables of the hook; none where the user asked for no observation (no ``folder``).
+def observation_variables(
+    env: Environment, folder: str | None, *, binds: bool = False, snapshots: str = ""
+) -> list[EnvVar]:
+    """Return the variables of the hook; none if the user asked for no observation (no ``folder``).
 
-    ``binds``: the hook is needed in any case, since it binds the ranks to their CPUs.
+    ``binds``: the hook is needed in any case, since it binds the ranks to their CPUs. ``snapshots`` is the
+    prefix of the files that ranks write when they run out of GPU memory, empty if they shall not.
     """
     if folder is None and not binds:
         return []
@@ -30,7 +33,9 @@ def observation_variables(env: Environment, folder: str | None, *, binds: bool =
     hook = EnvVar("PYTHONPATH", value, _ROOM, Phrase("{why}{followed}", why=why, followed=followed))
     if folder is None:
         return [hook]
+    reason = "file that shows what holds the GPU's memory when a rank runs out of it (--memory-snapshot)"
     return [
         hook,
         EnvVar(FOLDER_VARIABLE, folder, _ROOM, "private folder where each process answers what it is doing"),
+        *([EnvVar(SNAPSHOT_VARIABLE, snapshots, _ROOM, reason)] if snapshots else []),
     ]

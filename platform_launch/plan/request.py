@@ -61,6 +61,7 @@ class Request:
     nothing starts.
     ``recipe`` names one of configs/recipes.yaml, or is :data:`AUTO`.
     ``observe_folder`` is where the job's processes answer questions, None for --no-observe.
+    ``memory_snapshot``: a rank that runs out of GPU memory writes what holds it.
     ``bind`` is one of binding.MODES: which CPUs each rank may use.
     ``launcher`` is one of :data:`LAUNCHERS`; ``grace_s`` the time from SIGTERM to SIGKILL;
     ``log_limit_gib`` how large the log may become, 0 without a limit.
@@ -73,6 +74,7 @@ class Request:
     default_log_dir: Path
     temporary_problem: str = ""
     observe_folder: str | None = None
+    memory_snapshot: bool = False
     overrides: Overrides = field(default_factory=Overrides)
     script: Path | None = None
     module: str | None = None

@@ -27,6 +27,12 @@ def test_empty_path_does_not_come_to_mean_the_working_directory(variables: dict[
     assert ":" not in path.value
 
 
+def test_snapshots_of_memory_are_written_only_if_asked_for() -> None:
+    *_, snapshot = observation_variables(Environment({}), "/tmp/private", snapshots="/logs/memory_rank")
+    assert (snapshot.name, snapshot.value) == ("PLATFORM_LAUNCH_MEMORY_SNAPSHOT", "/logs/memory_rank")
+    assert len(observation_variables(Environment({}), "/tmp/private")) == 2
+
+
 def test_no_observe_adds_nothing() -> None:
     assert observation_variables(Environment({}), None) == []
     for flags, observed in ((["--no-observe"], False), ([], True)):

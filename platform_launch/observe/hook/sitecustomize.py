@@ -19,6 +19,7 @@ import sys
 
 _FOLDER = "PLATFORM_LAUNCH_OBSERVE"
 _BIND = "PLATFORM_LAUNCH_BIND"
+_SNAPSHOT = "PLATFORM_LAUNCH_MEMORY_SNAPSHOT"
 _HERE = os.path.realpath(os.path.dirname(os.path.abspath(__file__)))
 _SERVED = "torch.distributed.distributed_c10d"
 _LOOK = "_platform_launch_look"
@@ -56,6 +57,9 @@ def _open_to_questions(folder):
     if "--multiprocessing-fork" in getattr(sys, "orig_argv", ()):
         return  # a helper of a worker: it has no process groups
     _act_after_import(_SERVED, lambda: _serve(process.stem + ".sock"))
+    if os.environ.get(_SNAPSHOT) and process.rank is not None:
+        snapshot = "%s%d.pickle" % (os.environ[_SNAPSHOT], process.rank)
+        _act_after_import("torch.cuda", lambda: _ours("_platform_launch_memory").prepare(snapshot))
 
 
 class _Process:
@@ -108,7 +112,7 @@ class _Process:
         if os.getpid() != self.pid:
             return
         try:
-            _look().on_signal(self.stem, number, frame)
+            _ours(_LOOK).on_signal(self.stem, number, frame)
         except Exception:
             pass
 
@@ -165,16 +169,16 @@ class _Process:
                 pass
 
 
-def _look():
-    """Load what is needed only if somebody looks; a script may have changed sys.path."""
-    if _LOOK not in sys.modules:
+def _ours(name):
+    """Load a file beside this one when it is needed; a script may have changed sys.path."""
+    if name not in sys.modules:
         from importlib.util import module_from_spec, spec_from_file_location
 
-        spec = spec_from_file_location(_LOOK, os.path.join(_HERE, _LOOK + ".py"))
+        spec = spec_from_file_location(name, os.path.join(_HERE, name + ".py"))
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
-        sys.modules[_LOOK] = module
-    return sys.modules[_LOOK]
+        sys.modules[name] = module
+    return sys.modules[name]
 
 
 def _number(text):

@@ -19,7 +19,7 @@ from platform_launch.environment import Environment  # noqa: E402
 from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
 from platform_launch.hardware.vendors import VENDORS  # noqa: E402
 from platform_launch.launch.training_command import RESTART_COUNT  # noqa: E402
-from platform_launch.observe import BIND_VARIABLE, FOLDER_VARIABLE, SNAPSHOT_VARIABLE
+from platform_launch.observe import BIND_VARIABLE, FOLDER_VARIABLE, SNAPSHOT_VARIABLE  # noqa: E402
 from platform_launch.plan import known_variables as known  # noqa: E402
 from platform_launch.plan import launchers  # noqa: E402
 from platform_launch.plan.nccl import nccl_variables  # noqa: E402

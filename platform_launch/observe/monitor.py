@@ -206,6 +206,7 @@ class HangMonitor:
             self._progress.samples(self._probe.sample(stacks=stacks), now)
         if self._progress.moved_at > before:
             self._probe.forget_samples()
+            self._probe.forget_work()  # what was worked before tells nothing of a silence that begins now
         self._ran_at = time.monotonic()  # a look may take long
 
     def _evidence(self, still_s: float, quiet_s: float) -> AbstractContextManager[None]:

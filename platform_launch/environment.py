@@ -144,7 +144,9 @@ def parse_integer(value: str, source: str, minimum: int = 0) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= minimum:
         return int(text)
     digits = text.removeprefix("-")
-    problem = "out of range" if digits.isascii() and digits.isdigit() else "not a whole number"
+    problem = (
+        Phrase("out of range") if digits.isascii() and digits.isdigit() else Phrase("not a whole number")
+    )
     raise TopologyError(
         Phrase(
             "{source}={value} is {problem}: expected {minimum}–999999999",

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from platform_launch.text import one_line, seconds
+from platform_launch.text import Phrase, joined, one_line, seconds
 
 SUFFIX = ".events.jsonl"
 LEVELS = ("INFO", "SUCCESS", "WARN", "ERROR")
@@ -297,24 +297,27 @@ def event(event_id: str, /, **fields: object) -> Event:
 
 
 def line(event: Event) -> str:
-    """Return the line for people. A finding, which is not in the catalogue, brings its own words."""
+    """Return the line for people in English."""
+    return one_line(message(event))
+
+
+def message(event: Event) -> Phrase:
+    """Return the line for people as a message. A finding is not in the catalogue and brings its own words."""
     kind = CATALOGUE.get(event.id)
     if kind is None:
-        return "; ".join(
-            str(_shown(event.fields[name])) for name in ("what", "hint") if event.fields.get(name)
-        )
-    return filled(event, kind.template)
-
-
-def filled(event: Event, template: str) -> str:
-    """Return an event's line by a template, which names its fields."""
-    shown = {name: _shown(value) for name, value in event.fields.items()}
+        words = (event.fields.get(name) for name in ("what", "hint"))
+        return joined((Phrase.of(one) for one in words if isinstance(one, str) and one), "; ")
+    fields = {name: _value(value) for name, value in event.fields.items()}
     if isinstance(lasted := event.fields.get("duration_s"), int | float):
-        shown.setdefault("duration", seconds(lasted))
+        fields["duration"] = seconds(lasted)
     try:
-        return one_line(template.format(**shown))
+        return Phrase.checked(kind.template, fields)
     except (KeyError, ValueError, IndexError):  # a field is missing: what is there is better than nothing
-        return one_line(f"{event.id}: {shown}")
+        return Phrase("{id}: {fields}", id=event.id, fields=fields)
+
+
+def _value(value: object) -> object:
+    return joined(value) if isinstance(value, list | tuple) else value
 
 
 def mark(event: Event) -> str:
@@ -369,12 +372,6 @@ def read(path: Path) -> list[Event] | None:
         return None
     found = (_event(data) for data in lines)
     return [event for event in found if event is not None]
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(str(_shown(item)) for item in value)
-    return value if isinstance(value, (int, float)) else one_line(str(value))
 
 
 def _event(data: bytes) -> Event | None:

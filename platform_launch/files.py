@@ -131,7 +131,9 @@ def foreign_problem(found: os.stat_result, forbidden: int) -> str:
 
 def file_problem(found: os.stat_result, forbidden: int) -> str:
     """Return why an open file is not a regular file that is private to this user or root; empty if it is."""
-    return foreign_problem(found, forbidden) if stat.S_ISREG(found.st_mode) else "it is no regular file"
+    return (
+        foreign_problem(found, forbidden) if stat.S_ISREG(found.st_mode) else Phrase("it is no regular file")
+    )
 
 
 def private_problem(path: Path) -> str:
@@ -149,9 +151,9 @@ def private_problem(path: Path) -> str:
     except OSError as error:
         return str(error.strerror)
     if stat.S_ISLNK(found.st_mode):
-        return "it is a symbolic link"
+        return Phrase("it is a symbolic link")
     if not stat.S_ISDIR(found.st_mode):
-        return "it is not a folder"
+        return Phrase("it is not a folder")
     if found.st_uid != os.geteuid():  # one that belongs to root will not do: it could not be written
         return Phrase("it belongs to user {uid}", uid=found.st_uid)
     return foreign_problem(found, OTHERS_MAY_CHANGE)

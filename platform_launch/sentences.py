@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform_launch.errors import shown
+from platform_launch.text import Listed, Phrase, asks_for_values_only, joined
 
 _LONGEST = 260
 _MOST = 16
@@ -48,7 +49,9 @@ class Sentence:
         return Sentence(code, read, str(known.get("text", "")))
 
 
-Value = str | int | Sentence | list[str | Sentence]
+Value = str | int | float | Sentence | list[str | Sentence]
+# The code of a sentence that brings its template itself, as ``text``.
+_OWN_TEMPLATE = "phrase"
 
 
 def _written(value: Value) -> Any:
@@ -62,12 +65,19 @@ def _read(value: object, deepest: int) -> Value:
         return [Sentence.read(one, deepest) if isinstance(one, dict) else str(one) for one in value]
     if isinstance(value, dict):
         return Sentence.read(value, deepest)
-    return value if isinstance(value, int) else str(value)
+    return value if isinstance(value, int | float) else str(value)
 
 
 def sentence(code: str, /, **values: Value) -> Sentence:
     """Return a sentence."""
     return Sentence(code, values)
+
+
+def said(text: object) -> Value:
+    """Return a text as a value: a phrase keeps its template and values, so that it can be translated."""
+    if not isinstance(text, Phrase) or isinstance(text, Listed):
+        return text if isinstance(text, int | float) else str(text)
+    return Sentence(_OWN_TEMPLATE, {name: said(one) for name, one in text.values.items()}, text.template)
 
 
 def quoted(text: str) -> Sentence:
@@ -82,35 +92,27 @@ def listed(values: Collection[str]) -> Value:
     return first if len(values) <= _MOST else sentence("list-cut", items=first, count=len(values))
 
 
-class SentenceRenderer:
-    """Makes text of sentences by a table of words, in English unless more is overridden."""
+def phrase(sentence: Sentence, templates: Mapping[str, str], kinds: Collection[str] = ()) -> Phrase:
+    """Return a sentence as a message, by the English templates of its codes.
 
-    comma, semicolon = ", ", "; "
+    Values with a name of ``kinds`` are this program's own words, with templates such as ``role.admin``.
+    Raises KeyError for a code or a value of another version.
+    """
+    template = templates.get(sentence.code)
+    if sentence.code == _OWN_TEMPLATE and asks_for_values_only(sentence.text):
+        template = sentence.text
+    if template is None:
+        if not sentence.text:
+            raise KeyError(sentence.code)
+        return Phrase(sentence.text)
 
-    def __init__(self, words: Mapping[str, str]) -> None:
-        self._words = words
-
-    def template(self, code: str) -> str | None:
-        """Return the words of a code, None where there are none."""
-        return self._words.get(code)
-
-    def word(self, kind: str, text: str) -> str:  # noqa: ARG002
-        """Return a text that fills in a sentence; by ``kind``, the value's name, some are this program's."""
-        return text
-
-    def render(self, sentence: Sentence) -> str:
-        """Return a sentence as text. Raises KeyError where a code or a value is of another version."""
-        words = self.template(sentence.code)
-        if words is None:
-            if not sentence.text:
-                raise KeyError(sentence.code)
-            return sentence.text
-        return words.format_map({kind: self._shown(kind, value) for kind, value in sentence.values.items()})
-
-    def _shown(self, kind: str, value: Value) -> str:
-        if isinstance(value, Sentence):
-            return self.render(value)
+    def message(name: str, value: Value) -> str | int | float:
         if isinstance(value, list):
-            between = self.semicolon if any(isinstance(one, Sentence) for one in value) else self.comma
-            return between.join(self._shown(kind, one) for one in value)
-        return self.word(kind, str(value))
+            several = any(isinstance(one, Sentence) for one in value)
+            return joined((message(name, one) for one in value), "; " if several else ", ")
+        if isinstance(value, Sentence):
+            return phrase(value, templates, kinds)
+        word = templates.get(f"{name}.{value}") if name in kinds else None
+        return value if word is None else Phrase(word)
+
+    return Phrase.checked(template, {name: message(name, value) for name, value in sentence.values.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,7 +18,8 @@ _UNBROKEN = re.compile(r"\s*(?:[!-~\u00a0-\u24ff]+|[^\s])[，。；：、）”]
 class Phrase(str):
     """A text that still knows the words and values it was filled from, so that other languages can say it.
 
-    A value may be such a text itself, or one without values.
+    A value is translated only if it is such a text itself: any other text may be somebody's name. Without
+    values the words are taken as they are.
     """
 
     __slots__ = ("template", "values")
@@ -31,7 +32,7 @@ class Phrase(str):
         kept: dict[str, object] = {
             name: one if isinstance(one, str | int | float) else str(one) for name, one in values.items()
         }
-        text = super().__new__(cls, template.format(**kept))
+        text = super().__new__(cls, template.format(**kept) if kept else template)
         text.template, text.values = template, kept
         return text
 
@@ -39,9 +40,29 @@ class Phrase(str):
         """Let copies be rendered from the template again: the text may contain braces of a value."""
         return (self.template,), self.values
 
+    @staticmethod
+    def checked(template: str, values: Mapping[str, object]) -> Phrase:
+        """Fill a template with what came from elsewhere. Raises KeyError if a value is missing."""
+        filled = Phrase(template, **values)
+        if not values:
+            template.format()
+        return filled
+
+    @staticmethod
+    def of(text: str) -> Phrase:
+        """Return a message as a phrase: a plain text is one without values."""
+        return text if isinstance(text, Phrase) else Phrase(text)
+
+    def filled(self, template: str, translated: Callable[[Phrase], str]) -> str:
+        """Return the text in another language, by its template and what translates the phrases in it."""
+        values = {
+            name: translated(one) if isinstance(one, Phrase) else one for name, one in self.values.items()
+        }
+        return template.format(**values) if values else template
+
     def document(self) -> dict[str, Any] | str:
         """Return it as a JSON value, or as plain text if :meth:`read` would reject it."""
-        if _asks_for_more(self.template):
+        if not asks_for_values_only(self.template):
             return str(self)
         values = {
             name: one.document() if isinstance(one, Phrase) else one for name, one in self.values.items()
@@ -55,22 +76,67 @@ class Phrase(str):
         words, values = known.get("words"), known.get("values")
         if not isinstance(words, str) or not isinstance(values, dict) or deepest == 0:
             raise ValueError("not a phrase: words and values are expected")
-        if _asks_for_more(words):
+        if isinstance(parts := values.get("parts"), list) and words in _LISTS:
+            return Listed([_read(one, deepest - 1) for one in parts], words)
+        if not asks_for_values_only(words):
             raise ValueError("not a phrase: its words ask for more than values")
-        read: dict[str, object] = {}
-        for name, one in values.items():
-            if isinstance(one, dict):
-                read[str(name)] = Phrase.read(one, deepest - 1)
-            else:
-                read[str(name)] = one if isinstance(one, int | float) else escaped(str(one))
+        read = {str(name): _read(one, deepest - 1) for name, one in values.items()}
         try:
             return Phrase(escaped(words), **read)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a phrase: {error}") from error
 
 
-def _asks_for_more(words: str) -> bool:
-    return any(brace in _FIELD.sub("", words.replace("{{", "").replace("}}", "")) for brace in "{}")
+class Listed(Phrase):
+    """Texts as one. Its template shows what stands between two of them."""
+
+    __slots__ = ()
+
+    COMMA, SEMICOLON, NOTHING = "{one}, {other}", "{one}; {other}", "{one}{other}"
+    NAMES = "{name}, {name}"
+
+    def __new__(cls, parts: Iterable[object], template: str = COMMA) -> Listed:
+        """Join the parts; in some languages a comma between names is another one."""
+        values: dict[str, object] = {
+            str(number): part if isinstance(part, str) else str(part) for number, part in enumerate(parts)
+        }
+        if template == cls.COMMA and not any(isinstance(part, Phrase) for part in values.values()):
+            template = cls.NAMES
+        text = str.__new__(cls, _between(template).join(map(str, values.values())))
+        text.template, text.values = template, values
+        return text
+
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, object]]:
+        """Let copies be joined again."""
+        return (list(self.values.values()), self.template), {}
+
+    def filled(self, template: str, translated: Callable[[Phrase], str]) -> str:
+        """Return the text in another language, by its template and what translates the phrases in it."""
+        parts = (translated(one) if isinstance(one, Phrase) else str(one) for one in self.values.values())
+        return _between(template).join(parts)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        parts = [one.document() if isinstance(one, Phrase) else one for one in self.values.values()]
+        return {"words": self.template, "values": {"parts": parts}}
+
+
+_LISTS = (Listed.COMMA, Listed.SEMICOLON, Listed.NOTHING, Listed.NAMES)
+
+
+def _between(template: str) -> str:
+    return template[template.index("}") + 1 : template.rindex("{")]
+
+
+def _read(value: object, deepest: int) -> Any:
+    if isinstance(value, dict):
+        return Phrase.read(value, deepest)
+    return value if isinstance(value, int | float) else escaped(str(value))
+
+
+def asks_for_values_only(words: str) -> bool:
+    """Tell whether a template that a stranger may have written does nothing but name values."""
+    return not any(brace in _FIELD.sub("", words.replace("{{", "").replace("}}", "")) for brace in "{}")
 
 
 def escaped(text: str) -> str:
@@ -91,10 +157,9 @@ def counted(number: int, noun: str) -> Phrase:
     return Phrase(f"{{number}} {noun}{several}", number=number)
 
 
-def joined(parts: Iterable[str], between: str = ", ") -> Phrase:
-    """Return texts as one, with commas or semicolons between them."""
-    values = {f"part{number}": part for number, part in enumerate(parts)}
-    return Phrase(between.join(f"{{{name}}}" for name in values), **values)
+def joined(parts: Iterable[object], between: str = ", ") -> Phrase:
+    """Return texts as one, with commas, semicolons or nothing between them."""
+    return Listed(parts, {", ": Listed.COMMA, "; ": Listed.SEMICOLON, "": Listed.NOTHING}[between])
 
 
 def either(parts: Sequence[str]) -> Phrase:

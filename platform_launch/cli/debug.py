@@ -14,7 +14,7 @@ import click
 
 from platform_launch.cli.inspect import chosen_launch
 from platform_launch.cli.options import lang_option
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import InputError, LaunchError
 from platform_launch.hardware.storage import temporary_folder
 from platform_launch.observe import control
@@ -38,7 +38,7 @@ def command(rank: int, job: str | None) -> int:
     try:
         with connected(hooked, {"do": "debug"}, CONNECT_LIMIT_S) as connection:
             click.echo(
-                phrase_words(
+                translate(
                     Phrase(
                         'rank {rank} (pid {pid}) waits for you; "q" or Ctrl-C lets it go on',
                         rank=rank,

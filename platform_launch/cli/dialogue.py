@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.prompt import Prompt
 
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.console.screen import columns
 from platform_launch.errors import InputError, UsageError
 from platform_launch.text import Phrase
@@ -30,7 +30,7 @@ class Dialogue:
     def say(self, text: str) -> None:
         """Show a line to whoever answers."""
         if self.open:
-            self._console.print(phrase_words(text), markup=False)
+            self._console.print(translate(text), markup=False)
 
     def show(self, text: str) -> None:
         """Show a file as it will be written: no line of it is wrapped."""
@@ -47,9 +47,9 @@ class Dialogue:
                 self._missing.append(f"{flag} ({', '.join(choices)})")
                 self.settle()
             return str(default)
-        self._console.print(phrase_words(question), markup=False)
+        self._console.print(translate(question), markup=False)
         for number, (name, meaning) in enumerate(choices.items(), 1):
-            self._console.print(f"  {number}  {name:<18} {phrase_words(meaning)}", markup=False)
+            self._console.print(f"  {number}  {name:<18} {translate(meaning)}", markup=False)
         numbered = dict(zip(map(str, range(1, len(choices) + 1)), choices, strict=False))
         answer = self._prompt(Phrase("choice"), default or "1", [*numbered, *choices])
         return numbered.get(answer, answer)
@@ -65,26 +65,26 @@ class Dialogue:
             try:
                 check(answer)
             except InputError as error:
-                self._console.print(f"  {phrase_words(error.message)}", style="yellow", markup=False)
+                self._console.print(f"  {translate(error.message)}", style="yellow", markup=False)
                 if error.hint:
-                    self._console.print(f"  {phrase_words(error.hint)}", style="yellow", markup=False)
+                    self._console.print(f"  {translate(error.hint)}", style="yellow", markup=False)
             else:
                 return answer
 
     def confirm(self, question: str) -> None:
         """Go on after a yes, or at once if nothing was asked. Raises click.Abort after a no."""
         if self.open and self.asked:
-            click.confirm(phrase_words(question), default=True, abort=True, err=True)
+            click.confirm(translate(question), default=True, abort=True, err=True)
 
     def agrees(self, question: str) -> bool:
         """Return the answer to yes or no; no without a terminal."""
-        return self.open and click.confirm(phrase_words(question), default=False, err=True)
+        return self.open and click.confirm(translate(question), default=False, err=True)
 
     def _prompt(self, question: str, default: str | None, choices: list[str] | None = None) -> str:
         self.asked = True
         try:
             answer = Prompt.ask(
-                phrase_words(question),
+                translate(question),
                 console=self._console,
                 choices=choices,
                 show_choices=False,

@@ -15,7 +15,7 @@ from platform_launch.cli.output import print_json
 from platform_launch.cli.quarantine import needed_file, quarantine_file_option
 from platform_launch.cli.run import ArgumentsAfterDashes
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words, title_before
+from platform_launch.console.languages import translate
 from platform_launch.doctor import Level, examination, worst
 from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
@@ -105,17 +105,17 @@ def _document(found: Examination, env: Environment) -> dict[str, object]:
 def _print(found: Examination) -> None:
     for name, value, note in hardware_rows(found.plan):
         row = Phrase("{fact} ({note})", fact=value, note=note) if note else value
-        click.echo(f"{padded(phrase_words(name), 7)}  {phrase_words(row)}")
+        click.echo(f"{padded(translate(name), 7)}  {translate(row)}")
     for finding in found.findings:
         level = click.style(f"{finding.level.name:<7}", fg=_COLOURS[finding.level])
-        what = " ".join(phrase_words(finding.what).splitlines())
-        click.echo(f"{level}  {finding.id}: {title_before(finding.id)}{what}")
+        what = " ".join(translate(finding.what).splitlines())
+        click.echo(f"{level}  {finding.id}: {what}")
         if finding.hint:
-            click.echo(f"{'':7}  hint: {' '.join(phrase_words(finding.hint).splitlines())}")
+            click.echo(f"{'':7}  hint: {' '.join(translate(finding.hint).splitlines())}")
     click.echo(_summary(found.checked, found.passed))
     counts = {level: sum(finding.level is level for finding in found.findings) for level in Level}
     errors, warnings = counted(counts[Level.ERROR], "error"), counted(counts[Level.WARNING], "warning")
-    click.echo(phrase_words(joined([errors, warnings])))
+    click.echo(translate(joined([errors, warnings])))
 
 
 def _summary(checked: Sequence[str], passed: int) -> str:
@@ -135,4 +135,4 @@ def _summary(checked: Sequence[str], passed: int) -> str:
         checks=counted(len(checked), "check"),
         topics=joined(told, "; "),
     )
-    return "\n  ".join(wrapped(phrase_words(summary), 98))
+    return "\n  ".join(wrapped(translate(summary), 98))

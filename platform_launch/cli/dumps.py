@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform_launch.console.languages import phrase_words, rank_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import InputError
-from platform_launch.observe.collectives import WaitReport, compare, ranks_in_words, ranks_named
+from platform_launch.observe.collectives import WaitReport, compare, ranks_named
 from platform_launch.observe.dumps import (
     RankTrace,
     find_dumps,
@@ -16,6 +16,7 @@ from platform_launch.observe.dumps import (
     looks_like_dump,
     read_dump,
 )
+from platform_launch.observe.words import message
 from platform_launch.text import Phrase, counted, padded
 from platform_launch.why.sources import logs_in
 
@@ -52,10 +53,7 @@ class DumpReading:
         suspects = _named(report.suspect_ranks) if report.suspect_ranks else nobody
         facts: list[tuple[str, str]] = [(Phrase("suspects:"), suspects)]
         telling = [w for w in report.waiting if {*w.behind, *w.stopped, *w.differ} & {*report.suspect_ranks}]
-        facts += [
-            (Phrase("waiting:"), rank_words((waiting.sentence(),), str(waiting)))
-            for waiting in telling or report.waiting
-        ]
+        facts += [(Phrase("waiting:"), message(waiting.sentence())) for waiting in telling or report.waiting]
         if telling and len(telling) < len(report.waiting):
             more = Phrase("{more} more (--format json names them)", more=len(report.waiting) - len(telling))
             facts.append((Phrase("besides:"), more))
@@ -65,7 +63,10 @@ class DumpReading:
         if self.older:
             left_out = Phrase("dumps of an earlier job, left out: {who}", who=_named(self.older))
             facts.append((Phrase("older:"), left_out))
-        return [f"{padded(phrase_words(label), 11)} {phrase_words(text)}" for label, text in facts]
+        return [
+            f"{padded(translate(label), 11)} {translate(Phrase('{text}', text=text))}"
+            for label, text in facts
+        ]
 
 
 def split(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
@@ -114,8 +115,8 @@ def read(paths: Sequence[Path]) -> DumpReading:
     return DumpReading(kept, report, tuple(problems), older)
 
 
-def _named(ranks: Iterable[int]) -> str:
-    return rank_words((ranks_named(ranks),), ranks_in_words(ranks))
+def _named(ranks: Iterable[int]) -> Phrase:
+    return message(ranks_named(ranks))
 
 
 def _holds_logs(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import write_new
 from platform_launch.cli.run import ArgumentsAfterDashes
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 from platform_launch.jobs import questions
@@ -198,7 +198,7 @@ def _is_written(path: Path, text: str) -> bool:
 def _show(commands: Iterable[tuple[str, str]]) -> None:
     """Print commands that can be pasted, each below its purpose."""
     for purpose, line in commands:
-        click.echo(f"# {phrase_words(purpose)}\n{line}")
+        click.echo(f"# {translate(purpose)}\n{line}")
 
 
 def _master_of(hosts: tuple[str, ...], env: Environment) -> str:

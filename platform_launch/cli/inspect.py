@@ -14,10 +14,11 @@ from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words, rank_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import InputError, LaunchError, shown_list
 from platform_launch.hardware.storage import temporary_folder
 from platform_launch.observe import control
+from platform_launch.observe.words import message
 from platform_launch.sentences import Sentence
 from platform_launch.text import Phrase, counted, escaped, joined
 from platform_launch.why.sources import job_of
@@ -116,7 +117,10 @@ def running_launches(temporary: Path) -> dict[Path, dict[str, object]]:
             answers[path] = answer
     if not answers and problems:
         raise LaunchError(
-            Phrase("the launch on this machine does not answer: {problems}", problems=joined(problems, "; ")),
+            Phrase(
+                "the launch on this machine does not answer: {problems}",
+                problems=joined(problems, "; "),
+            ),
             "py-spy dump --pid PID shows the stack of one process",
         )
     if not answers:
@@ -160,18 +164,18 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
         headline = Phrase("job {job}: {headline}", job=escaped(job), headline=headline)
     if "log" in answer:
         headline = Phrase("{headline}; log {log}", headline=headline, log=escaped(str(answer["log"])))
-    return [phrase_words(headline), *findings]
+    return [translate(headline), *findings]
 
 
 def _said(answer: Mapping[str, object], part: str) -> list[str]:
     """Return the lines of a part in this process's language, as far as the launch tells what they mean."""
     texts, stem = _texts(answer.get(part)), part.removesuffix("s")
     for number, document in enumerate(_as_many(answer.get(f"{stem}_sentences"), texts)):
-        with suppress(ValueError):
-            texts[number] = rank_words((Sentence.read(document),), texts[number])
+        with suppress(ValueError, KeyError):
+            texts[number] = translate(message(Sentence.read(document)))
     for number, document in enumerate(_as_many(answer.get(f"{stem}_phrases"), texts)):
         with suppress(ValueError):
-            texts[number] = phrase_words(Phrase.read(document))
+            texts[number] = translate(Phrase.read(document))
     return texts
 
 

@@ -17,7 +17,7 @@ from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import read_text, write_new
 from platform_launch.cli.run import ArgumentsAfterDashes
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.jobs import advice, patch
 from platform_launch.jobs.build import ENTRYPOINT, build
@@ -145,7 +145,7 @@ def _check(target: str, text: str, output: Path | None, console: Console) -> Non
         written.splitlines(),
         text.splitlines(),
         str(output),
-        phrase_words("this job"),
+        translate("this job"),
         lineterm="",
         n=1,
     )

@@ -177,7 +177,7 @@ def _pair(name: str, text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
         # The text may be a secret that somebody pasted: it is not repeated.
-        what = "a value" if name == "secret_env" else shown(text)
+        what = Phrase("a value") if name == "secret_env" else shown(text)
         raise UsageError(
             Phrase("--{flag} {what}: expected NAME=VALUE", flag=name.replace("_", "-"), what=what)
         )

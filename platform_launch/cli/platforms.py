@@ -7,7 +7,7 @@ import click
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.platforms import PLATFORMS
 from platform_launch.text import Phrase
 
@@ -22,5 +22,5 @@ def command(form: str) -> None:
         return
     for platform in PLATFORMS:
         click.echo(f"{platform.name:<17} {platform.title}")
-        mark = Phrase("recognised by {mark}", mark=phrase_words(platform.recognised_by))
-        click.echo(f"{'':<17} {phrase_words(mark)}")
+        mark = Phrase("recognised by {mark}", mark=translate(platform.recognised_by))
+        click.echo(f"{'':<17} {translate(mark)}")

@@ -14,7 +14,7 @@ from platform_launch.cli.flags import seconds as seconds_option
 from platform_launch.cli.inspect import chosen_launch
 from platform_launch.cli.options import lang_option
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import InputError, LaunchError, UsageError
 from platform_launch.observe import control
 from platform_launch.observe.merged_trace import TracePart, merge
@@ -124,7 +124,7 @@ def _report(traces: Sequence[Mapping[str, object]], path: Path, *, written: int)
     line = Phrase(
         "{path}: {ranks}; open it at https://ui.perfetto.dev", path=path, ranks=counted(written, "rank")
     )
-    click.echo(phrase_words(line))
+    click.echo(translate(line))
 
 
 def _next_to(log: str) -> Path:

@@ -14,7 +14,7 @@ from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.health.quarantine import FILE_VARIABLE, QuarantinedNode, read
@@ -71,9 +71,9 @@ def show(quarantine: Path | None, form: str) -> int:
         print_json([asdict(node) for node in nodes])
     else:
         for node in nodes:
-            click.echo(phrase_words(Phrase("{node}: {state}", node=node.node, state=node.in_words())))
+            click.echo(translate(Phrase("{node}: {state}", node=node.node, state=node.in_words())))
         if not nodes:
-            click.echo(phrase_words("no node is in quarantine"))
+            click.echo(translate("no node is in quarantine"))
     return 0
 
 

@@ -22,10 +22,12 @@ from platform_launch.text import Phrase
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_PLACES = "simulate itself tells each node its place; --nodes says how many there are"
+_PLACES = Phrase("simulate itself tells each node its place; --nodes says how many there are")
 _INSTEAD = {
-    "print_env": "platform-launch run --print-env shows what one node would run",
-    "assume_gpus": "simulate trains on what this machine has; platform-launch run --print-env pretends",
+    "print_env": Phrase("platform-launch run --print-env shows what one node would run"),
+    "assume_gpus": Phrase(
+        "simulate trains on what this machine has; platform-launch run --print-env pretends"
+    ),
 }
 
 

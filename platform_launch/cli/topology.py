@@ -11,7 +11,7 @@ from platform_launch import hardware
 from platform_launch.cli import options
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.plan.processes import processes_per_node
@@ -46,11 +46,11 @@ def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
 
     rows = topology_rows(topology)
     for name, value, source in rows:
-        said = phrase_words(value) if isinstance(value, Phrase) else value
-        row = f"{padded(phrase_words(name), 19)} {padded(said, 30)} {phrase_words(source)}"
+        said = translate(value) if isinstance(value, Phrase) else value
+        row = f"{padded(translate(name), 19)} {padded(said, 30)} {translate(source)}"
         click.echo(row.rstrip())
     for warning in topology.warnings:
-        click.echo(f"[WARN] {phrase_words(warning)}", err=True)
+        click.echo(f"[WARN] {translate(warning)}", err=True)
     return 0
 
 

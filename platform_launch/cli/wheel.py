@@ -12,7 +12,7 @@ import click
 from platform_launch.cli.flags import Number, json_or_table
 from platform_launch.cli.options import lang_option
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
 from platform_launch.text import Phrase, padded
@@ -104,7 +104,7 @@ def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | N
     if compare is not None:
         found = differences(read(compare[0]), read(compare[1]))
         for difference in found:
-            click.echo(phrase_words(difference))
+            click.echo(translate(difference))
         if not found:
             console.success("the two nodes have the same DeepSpeed, torch, CUDA and ops")
         return InstallationError.exit_code if found else 0
@@ -139,4 +139,4 @@ def _print(node: NodeReport) -> None:
         ),
     )
     for name, value in rows:
-        click.echo(f"{padded(phrase_words(name), 26)} {phrase_words(value)}".rstrip())
+        click.echo(f"{padded(translate(name), 26)} {translate(value)}".rstrip())

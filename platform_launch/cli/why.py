@@ -13,7 +13,7 @@ from platform_launch.cli.dumps import DumpReading, read, split
 from platform_launch.cli.flags import json_or_table, log_dir_option
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.observe.memory_snapshot import MemorySnapshot, find_snapshots, read_snapshot
@@ -86,8 +86,8 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
         lines = verdict.lines() if verdict else []
         if hung:
             del lines[:1]  # the hang is the answer; only notes follow the headline
-        title = padded(phrase_words(Phrase("memory:")), 11)
-        held = [f"{title} {phrase_words(one.line())}" for one in snapshots[:_MOST_SNAPSHOTS]]
+        title = padded(translate(Phrase("memory:")), 11)
+        held = [f"{title} {translate(one.line())}" for one in snapshots[:_MOST_SNAPSHOTS]]
         for line in (*lines, *held, *said):
             click.echo(line)
     return 0
@@ -114,7 +114,7 @@ def _opinion(verdict: Verdict, logs: tuple[str, ...], job: str | None) -> tuple[
     try:
         told = opinion.opinion(endpoint, opinion.material(verdict, logs_in(_folders(logs), job)))
     except opinion.OpinionError as error:
-        problem = phrase_words(error.message)
+        problem = translate(error.message)
         return {"opinion": {"error": problem}}, [f"opinion:   none: {problem}"]
     return {"opinion": told.as_dict()}, told.lines()
 

@@ -16,11 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platform_launch.console.languages import event_line, phrase_words, stage_title, title_before
+from platform_launch.console.languages import translate
 from platform_launch.console.screen import STDERR, STDOUT, Screen
 from platform_launch.errors import LaunchError
 from platform_launch.events import CATALOGUE, Event, is_for_every_screen, mark
-from platform_launch.text import one_line
+from platform_launch.text import Phrase, one_line
 
 if TYPE_CHECKING:
     from platform_launch.console.event_file import EventFile
@@ -104,7 +104,7 @@ class Console:
         A screen that is not verbose gets those that are ``on_screen``, or all.
         """
         self.note(event)
-        for text in lines or (event_line(event),):
+        for text in lines or (translate(event),):
             self._put(event.level, text, event, detail=on_screen is not None and text not in on_screen)
 
     def note(self, event: Event) -> None:
@@ -132,7 +132,7 @@ class Console:
 
     def say(self, level: str, text: str) -> None:
         """Say a line of a level that is known only when it comes: INFO, SUCCESS, WARN or ERROR."""
-        self._put(level, phrase_words(text))
+        self._put(level, translate(text))
 
     def shows(self, level: str, event: Event | None, *, detail: bool = False) -> bool:
         """Tell whether a line goes to the screen, too; a ``detail`` does only if that is verbose."""
@@ -144,7 +144,7 @@ class Console:
 
     def stage(self, number: int, title: str) -> None:
         """Open one of the launch's five stages."""
-        title = stage_title(number, title)
+        title = translate(title)
         lead = f"{self.prefix}{_now()} "
         plain = f"{lead}== {number}/5 {title} ".ljust(_WIDTH, "=")
         self._keep(plain)
@@ -171,9 +171,13 @@ class Console:
         if self._screen.styled:
             from platform_launch.console import banner
 
-            facts = [(phrase_words(name), one_line(phrase_words(value))) for name, value in rows if value]
+            facts = [
+                (translate(name), one_line(translate(value) if isinstance(value, Phrase) else value))
+                for name, value in rows
+                if value
+            ]
             self._screen.write(
-                banner.box(one_line(f"{self.prefix}{phrase_words(title)}"), facts, level, self._screen.width)
+                banner.box(one_line(f"{self.prefix}{translate(title)}"), facts, level, self._screen.width)
             )
 
     @contextmanager
@@ -235,20 +239,20 @@ def _of_this_process() -> Console:
 
 def in_a_log(event: Event) -> str:
     """Return an event's line as it stands in a log or a pipe: with the time, and the mark at its end."""
-    return f"{_now()} [{event.level}] {event_line(event)} {mark(event)}"
+    return f"{_now()} [{event.level}] {translate(event)} {mark(event)}"
 
 
 def on_a_terminal(event: Event) -> str:
     """Return an event's line as it stands on a terminal that shows a training's output."""
-    return f"[{event.level}] {event_line(event)}"
+    return f"[{event.level}] {translate(event)}"
 
 
 def _refusal(error: LaunchError) -> list[str]:
     # "error: " opens the line in every language: programs look for it where only text is left.
-    lines = _printable_lines(f"error: {title_before(error.event)}{phrase_words(error.message)}")
+    lines = _printable_lines(f"error: {translate(error.message)}")
     if error.marked:
         lines[-1] += f" [{error.event}]"
-    return [*lines, *(_printable_lines(f"hint:  {phrase_words(error.hint)}") if error.hint else ())]
+    return [*lines, *(_printable_lines(f"hint:  {translate(error.hint)}") if error.hint else ())]
 
 
 def _printable_lines(text: str) -> list[str]:

@@ -93,9 +93,9 @@ class WaitFolder:
 
     def hindrances(self) -> list[str]:
         """Return why no job can run on this node: ``verify`` reports it, and ``run`` refuses to start."""
-        found = []
+        found = list[str]()
         if self.owner() is None:
-            found.append("its dist-launch wait has ended: start it again")
+            found.append(Phrase("its dist-launch wait has ended: start it again"))
         try:
             self.read_environment()
         except (OSError, ValueError) as error:

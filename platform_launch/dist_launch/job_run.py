@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform_launch.console.languages import event_line
+from platform_launch.console.languages import translate
 from platform_launch.console.log import LogFile
 from platform_launch.dist_launch.agent_protocol import AnswerReader, agent_command, order_line
 from platform_launch.dist_launch.cluster import ClusterMember, WaitingCluster
@@ -173,7 +173,7 @@ class JobRun:
                     nodes=len(self._parts),
                     reasons=reasons,
                 ),
-                "dist-launch verify looks at each node",
+                Phrase("dist-launch verify looks at each node"),
             )
 
     async def _open(self, part: _JobPart, archive: bytes) -> None:
@@ -279,4 +279,4 @@ class JobRun:
 
     def _log(self, rank: int) -> LogFile:
         path = Path(self.job.log_folder) / f"train_{self.job.name}_node{rank}_{self.job.stamp}.log"
-        return LogFile(path, lambda event: self._output.say(event.level, event_line(event)))
+        return LogFile(path, lambda event: self._output.say(event.level, translate(event)))

@@ -56,7 +56,7 @@ class JobSupervisor:
         self._wait_ends = False
         self._watch = Watch(
             grace_s=self._grace_s,
-            what="the job",
+            what=Phrase("the job"),
             tell=Console().tell,
             ended=self._on_end,
             ending=self._on_ending,
@@ -176,7 +176,7 @@ class JobSupervisor:
                 self._watch.stop("told by rank 0", float(seconds))
             elif self._folder.owner() != self._owner:  # it was killed, so it could not signal anybody
                 self._wait_ends = True
-                self._watch.stop("this node's dist-launch wait is gone")
+                self._watch.stop(Phrase("this node's dist-launch wait is gone"))
         self._watch.stop("the connection to rank 0 was lost", min(self._grace_s, _LOST_GRACE_S))
 
     def _on_ending(self, reason: str) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
 from platform_launch.dist_launch.programs import NodeProgram
@@ -74,7 +74,7 @@ class NodesOutput:
     def say(self, level: str, text: str) -> None:
         """Write a line of our own, with the time if the output is a log or a pipe."""
         lead = "" if self._is_terminal else time.strftime("%H:%M:%S ")
-        flat = " ".join(phrase_words(text).splitlines())
+        flat = " ".join(translate(text).splitlines())
         self._show(f"{lead}[{level}] {flat}\n".encode(errors="replace"), True)
 
     async def close(self) -> None:

@@ -101,7 +101,7 @@ class _WaitProcesses:
         self._inputs: dict[str, str] = {}
         self._watch = Watch(
             grace_s=lambda: max(_GRACE_S, job_end.limit_s(folder)),
-            what="what this node runs",
+            what=Phrase("what this node runs"),
             tell=Console().tell,
             ended=self._on_end,
             ending=self._end_jobs,

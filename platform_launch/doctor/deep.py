@@ -120,7 +120,11 @@ def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]
     return [(info if usable else warning)("deepspeed-ops", text, where, hint) for text in texts]
 
 
-_HANGS = "a node on which this hangs would hang in training: look at its GPUs and file systems"
-_REINSTALL = "run the import by hand to see all of it; pip check lists packages that do not fit together"
-_CUDA_HINT = "compare torch's CUDA with the driver's (nvidia-smi); error 802 asks for nvidia-fabricmanager"
-_JAX_HINT = "install jax[cuda12] for the driver that is here, and look at JAX_PLATFORMS"
+_HANGS = Phrase("a node on which this hangs would hang in training: look at its GPUs and file systems")
+_REINSTALL = Phrase(
+    "run the import by hand to see all of it; pip check lists packages that do not fit together"
+)
+_CUDA_HINT = Phrase(
+    "compare torch's CUDA with the driver's (nvidia-smi); error 802 asks for nvidia-fabricmanager"
+)
+_JAX_HINT = Phrase("install jax[cuda12] for the driver that is here, and look at JAX_PLATFORMS")

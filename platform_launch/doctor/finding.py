@@ -83,4 +83,4 @@ def refuse(findings: Iterable[Finding]) -> None:
 
 def of_refusal(refusal: LaunchError) -> Finding:
     """Return the error of a refused launch as a finding."""
-    return error(refusal.event, refusal.message, "launch plan", refusal.hint)
+    return error(refusal.event, refusal.message, Phrase("launch plan"), refusal.hint)

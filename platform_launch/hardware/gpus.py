@@ -55,7 +55,7 @@ class Gpus:
     devices: tuple[Gpu, ...] = ()
     driver: str | None = None
     cuda: str | None = None
-    source: str = "no accelerator found"
+    source: str = Phrase("no accelerator found")
     warnings: tuple[str, ...] = ()
     vendor: str = "nvidia"
     fabric: str = ""
@@ -101,11 +101,15 @@ def _occupied(devices: tuple[Gpu, ...]) -> list[str]:
 
 
 def _describe(process: GpuProcess) -> str:
-    memory = "unknown memory" if process.memory_mib is None else Phrase("{mib} MiB", mib=process.memory_mib)
+    memory = (
+        Phrase("unknown memory")
+        if process.memory_mib is None
+        else Phrase("{mib} MiB", mib=process.memory_mib)
+    )
     return Phrase(
         "pid {pid} ({command}) holds {memory}",
         pid=process.pid,
-        command=process.command or "outside this container",
+        command=process.command or Phrase("outside this container"),
         memory=memory,
     )
 
@@ -113,7 +117,7 @@ def _describe(process: GpuProcess) -> str:
 def _several_instances(devices: tuple[Gpu, ...]) -> list[str]:
     if sum(gpu.mig for gpu in devices) < 2:
         return []
-    warning = (
+    warning = Phrase(
         "several MIG instances are visible, but a process sees only the first it is given: "
         "start one process for each, with its own CUDA_VISIBLE_DEVICES"
     )

@@ -90,7 +90,7 @@ def _links() -> list[Link]:
         raise InstallationError(
             Phrase(
                 "{what} cannot be read: {problem}",
-                what=error.filename or "the network interfaces",
+                what=error.filename or Phrase("the network interfaces"),
                 problem=error.strerror,
             ),
             "give the container or chroot a /proc (mount -t proc proc /proc): processes are seen there too",

@@ -61,48 +61,58 @@ def signs_of_gpus(sys_root: Path, proc_root: Path) -> str:
 NOT_SUPPORTED = 3
 DRIVER_NOT_LOADED = 9
 
-_XID = "look in dmesg for Xid errors, drain the node and use another"
-_REINSTALL = "reboot the node, or reinstall the driver; then start the container anew"
+_XID = Phrase("look in dmesg for Xid errors, drain the node and use another")
+_REINSTALL = Phrase("reboot the node, or reinstall the driver; then start the container anew")
 
 # code: (NVML's name, what usually causes it, what to do)
 _FAULTS = {
-    NOT_SUPPORTED: ("NOT_SUPPORTED", "the device lacks what every GPU answers", _REINSTALL),
+    NOT_SUPPORTED: ("NOT_SUPPORTED", Phrase("the device lacks what every GPU answers"), _REINSTALL),
     4: (
         "NO_PERMISSION",
-        "/dev/nvidia* may not be opened by this user or container",
-        "check the mode of the device files, or let the container runtime grant the GPUs",
+        Phrase("/dev/nvidia* may not be opened by this user or container"),
+        Phrase("check the mode of the device files, or let the container runtime grant the GPUs"),
     ),
-    8: ("INSUFFICIENT_POWER", "a power cable of the GPU is loose", "use another node"),
+    8: ("INSUFFICIENT_POWER", Phrase("a power cable of the GPU is loose"), Phrase("use another node")),
     DRIVER_NOT_LOADED: (
         "DRIVER_NOT_LOADED",
-        "the kernel module is not loaded, or this container was started without GPUs",
-        "run nvidia-smi on the host: if it works, give the container GPUs; if not, reinstall the driver",
+        Phrase("the kernel module is not loaded, or this container was started without GPUs"),
+        Phrase(
+            "run nvidia-smi on the host: if it works, give the container GPUs; if not, reinstall the driver"
+        ),
     ),
-    10: ("TIMEOUT", "the GPU or its firmware no longer answers", _XID),
-    11: ("IRQ_ISSUE", "the kernel lost the GPU's interrupts", _XID),
-    13: ("FUNCTION_NOT_FOUND", "the driver is too old", "update the NVIDIA driver"),
-    14: ("CORRUPTED_INFOROM", "the GPU's own settings memory is damaged", "use another node"),
-    15: ("GPU_IS_LOST", "the GPU fell off the bus (Xid 79)", _XID),
-    16: ("RESET_REQUIRED", "a fault left the GPU unusable until it is reset", _XID),
+    10: ("TIMEOUT", Phrase("the GPU or its firmware no longer answers"), _XID),
+    11: ("IRQ_ISSUE", Phrase("the kernel lost the GPU's interrupts"), _XID),
+    13: ("FUNCTION_NOT_FOUND", Phrase("the driver is too old"), Phrase("update the NVIDIA driver")),
+    14: ("CORRUPTED_INFOROM", Phrase("the GPU's own settings memory is damaged"), Phrase("use another node")),
+    15: ("GPU_IS_LOST", Phrase("the GPU fell off the bus (Xid 79)"), _XID),
+    16: ("RESET_REQUIRED", Phrase("a fault left the GPU unusable until it is reset"), _XID),
     17: (
         "OPERATING_SYSTEM",
-        "the operating system or a control group blocks the device",
-        "start the container anew; check its device rules",
+        Phrase("the operating system or a control group blocks the device"),
+        Phrase("start the container anew; check its device rules"),
     ),
     18: (
         "LIB_RM_VERSION_MISMATCH",
-        "the driver was updated without a reboot, or the image carries a driver library of its own",
-        "reboot the node, or remove the library from the image",
+        Phrase("the driver was updated without a reboot, or the image carries a driver library of its own"),
+        Phrase("reboot the node, or remove the library from the image"),
     ),
-    19: ("IN_USE", "another process holds the GPU exclusively", "end it (nvidia-smi lists it)"),
-    20: ("MEMORY", "the machine is out of memory", "free memory on this node, or use another"),
+    19: (
+        "IN_USE",
+        Phrase("another process holds the GPU exclusively"),
+        Phrase("end it (nvidia-smi lists it)"),
+    ),
+    20: (
+        "MEMORY",
+        Phrase("the machine is out of memory"),
+        Phrase("free memory on this node, or use another"),
+    ),
     27: (
         "NOT_READY",
-        "nvidia-fabricmanager is not running on a machine with NVSwitches",
-        "start it on the host, in the version of the driver",
+        Phrase("nvidia-fabricmanager is not running on a machine with NVSwitches"),
+        Phrase("start it on the host, in the version of the driver"),
     ),
-    28: ("GPU_NOT_FOUND", "no GPU answers", _XID),
-    29: ("INVALID_STATE", "the GPU was left in a state that forbids use", _XID),
+    28: ("GPU_NOT_FOUND", Phrase("no GPU answers"), _XID),
+    29: ("INVALID_STATE", Phrase("the GPU was left in a state that forbids use"), _XID),
     999: (
         "UNKNOWN",
         "this container lost its access to /dev/nvidia* when the host ran `systemctl daemon-reload`",
@@ -113,7 +123,7 @@ _FAULTS = {
 
 def broken(code: int, text: str, query: str, gpu: int | None = None) -> HardwareError:
     """Return the error for a driver that answered ``query`` with ``code``; ``gpu`` is NVML's index."""
-    where = "the NVIDIA driver" if gpu is None else f"GPU {gpu}"
+    where = Phrase("the NVIDIA driver") if gpu is None else f"GPU {gpu}"
     if code not in _FAULTS:
         return HardwareError(
             Phrase(
@@ -144,7 +154,7 @@ _GIB = 1024**3
 _MIB = 1024**2
 
 # nvmlGpuFabricState_t: NVSwitch and NVLink rack machines register each GPU before CUDA can start.
-_FABRIC_STATES = {1: "not started", 2: "in progress"}
+_FABRIC_STATES = {1: Phrase("not started"), 2: Phrase("in progress")}
 _FABRIC_COMPLETED = 3
 
 

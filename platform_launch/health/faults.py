@@ -12,45 +12,45 @@ from platform_launch.text import Phrase, counted
 
 # NVML_GPU_RECOVERY_ACTION_…
 RECOVERY_ACTIONS = {
-    1: "a reset of the GPU",
-    2: "a reboot of the node",
-    3: "an end of all traffic between GPUs",
-    4: "its work drained, then a reset of the GPU",
-    5: "a recovery of the IMEX domain",
-    6: "a reset of the bus",
-    7: "a reboot of the system",
+    1: Phrase("a reset of the GPU"),
+    2: Phrase("a reboot of the node"),
+    3: Phrase("an end of all traffic between GPUs"),
+    4: Phrase("its work drained, then a reset of the GPU"),
+    5: Phrase("a recovery of the IMEX domain"),
+    6: Phrase("a reset of the bus"),
+    7: Phrase("a reboot of the system"),
 }
 # The same distinction as in `why`: errors of a program's own kernels, and errors of the device or its links.
 PROGRAM_XIDS = frozenset({8, 11, 13, 31, 32, 43, 45, 68, 69})
 DEVICE_XIDS = {
-    48: "an uncorrectable memory error",
-    54: "auxiliary power is not connected",
-    56: "a fault of the display engine",
-    57: "a fault in programming the video memory interface",
-    58: "unstable video memory interface",
-    61: "a halt of an internal controller",
-    62: "a halt of an internal controller",
-    64: "a row that could not be remapped",
-    65: "a fault of the video processor",
-    74: "an NVLink error",
-    79: "the GPU has fallen off the bus",
-    80: "corrupted data sent to the GPU",
-    81: "a fault of the VGA subsystem",
-    95: "an uncontained memory error",
-    110: "a security fault",
-    119: "the GPU's system processor does not answer",
-    120: "an error of the GPU's system processor",
-    140: "an unrecovered memory error",
-    143: "the GPU could not be initialized",
+    48: Phrase("an uncorrectable memory error"),
+    54: Phrase("auxiliary power is not connected"),
+    56: Phrase("a fault of the display engine"),
+    57: Phrase("a fault in programming the video memory interface"),
+    58: Phrase("unstable video memory interface"),
+    61: Phrase("a halt of an internal controller"),
+    62: Phrase("a halt of an internal controller"),
+    64: Phrase("a row that could not be remapped"),
+    65: Phrase("a fault of the video processor"),
+    74: Phrase("an NVLink error"),
+    79: Phrase("the GPU has fallen off the bus"),
+    80: Phrase("corrupted data sent to the GPU"),
+    81: Phrase("a fault of the VGA subsystem"),
+    95: Phrase("an uncontained memory error"),
+    110: Phrase("a security fault"),
+    119: Phrase("the GPU's system processor does not answer"),
+    120: Phrase("an error of the GPU's system processor"),
+    140: Phrase("an unrecovered memory error"),
+    143: Phrase("the GPU could not be initialized"),
 }
 _SUSPECT_XIDS = {
-    63: "a row of memory was remapped",
-    92: "a high rate of corrected memory errors",
-    94: "a contained memory error",
-    109: "a context switch that timed out",
-    154: "the driver asks for a recovery",
+    63: Phrase("a row of memory was remapped"),
+    92: Phrase("a high rate of corrected memory errors"),
+    94: Phrase("a contained memory error"),
+    109: Phrase("a context switch that timed out"),
+    154: Phrase("the driver asks for a recovery"),
 }
-_RESET = "reset the GPU (nvidia-smi -r) or reboot the node, and use another until then"
+_RESET = Phrase("reset the GPU (nvidia-smi -r) or reboot the node, and use another until then")
 
 
 def faults(
@@ -79,7 +79,9 @@ def of_xids(xids: Iterable[Xid]) -> Iterator[DeviceFinding]:
             )
             continue
         grade = Grade.BAD if code in DEVICE_XIDS else Grade.SUSPECT
-        meaning = DEVICE_XIDS.get(code) or _SUSPECT_XIDS.get(code) or "see NVIDIA's list of XID errors"
+        meaning = (
+            DEVICE_XIDS.get(code) or _SUSPECT_XIDS.get(code) or Phrase("see NVIDIA's list of XID errors")
+        )
         hint = "use another node, and have this one looked at" if grade is Grade.BAD else "watch this GPU"
         yield DeviceFinding(
             "gpu-xid", grade, where, Phrase("XID {code}: {meaning}", code=code, meaning=meaning), hint, code

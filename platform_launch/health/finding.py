@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from platform_launch.sentences import Sentence, Value, sentence
+from platform_launch.sentences import Sentence, Value, said, sentence
 from platform_launch.text import Phrase
 
 
@@ -59,7 +59,7 @@ class DeviceFinding:
 
     def sentence(self) -> Sentence:
         """Return it as a code and values; the finding's id is one of the values."""
-        values: dict[str, Value] = {"where": self.where, "what": self.what, "finding": self.id}
+        values: dict[str, Value] = {"where": said(self.where), "what": said(self.what), "finding": self.id}
         if self.code is None:
             return Sentence("device-finding", values)
         return Sentence("device-finding-numbered", {**values, "number": self.code})

@@ -54,7 +54,7 @@ class QuarantinedNode:
 
     def in_words(self) -> Phrase:
         """Return the reason and the end."""
-        until = "it is released" if self.until is None else utc(self.until)
+        until = Phrase("it is released") if self.until is None else utc(self.until)
         job = Phrase(", found by job {job}", job=self.job) if self.job else ""
         return Phrase("in quarantine until {until}: {reason}{job}", until=until, reason=self.reason, job=job)
 
@@ -199,7 +199,7 @@ def _text(value: object) -> str:
 
 
 def _unusable(path: Path, error: OSError) -> InputError:
-    problem = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
+    problem = Phrase("it is a symbolic link") if error.errno == errno.ELOOP else error.strerror or error
     return InputError(
         Phrase("the quarantine file {path} cannot be used: {problem}", path=path, problem=problem),
         Phrase(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
-from platform_launch.console.languages import event_line
+from platform_launch.console.languages import translate
 from platform_launch.errors import (
     InstallationError,
     LaunchError,
@@ -163,7 +163,7 @@ class Attempt:
                 for warning in message.warnings:
                     self._console.tell(event("nodes-differ", difference=warning))
                 self._take_over()
-                agree = "differ in what is warned of above" if message.warnings else "agree"
+                agree = Phrase("differ in what is warned of above" if message.warnings else "agree")
                 self._console.tell(event("roll-call-complete", nnodes=message.nnodes, agree=agree))
                 return
             elif isinstance(message, Standby):
@@ -326,7 +326,7 @@ class Attempt:
 
     def _stop_for(self, ending: NodeEnding) -> None:
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
-        self._supervisor.stop(event_line(ending_event(ending)), grace_s, ending.stopped_by)
+        self._supervisor.stop(translate(ending_event(ending)), grace_s, ending.stopped_by)
 
     def _move(self, happening: Happening) -> bool:
         """Note what has happened, from any thread; tell whether it changed anything."""

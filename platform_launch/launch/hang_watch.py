@@ -20,7 +20,7 @@ from platform_launch.launch.pace_watch import PaceWatch
 from platform_launch.launch.profiling import Profiling
 from platform_launch.launch.statistics.cost import RunClock
 from platform_launch.launch.training_command import REPORT, HangOptions
-from platform_launch.observe.collectives import ranks_in_words
+from platform_launch.observe.collectives import ranks_named
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
 from platform_launch.observe.memory import memory_lines
@@ -35,7 +35,7 @@ from platform_launch.observe.monitor import (
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.overview import finding_lines, overview, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
-from platform_launch.observe.words import english
+from platform_launch.observe.words import english, message
 from platform_launch.observe.workers import remove_torchruns_folders
 from platform_launch.text import Phrase, iso_utc
 
@@ -145,7 +145,7 @@ class HangWatch:
         left = self._probe.left(failed_local_ranks(tail), ended_at, failed_here=failed_here)
         if not left:
             return ""
-        left_event = event("ranks-left", who=ranks_in_words(left), ranks="+".join(map(str, left)))
+        left_event = event("ranks-left", who=message(ranks_named(left)), ranks="+".join(map(str, left)))
         if left_event != self._last_left:
             self._last_left = left_event
             self._tell(left_event)
@@ -206,9 +206,8 @@ class HangWatch:
                 finding=finding.as_dict(),
             )
         )
-        for text, one in zip(lines, finding.details(), strict=True):
-            values = {} if isinstance(one, str) else {"sentence": one.document()}
-            self._tell(event(f"{name}-detail", text=text, **values))
+        for text in lines:
+            self._tell(event(f"{name}-detail", text=text))
 
     def _record(self, report: HangReport) -> Path | None:
         """Keep what all ranks were doing beside the log, and what an earlier start left there."""

@@ -17,7 +17,7 @@ from platform_launch.observe.slow_ranks import (
     SlowFinding,
     SlowRanks,
 )
-from platform_launch.observe.words import english
+from platform_launch.observe.words import message
 from platform_launch.sentences import Sentence, sentence
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class PaceWatch:
         self._tell(
             event(
                 "slow-rank" if begins else "slow-rank-over",
-                headline=english(said),
+                headline=message(said),
                 headlines=[said.document()],
                 ranks="+".join(map(str, finding.ranks)),
                 finding=finding.as_dict(),
@@ -149,7 +149,7 @@ class PaceWatch:
         self._tell(
             event(
                 "slower-than-before" if change.slower else "as-fast-as-before",
-                headline=english(said),
+                headline=message(said),
                 headlines=[said.document()],
                 step_s=change.step_s,
                 usual_s=change.usual_s,

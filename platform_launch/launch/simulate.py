@@ -183,7 +183,7 @@ def conclude(
         ended = event("simulation-finished", nodes=nodes, logs=str(folder), duration_s=duration_s)
         rows += [
             ("logs", f"platform-launch logs {folder}"),
-            ("next", "the same command on each node, with run for simulate"),
+            ("next", Phrase("the same command on each node, with run for simulate")),
         ]
     else:  # told to end
         speaking.close()

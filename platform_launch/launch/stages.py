@@ -140,7 +140,7 @@ def _noted(fact: str, note: str) -> str:
 
 
 def _communication(plan: LaunchPlan, console: Console) -> None:
-    console.stage(2, "Communication and process variables")
+    console.stage(2, Phrase("Communication and process variables"))
     for variable in plan.env:
         console.info(_setting(variable.name, variable.value, variable.reason))
     for variable in plan.kept:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from platform_launch.console.languages import current, why_word
+from platform_launch.console.languages import translate
 from platform_launch.events import Event
 from platform_launch.log_view.launch import CauseLine
 from platform_launch.log_view.merge import Shown
-from platform_launch.text import one_line
+from platform_launch.text import Phrase, one_line
 from platform_launch.why.answer.verdict import Verdict
 
 _LEVELS = {"SUCCESS": "32", "WARN": "33", "ERROR": "31"}
@@ -70,13 +70,14 @@ class LogView:
 
 def _verdict_line(event: Event, place: str = "") -> str:
     """Return a verdict as text, with the labels of ``platform-launch why``."""
-    verdict, language = Verdict.told(event.fields), current()
-    colon, semicolon, at = (": ", "; ", f" ({place})") if language == "en" else ("：", "；", f"（{place}）")
-    words = f"{why_word(verdict.kind_word, language)}{at if place else ''}{colon}{verdict.short_title()}"
+    verdict = Verdict.told(event.fields)
+    kind, title, fix = Phrase(verdict.kind_word), verdict.short_title(), verdict.to_do()
     if verdict.cause:
-        words += f" [{verdict.cause}]"
-    fix = verdict.to_do()
-    return one_line(f"{words}{semicolon}{why_word('fix', language)}{colon}{fix}" if fix else words)
+        title = f"{title} [{verdict.cause}]"
+    said = Phrase("{kind}: {title}", kind=kind, title=title)
+    if place:
+        said = Phrase("{kind} ({place}): {title}", kind=kind, place=place, title=title)
+    return one_line(translate(Phrase("{said}; fix: {fix}", said=said, fix=fix) if fix else said))
 
 
 def _painted(text: str, colour: str | None) -> str:

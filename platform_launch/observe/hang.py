@@ -25,9 +25,10 @@ from platform_launch.observe.dumps import Collective
 from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack, own_first
-from platform_launch.observe.words import english
+from platform_launch.observe.words import english, message
 from platform_launch.observe.work import Work, evidence
 from platform_launch.sentences import Sentence, listed, sentence
+from platform_launch.text import Phrase, joined
 
 _MOST_CULPRITS = 8
 _MOST_GROUPS = 8
@@ -91,9 +92,9 @@ class HangFinding:
     groups: tuple[Sentence, ...]
     suspect_ranks: tuple[int, ...]
 
-    def headline(self) -> str:
-        """Return the one line that matters, in English."""
-        return "; ".join(map(english, self.headlines()))
+    def headline(self) -> Phrase:
+        """Return the one line that matters."""
+        return joined(map(message, self.headlines()), "; ")
 
     def headlines(self) -> list[Sentence]:
         """Return it as a line for each rank that is named."""
@@ -113,10 +114,10 @@ class HangFinding:
         ]
         return [*waiting, *stacks, *self.groups]
 
-    def lines(self) -> list[str]:
-        """Return the whole paragraph in English."""
-        below = (one if isinstance(one, str) else english(one) for one in self.details())
-        return [self.headline(), *(f"  {text}" for text in below)]
+    def lines(self) -> list[Phrase]:
+        """Return the whole paragraph; what stands in a line of a stack is never translated."""
+        below = (one if isinstance(one, str) else message(one) for one in self.details())
+        return [self.headline(), *(Phrase("  {line}", line=one) for one in below)]
 
     def line_documents(self) -> Sequence[Sequence[object]]:
         """Return for each of :meth:`lines` the sentences that it was made of: none for a line of a stack."""

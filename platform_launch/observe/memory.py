@@ -52,13 +52,13 @@ class MemoryHeld:
         alike: dict[str, list[int]] = {}
         for index, gib in sorted(self.gpus_gib.items()):
             alike.setdefault(_shown(gib), []).append(index)
-        one, several = "; GPU {indices} {amount}", "; GPU {indices} each {amount}"
+        one, several = Phrase("; GPU {indices} {amount}"), Phrase("; GPU {indices} each {amount}")
         parts = [
             Phrase(several if len(indices) > 1 else one, indices=", ".join(map(str, indices)), amount=amount)
             for amount, indices in alike.items()
         ]
         if self.gpus_busy:
-            parts.append(_busy("; GPUs {percent:.0f}% busy on average{idle}", self.gpus_busy))
+            parts.append(_busy(Phrase("; GPUs {percent:.0f}% busy on average{idle}"), self.gpus_busy))
         return joined(parts, "")
 
     @property

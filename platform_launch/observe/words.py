@@ -1,10 +1,11 @@
-"""The English words of what is seen of ranks, by code; ``console/chinese.yaml`` has the Chinese ones."""
+"""The English words of what is seen of ranks, by code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from platform_launch.sentences import Sentence, SentenceRenderer
+from platform_launch.sentences import Sentence, phrase
+from platform_launch.text import Phrase
 
 WORDS: Mapping[str, str] = {
     # Who.
@@ -53,7 +54,7 @@ WORDS: Mapping[str, str] = {
     "longer-steps": "each step takes {step} s, {usual} s at first",
     "usual-steps": "each step takes {step} s again",
     # What a process is.
-    "state-stopped": "stopped",
+    "state-stopped": "suspended",
     "state-traced": "stopped by a debugger",
     "state-blocked": "blocked in the kernel",
     "state-ended": "ended",
@@ -151,9 +152,12 @@ WORDS: Mapping[str, str] = {
     "list-cut": "{items} … ({count} in all)",
 }
 
-_ENGLISH = SentenceRenderer(WORDS)
+
+def message(sentence: Sentence) -> Phrase:
+    """Return what is seen as a message. Raises KeyError for a code or a value of another version."""
+    return phrase(sentence, WORDS)
 
 
 def english(sentence: Sentence) -> str:
-    """Say what is seen in English."""
-    return _ENGLISH.render(sentence)
+    """Return what is seen in English."""
+    return str(message(sentence))

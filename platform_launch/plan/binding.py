@@ -68,27 +68,27 @@ def bind(mode: str, env: Environment, hardware: Hardware, nproc: int, *, ranks_k
     """
     nodes = hardware.numa.nodes
     if mode == "none":
-        return Binding(reason="--bind none")
+        return Binding(reason=Phrase("--bind none"))
     if not ranks_known:
-        return Binding(reason="one process uses the whole node")
+        return Binding(reason=Phrase("one process uses the whole node"))
     if len(nodes) < 2 and (mode == "auto" or not nodes):
-        return Binding(reason="one NUMA node")
+        return Binding(reason=Phrase("one NUMA node"))
     by_other = next((name for name in _BOUND_BY if env.get(name, "").strip().lower() not in _OFF), None)
     if mode == "auto" and by_other is not None:
         return Binding(reason=Phrase("{name} binds already", name=by_other))
     homes, spread = _nodes_of_devices(hardware, nproc), False
     if homes is None:
         if mode == "auto":
-            return Binding(reason="the NUMA nodes of the devices are not known")
+            return Binding(reason=Phrase("the NUMA nodes of the devices are not known"))
         homes = [nodes[rank * len(nodes) // nproc] for rank in range(nproc)]
         spread = True
     fair = sum(len(node.cpus) for node in nodes) // nproc
     for near, group in _levels(hardware.numa):
         bound = _share(homes, group, fair, exclusive=mode == "exclusive")
         if bound is not None:
-            why = "ranks are spread over the NUMA nodes" if spread else near
+            why = Phrase("ranks are spread over the NUMA nodes") if spread else near
             return Binding("exclusive" if mode == "exclusive" else "node", bound[0], why, bound[1])
-    return Binding(reason="a rank would get fewer CPUs than unbound")
+    return Binding(reason=Phrase("a rank would get fewer CPUs than unbound"))
 
 
 def _nodes_of_devices(hardware: Hardware, nproc: int) -> list[NumaNode] | None:
@@ -108,8 +108,8 @@ def _levels(numa: Numa) -> list[tuple[str, Callable[[NumaNode], Sequence[NumaNod
         one.package: [node for node in numa.nodes if node.package == one.package] for one in numa.nodes
     }
     return [
-        ("near its device: the NUMA node", lambda node: [node]),
-        ("near its device: the socket", lambda node: sockets[node.package]),
+        (Phrase("near its device: the NUMA node"), lambda node: [node]),
+        (Phrase("near its device: the socket"), lambda node: sockets[node.package]),
     ]
 
 

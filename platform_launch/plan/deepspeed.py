@@ -247,7 +247,7 @@ def _check_launcher(path: Path, inner: Mapping[str, object], nnodes: int) -> lis
     if launcher == "standard":
         return []
     shown = (
-        "is not set (pdsh by default)"
+        Phrase("is not set (pdsh by default)")
         if launcher is None
         else Phrase("is {launcher}", launcher=repr(launcher))
     )

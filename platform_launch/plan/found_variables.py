@@ -65,14 +65,14 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]
         "timeout from there. A plain Accelerator() does not: pass InitProcessGroupKwargs(timeout=…). A "
         "script that calls init_process_group itself must pass timeout="
     )
-    named = ", ".join(f"{v.name}={v.value}" for v in chosen) or "already set by you"
+    named = ", ".join(f"{v.name}={v.value}" for v in chosen) or Phrase("already set by you")
     return chosen, Phrase(text, shown=shown, chosen=named)
 
 
 def kept(env: Environment) -> list[EnvVar]:
     """Return the communication variables that were set outside: by user, platform or a file of ours."""
-    of_file = dict.fromkeys(env.get(FROM_FILE, "").split(), "in platform.env")
-    ours = of_file | dict.fromkeys(env.get(FROM_SIMULATE, "").split(), "by simulate")
+    of_file = dict.fromkeys(env.get(FROM_FILE, "").split(), Phrase("in platform.env"))
+    ours = of_file | dict.fromkeys(env.get(FROM_SIMULATE, "").split(), Phrase("by simulate"))
     names = sorted(
         name
         for name in env
@@ -83,7 +83,7 @@ def kept(env: Environment) -> list[EnvVar]:
 
 
 def _why_kept(name: str, value: str, ours: Mapping[str, str]) -> str:
-    who = ours.get(name, "before the launch, by you or the platform")
+    who = ours.get(name, Phrase("before the launch, by you or the platform"))
     exactly = Phrase("; {exactly}", exactly=EXACTLY) if name in _EXACT and value.startswith("=") else ""
     return Phrase("set {who}: kept as it is{exactly}", who=who, exactly=exactly)
 
@@ -146,7 +146,7 @@ def _warning_of(name: str, env: Environment) -> PlanWarning | None:
 
 def _gb200(env: Environment, hardware: Hardware) -> list[PlanWarning]:
     if env.get("NCCL_MNNVL_ENABLE") == "0":
-        text = "NCCL_MNNVL_ENABLE=0 gives up NVLink between the nodes of this rack"
+        text = Phrase("NCCL_MNNVL_ENABLE=0 gives up NVLink between the nodes of this rack")
         return [PlanWarning("rack-fabric", "NCCL_MNNVL_ENABLE", text)]
     if not hardware.host.imex_channel and not hardware.assumed:
         channel = "/dev/nvidia-caps-imex-channels/channel0"

@@ -6,6 +6,8 @@ and the libraries' public issue trackers. A prefix ends in ``*``.
 
 from __future__ import annotations
 
+from platform_launch.text import Phrase
+
 # Fit to stay in production. The reading is NCCL's own documentation.
 PRODUCTION = frozenset(
     """
@@ -34,44 +36,44 @@ PRODUCTION = frozenset(
 
 # For debugging only, says NCCL's documentation: performance or correctness can suffer.
 DEBUG_ONLY: dict[str, str] = {
-    "NCCL_ALGO": "a forced algorithm fails instead of falling back since NCCL 2.24",
-    "NCCL_PROTO": "LL128 where it is not supported can corrupt data",
-    "NCCL_P2P_*": "limits transfers between GPUs of one node",
-    "NCCL_SHM_DISABLE": "sends traffic within a node through the network",
-    "NCCL_BUFFSIZE": "tuning meant for debugging",
-    "NCCL_NTHREADS": "tuning meant for debugging",
-    "NCCL_MIN_CTAS": "tuning meant for debugging",
-    "NCCL_MAX_CTAS": "tuning meant for debugging",
-    "NCCL_IB_DISABLE": "turns InfiniBand and RoCE off: traffic goes over TCP",
-    "NCCL_IB_QPS_PER_CONNECTION": "tuning meant for debugging",
-    "NCCL_IB_PCI_RELAXED_ORDERING": "tuning meant for debugging",
-    "NCCL_NET_GDR_LEVEL": "decides which NICs may reach GPU memory directly",
-    "NCCL_NET_GDR_READ": "decides which NICs may reach GPU memory directly",
-    "NCCL_NET_GDR_C2C": "decides which NICs may reach GPU memory directly",
-    "NCCL_NVLS_ENABLE": "switches NVLink SHARP",
-    "NCCL_NVLS_CHUNKSIZE": "tuning meant for debugging",
-    "NCCL_NVB_DISABLE": "limits transfers between GPUs of one node",
-    "NCCL_PXN_DISABLE": "limits which NIC a GPU may use",
-    "NCCL_CUMEM_ENABLE": "changes how memory is allocated",
-    "NCCL_CUMEM_HOST_ENABLE": "changes how memory is allocated",
-    "NCCL_MNNVL_ENABLE": "0 gives up NVLink between the nodes of a rack",
-    "NCCL_CHECK_POINTERS": "checks every pointer: slow",
-    "NCCL_PAT_ENABLE": "switches an algorithm",
+    "NCCL_ALGO": Phrase("a forced algorithm fails instead of falling back since NCCL 2.24"),
+    "NCCL_PROTO": Phrase("LL128 where it is not supported can corrupt data"),
+    "NCCL_P2P_*": Phrase("limits transfers between GPUs of one node"),
+    "NCCL_SHM_DISABLE": Phrase("sends traffic within a node through the network"),
+    "NCCL_BUFFSIZE": Phrase("tuning meant for debugging"),
+    "NCCL_NTHREADS": Phrase("tuning meant for debugging"),
+    "NCCL_MIN_CTAS": Phrase("tuning meant for debugging"),
+    "NCCL_MAX_CTAS": Phrase("tuning meant for debugging"),
+    "NCCL_IB_DISABLE": Phrase("turns InfiniBand and RoCE off: traffic goes over TCP"),
+    "NCCL_IB_QPS_PER_CONNECTION": Phrase("tuning meant for debugging"),
+    "NCCL_IB_PCI_RELAXED_ORDERING": Phrase("tuning meant for debugging"),
+    "NCCL_NET_GDR_LEVEL": Phrase("decides which NICs may reach GPU memory directly"),
+    "NCCL_NET_GDR_READ": Phrase("decides which NICs may reach GPU memory directly"),
+    "NCCL_NET_GDR_C2C": Phrase("decides which NICs may reach GPU memory directly"),
+    "NCCL_NVLS_ENABLE": Phrase("switches NVLink SHARP"),
+    "NCCL_NVLS_CHUNKSIZE": Phrase("tuning meant for debugging"),
+    "NCCL_NVB_DISABLE": Phrase("limits transfers between GPUs of one node"),
+    "NCCL_PXN_DISABLE": Phrase("limits which NIC a GPU may use"),
+    "NCCL_CUMEM_ENABLE": Phrase("changes how memory is allocated"),
+    "NCCL_CUMEM_HOST_ENABLE": Phrase("changes how memory is allocated"),
+    "NCCL_MNNVL_ENABLE": Phrase("0 gives up NVLink between the nodes of a rack"),
+    "NCCL_CHECK_POINTERS": Phrase("checks every pointer: slow"),
+    "NCCL_PAT_ENABLE": Phrase("switches an algorithm"),
 }
 
 # No release reads them any more.
 DEAD: dict[str, str] = {
-    "NCCL_IB_CUDA_SUPPORT": "removed in NCCL 2.4; NCCL_NET_GDR_LEVEL replaced it",
-    "NCCL_IB_GDR_LEVEL": "renamed NCCL_NET_GDR_LEVEL in NCCL 2.4",
-    "NCCL_NET_GDR_PEER": "renamed NCCL_NET_GDR_LEVEL",
-    "NCCL_LL_THRESHOLD": "removed in NCCL 2.5",
-    "NCCL_TREE_THRESHOLD": "removed in NCCL 2.5; NCCL chooses by itself",
-    "NCCL_SINGLE_RING_THRESHOLD": "removed in NCCL 2.3",
-    "NCCL_CHECKS_DISABLE": "removed in NCCL 2.2.12; see NCCL_CHECK_POINTERS",
-    "NCCL_NRINGS": "renamed NCCL_MIN_CTAS and NCCL_MAX_CTAS",
-    "NCCL_MAX_NRINGS": "renamed NCCL_MAX_CTAS",
-    "NCCL_MIN_NRINGS": "renamed NCCL_MIN_CTAS",
-    "NCCL_LAUNCH_MODE": "GROUP is no longer supported",
+    "NCCL_IB_CUDA_SUPPORT": Phrase("removed in NCCL 2.4; NCCL_NET_GDR_LEVEL replaced it"),
+    "NCCL_IB_GDR_LEVEL": Phrase("renamed NCCL_NET_GDR_LEVEL in NCCL 2.4"),
+    "NCCL_NET_GDR_PEER": Phrase("renamed NCCL_NET_GDR_LEVEL"),
+    "NCCL_LL_THRESHOLD": Phrase("removed in NCCL 2.5"),
+    "NCCL_TREE_THRESHOLD": Phrase("removed in NCCL 2.5; NCCL chooses by itself"),
+    "NCCL_SINGLE_RING_THRESHOLD": Phrase("removed in NCCL 2.3"),
+    "NCCL_CHECKS_DISABLE": Phrase("removed in NCCL 2.2.12; see NCCL_CHECK_POINTERS"),
+    "NCCL_NRINGS": Phrase("renamed NCCL_MIN_CTAS and NCCL_MAX_CTAS"),
+    "NCCL_MAX_NRINGS": Phrase("renamed NCCL_MAX_CTAS"),
+    "NCCL_MIN_NRINGS": Phrase("renamed NCCL_MIN_CTAS"),
+    "NCCL_LAUNCH_MODE": Phrase("GROUP is no longer supported"),
 }
 
 # Still read under the old name, with a deprecation.

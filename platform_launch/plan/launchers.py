@@ -43,7 +43,7 @@ def check(request: Request) -> None:
             ),
             "leave --launcher out",
         )
-    launcher = "a command" if request.started_by == COMMAND else f"--launcher {request.started_by}"
+    launcher = Phrase("a command") if request.started_by == COMMAND else f"--launcher {request.started_by}"
     if request.started_by != "accelerate":
         for flag, given in (
             ("--deepspeed-config", request.deepspeed_config),
@@ -82,7 +82,7 @@ def processes_per_node(
     by_flag = request.overrides.nproc_per_node is not None
     processes.check_accelerator(env, hardware, uncounted=by_flag or _one_jax_process(request))
     if _one_jax_process(request):
-        return 1, "--launcher jax: one process drives all GPUs of its node"
+        return 1, Phrase("--launcher jax: one process drives all GPUs of its node")
     given, source = topology.nproc_per_node, topology.sources.get("nproc_per_node", "")
     if hardware.accelerator.vendor is None and source == topology.sources.get("accelerators"):
         given = None  # it counts GPUs, and the user asked for the CPU

@@ -21,7 +21,7 @@ from platform_launch.text import Phrase, counted
 from platform_launch.topology import Topology
 
 # Shown beside NAME==value, which looks like a typo.
-EXACTLY = "the value's first = is NCCL's: these exact names"
+EXACTLY = Phrase("the value's first = is NCCL's: these exact names")
 _ROOM = "nccl"
 # Of this product's own ports, the one after those of the rendezvous.
 _RAS_PORT = 3
@@ -135,7 +135,7 @@ def _library_sockets(library: str, names: list[str], reason: str) -> list[EnvVar
         why = Phrase("{reason}; {exactly}", reason=reason, exactly=EXACTLY)
         return [EnvVar("NCCL_SOCKET_IFNAME", exactly, _ROOM, why)]
     if library == "HCCL":
-        waits = "ranks may reach their first collective minutes apart; HCCL's default is 120 s"
+        waits = Phrase("ranks may reach their first collective minutes apart; HCCL's default is 120 s")
         return [
             EnvVar("HCCL_SOCKET_IFNAME", exactly, _ROOM, Phrase("{reason}; exact names", reason=reason)),
             EnvVar("HCCL_CONNECT_TIMEOUT", "600", _ROOM, waits),
@@ -247,8 +247,8 @@ def is_gb200(hardware: Hardware) -> bool:
 
 def _flight_recorder(prefix: str) -> list[EnvVar]:
     """Record the last collectives and dump them on a timeout (both names: newer and older torch)."""
-    recorder = "flight recorder: the last collectives of each rank"
-    dump = "flight recorder: where a rank writes them after a timeout"
+    recorder = Phrase("flight recorder: the last collectives of each rank")
+    dump = Phrase("flight recorder: where a rank writes them after a timeout")
     return [
         EnvVar("TORCH_FR_BUFFER_SIZE", "2000", _ROOM, recorder),
         EnvVar("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", _ROOM, Phrase("{what} (older name)", what=recorder)),

@@ -31,19 +31,26 @@ _LAUNCHERS = (
     _Launcher(
         ("accelerate launch", "accelerate-launch", "accelerate.commands.launch"),
         ("--machine_rank", "--machine-rank"),
-        "leave `accelerate launch` out: --script FILE or --module NAME; --deepspeed-config FILE for its yaml",
+        Phrase(
+            "leave `accelerate launch` out: --script FILE or --module NAME; "
+            "--deepspeed-config FILE for its yaml"
+        ),
     ),
     _Launcher(
         ("deepspeed", "ds", "deepspeed.launcher.runner"),
         ("--no_ssh", "--node_rank"),
-        "leave `deepspeed` out: --launcher torchrun --script FILE, or --script FILE --deepspeed-config FILE "
-        "for accelerate's yaml",
+        Phrase(
+            "leave `deepspeed` out: --launcher torchrun --script FILE, or --script FILE "
+            "--deepspeed-config FILE for accelerate's yaml"
+        ),
     ),
     _Launcher(
         ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "horovodrun", "srun", "pdsh"),
         (),
-        "it starts all nodes itself: start it once, without platform-launch, or pass --launcher torchrun "
-        "--script FILE",
+        Phrase(
+            "it starts all nodes itself: start it once, without platform-launch, or pass --launcher torchrun "
+            "--script FILE"
+        ),
     ),
 )
 

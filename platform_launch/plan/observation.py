@@ -23,7 +23,7 @@ def observation_variables(
     if folder is None and not binds:
         return []
     path = env.inherited().get("PYTHONPATH", "")
-    followed = "; what was set follows" if path else ""
+    followed = Phrase("; what was set follows") if path else ""
     why = (
         Phrase("a hook that binds ranks to CPUs (--bind none leaves it out)")
         if folder is None

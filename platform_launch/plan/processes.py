@@ -70,10 +70,10 @@ def check_accelerator(env: Environment, hardware: Hardware, *, uncounted: bool) 
 
 def _cause(env: Environment, hardware: Hardware) -> str:
     if any(name in env for name in _APPTAINER):
-        return "this Apptainer container was started without --nv (--rocm for AMD)"
+        return Phrase("this Apptainer container was started without --nv (--rocm for AMD)")
     if hardware.gpus.warnings:
         return hardware.gpus.warnings[0]
-    return "there is neither a driver nor a device node"
+    return Phrase("there is neither a driver nor a device node")
 
 
 def _cpu(accelerator: Accelerator) -> str:
@@ -92,7 +92,7 @@ def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tu
     gpus = hardware.accelerator.visible
     if given is None:
         found = (gpus, Phrase("GPUs counted ({source})", source=hardware.gpus.source))
-        given, source = found if gpus else (1, "one process: no GPU")
+        given, source = found if gpus else (1, Phrase("one process: no GPU"))
     instances = sum(gpu.mig for gpu in hardware.gpus.devices)
     if instances and given > 1:
         raise TopologyError(
@@ -196,7 +196,7 @@ def process_variables(
         for name, folder in _CACHES.items():
             offer(name, f"{temporary}/{folder}", "the home cannot be written")
     if temporary is not None:
-        reason = "local disk: build locks on a shared home block later runs"
+        reason = Phrase("local disk: build locks on a shared home block later runs")
         offer("TORCH_EXTENSIONS_DIR", extensions_folder(temporary), reason)
     offer("PYTHONUNBUFFERED", "1", "lines reach the log when they are printed")
     return chosen

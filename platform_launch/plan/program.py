@@ -19,8 +19,8 @@ from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.plan.request import EXAMPLES, Form, Request
 from platform_launch.text import Phrase
 
-_THREE_FORMS = "expected one of --script FILE, --module NAME, and -- COMMAND"
-_EXAMPLES_OF_FORMS = (
+_THREE_FORMS = Phrase("expected one of --script FILE, --module NAME, and -- COMMAND")
+_EXAMPLES_OF_FORMS = Phrase(
     "e.g. --script train.py -- --lr 1e-4, --module pkg.train -- --lr 1e-4, "
     "or -- llamafactory-cli train x.yaml"
 )
@@ -103,14 +103,14 @@ def choose_program(request: Request, env: Environment) -> Program:
     if request.script is not None:
         script = named_file(request.script, "--script", _other_form(str(request.script), env))
         _check_source(script, Phrase("--script {script}", script=script), env)
-        return Program(Form.SCRIPT, str(script), request.arguments, script, "--script given")
+        return Program(Form.SCRIPT, str(script), request.arguments, script, Phrase("--script given"))
     if request.module is not None:
         return _module(request.module, request, env)
     if request.example is not None:
         script = existing_file(
             request.root / EXAMPLES[request.example].script,
             Phrase("--example {name}", name=request.example),
-            "reinstall platform-launch",
+            Phrase("reinstall platform-launch"),
         )
         reason = Phrase("--example {name}: it comes with platform_launch", name=request.example)
         return Program(Form.EXAMPLE, str(script), request.arguments, script, reason)
@@ -149,7 +149,7 @@ def _module(name: str, request: Request, env: Environment) -> Program:
     source = Path(spec.origin) if spec.origin and spec.has_location else None
     if source is not None and source.suffix == ".py":
         _check_source(source, Phrase("--module {name} ({source})", name=name, source=source), env)
-    return Program(Form.MODULE, name, request.arguments, source, "--module given")
+    return Program(Form.MODULE, name, request.arguments, source, Phrase("--module given"))
 
 
 def _spec(name: str, env: Environment) -> ModuleSpec | None:
@@ -211,7 +211,9 @@ def _on_path(name: str, env: Environment) -> tuple[str, str] | None:
 
 def _executable_file(name: str) -> str:
     path = existing_file(
-        Path(name), Phrase("the command after --"), "nodes may start elsewhere: give its absolute path"
+        Path(name),
+        Phrase("the command after --"),
+        Phrase("nodes may start elsewhere: give its absolute path"),
     )
     if not os.access(path, os.X_OK):
         raise InputError(
@@ -288,13 +290,13 @@ def existing_file(path: Path, source: str, hint: str = "") -> Path:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        problem = "does not exist"
+        problem = Phrase("does not exist")
     except (OSError, ValueError) as error:  # the second for a zero byte
         problem = Phrase("cannot be used ({problem})", problem=getattr(error, "strerror", error))
     else:
         if stat.S_ISREG(mode):
             return path.resolve()
-        problem = "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
+        problem = Phrase("is a folder") if stat.S_ISDIR(mode) else Phrase("is no regular file")
     raise InputError(
         Phrase("{path} {problem}: expected a file ({source})", path=path, problem=problem, source=source),
         hint,

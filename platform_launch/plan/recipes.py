@@ -120,7 +120,7 @@ def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> R
     else:
         candidates = [recipe for recipe in recipes if recipe.gpus > 0]
     if not candidates:
-        kind = "GPUs" if gpus else "a machine without GPUs"
+        kind = "GPUs" if gpus else Phrase("a machine without GPUs")
         raise InputError(
             Phrase("configs/recipes.yaml has no recipe for {kind}", kind=kind), "add one, or pass --config"
         )

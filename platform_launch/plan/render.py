@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import click
 
 from platform_launch.confidential import masked
-from platform_launch.console.languages import current, phrase_words
+from platform_launch.console.languages import current, translate
 from platform_launch.hardware import NicDistance
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.request import Form
@@ -63,17 +63,17 @@ def render_table(plan: LaunchPlan, width: int) -> str:
         ("Removed", [(removal.name, "", removal.reason) for removal in plan.removed]),
     ]
     parts = [_section(title, rows, width) for title, rows in sections if rows]
-    command = click.style(phrase_words("Command"), bold=True) + f"\n  {command_text(plan.argv)}"
+    command = click.style(translate("Command"), bold=True) + f"\n  {command_text(plan.argv)}"
     return "\n\n".join([*parts, command])
 
 
 def _section(title: str, rows: list[Row], width: int) -> str:
     shown = [
-        (phrase_words(name), phrase_words(value) if isinstance(value, Phrase) else value, phrase_words(note))
+        (translate(name), translate(value) if isinstance(value, Phrase) else value, translate(note))
         for name, value, note in rows
     ]
     names = max(columns(name) for name, _, _ in shown)
-    lines = [click.style(phrase_words(title), bold=True)]
+    lines = [click.style(translate(title), bold=True)]
     fitting = [columns(value) for _, value, note in shown if names + columns(value + note) + 6 <= width]
     values = max(fitting, default=0)
     for name, value, note in shown:
@@ -122,7 +122,7 @@ def topology_rows(topology: Topology) -> list[Row]:
         (
             "world size",
             Phrase("unknown") if topology.world_size is None else counted(topology.world_size, "process"),
-            "nodes × processes per node",
+            Phrase("nodes × processes per node"),
         ),
     ]
     if topology.hosts:
@@ -202,7 +202,7 @@ def hardware_rows(plan: LaunchPlan) -> list[Row]:
         nearest.setdefault(one.gpu, one)
     if nearest:
         shown = ", ".join(f"{gpu}: {one.adapter} {one.distance.name}" for gpu, one in sorted(nearest.items()))
-        rows.append(("GPU to adapter", shown, "PCI distance as in nvidia-smi topo"))
+        rows.append(("GPU to adapter", shown, Phrase("PCI distance as in nvidia-smi topo")))
     return rows
 
 
@@ -223,7 +223,9 @@ def training_rows(plan: LaunchPlan) -> list[Row]:
     if yaml is not None:
         rows.append(("accelerate yaml", str(yaml.path), training.rule))
     if training.global_batch is not None:
-        rows.append(("global batch", str(training.global_batch), "batch per GPU × accumulation × world size"))
+        rows.append(
+            ("global batch", str(training.global_batch), Phrase("batch per GPU × accumulation × world size"))
+        )
     if training.gradient_accumulation_steps is not None:
         rows.append(("gradient accumulation", str(training.gradient_accumulation_steps), ""))
     if training.learning_rate is not None:

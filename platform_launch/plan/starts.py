@@ -176,7 +176,7 @@ def _master(topology: Topology) -> list[EnvVar]:
 
 def _whole_node(topology: Topology) -> tuple[EnvVar, ...]:
     """Return the variables of a process that is the node's only one, or that starts the others itself."""
-    reason = "processes of this node, for the program to start"
+    reason = Phrase("processes of this node, for the program to start")
     node = [
         *_node(topology),
         _variable("NPROC_PER_NODE", topology.nproc_per_node, reason),
@@ -231,7 +231,11 @@ def _xla(env: Environment, hardware: Hardware) -> list[EnvVar]:
     vendor = hardware.accelerator.vendor
     platforms = "cpu" if vendor is None else vendor.jax
     if platforms and "JAX_PLATFORM_NAME" not in env:  # the older name, which a user may have set
-        reason = "a broken plugin fails instead of training on the CPU" if vendor else "no GPU: look for none"
+        reason = (
+            Phrase("a broken plugin fails instead of training on the CPU")
+            if vendor
+            else Phrase("no GPU: look for none")
+        )
         wanted.append(_variable("JAX_PLATFORMS", platforms, reason))
     if vendor is not None and vendor.reads_nccl:
         wanted += [

@@ -88,14 +88,14 @@ def _program_of_ones_own(
 ) -> Training:
     """Start a user's program as plain ``accelerate launch`` would, unless a yaml or a recipe is requested."""
     yaml_path = _named(request.deepspeed_config, "--deepspeed-config")
-    rule: str = "--deepspeed-config given"
+    rule: str = Phrase("--deepspeed-config given")
     overridden = False
     if yaml_path is None and (request.recipe is not None or request.strict):
         recipe = _recipe(request, table, gpus)
         yaml_path, rule, overridden = _of_recipe(recipe.deepspeed), _rule(request, recipe, gpus), True
     elif yaml_path is None:
-        yaml_path = existing_file(request.root / PLAIN, "the default accelerate yaml", "reinstall")
-        rule = "the default: plain accelerate launch, without DeepSpeed (--recipe auto asks for it)"
+        yaml_path = existing_file(request.root / PLAIN, Phrase("the default accelerate yaml"), "reinstall")
+        rule = Phrase("the default: plain accelerate launch, without DeepSpeed (--recipe auto asks for it)")
     yaml = read_yaml(
         yaml_path,
         nnodes=nnodes,
@@ -131,7 +131,7 @@ def _named(path: Path | None, flag: str) -> Path | None:
 
 
 def _of_recipe(path: Path) -> Path:
-    return existing_file(path, "configs/recipes.yaml", "restore the file, or correct the recipe")
+    return existing_file(path, "configs/recipes.yaml", Phrase("restore the file, or correct the recipe"))
 
 
 def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Recipe:
@@ -159,7 +159,7 @@ def _rule(request: Request, recipe: recipes.Recipe, gpus: int) -> str:
         "--recipe": request.recipe,
     }
     given = [Phrase("{flag} given", flag=flag) for flag, value in flags.items() if value is not None]
-    what = "no GPU" if recipe.gpus == 0 else Phrase("{gpus} GPUs", gpus=recipe.gpus)
+    what = Phrase("no GPU") if recipe.gpus == 0 else Phrase("{gpus} GPUs", gpus=recipe.gpus)
     nearest = (
         Phrase(" (the nearest to {gpus})", gpus=gpus)
         if recipe.gpus != gpus and request.recipe in (None, AUTO)

@@ -203,7 +203,7 @@ def _read_processes(reading: Reading, environment: Environment) -> None:
             )
             reading.node_rank = None
         else:
-            reading.node_rank = Sourced(rank.value // each.value, "RANK ÷ NPROC_PER_NODE")
+            reading.node_rank = Sourced(rank.value // each.value, Phrase("RANK ÷ NPROC_PER_NODE"))
 
 
 def is_set(environment: Environment, pattern: str) -> bool:

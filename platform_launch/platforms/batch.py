@@ -33,7 +33,7 @@ def read_host_file(environment: Environment, variable: str) -> Hosts | None:
     text = environment.read_file(path.value)
     hosts = [host for host, _ in parse_hostfile(text or "", variable)]
     if not hosts:
-        state = "cannot be read" if text is None else "is empty"
+        state = Phrase("cannot be read") if text is None else Phrase("is empty")
         raise TopologyError(
             Phrase(
                 "{variable}={path}: this file {state} on this node",

@@ -20,7 +20,7 @@ _RENDEZVOUS_FILE = "/run/determined/info/rendezvous.json"
 def _refine_modelarts(reading: Reading, environment: Environment) -> None:  # noqa: ARG001
     """On one node VC_WORKER_HOSTS is absent and VC_TASK_INDEX means nothing, as documented."""
     if reading.nnodes and reading.nnodes.value == 1:
-        reading.node_rank = Sourced(0, "the only node")
+        reading.node_rank = Sourced(0, Phrase("the only node"))
         reading.problems.pop("node_rank", None)
 
 

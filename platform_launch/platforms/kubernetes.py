@@ -167,7 +167,7 @@ def _alone(ordinal: re.Match[str] | None, name: Sourced[str] | None) -> str:
             "if it is pod {ordinal} of a StatefulSet, give it POD_NUMS or NNODES", ordinal=ordinal[2]
         )
     else:
-        others = (
+        others = Phrase(
             "if a Job starts several pods of it, each of them trains alone: use completionMode: Indexed "
             "(`platform-launch job kubernetes` writes a whole Job), or --ranks-from"
         )

@@ -75,7 +75,7 @@ def settle(reading: Reading, environment: Environment) -> None:
             hosts = 0
         hint = Phrase("TF_CONFIG with {hosts} hosts", hosts=hosts) if hosts > 1 else None
     if hint is None:
-        reading.nnodes = Sourced(1, "no variable speaks of several nodes")
+        reading.nnodes = Sourced(1, Phrase("no variable speaks of several nodes"))
         return
     missing = [name for name in _QUAD if name not in environment]
     message = Phrase(
@@ -96,7 +96,7 @@ def settle(reading: Reading, environment: Environment) -> None:
             hint=hint,
         )
         advice = "start it on every node: flux run -N <nodes> --tasks-per-node=1 <this command>"
-    others = "pass --nnodes --node-rank --master-addr; for a job of one node pass --nnodes 1"
+    others = Phrase("pass --nnodes --node-rank --master-addr; for a job of one node pass --nnodes 1")
     reading.note(
         "nnodes", TopologyError(message, Phrase("{first}; or {others}", first=advice, others=others))
     )

@@ -19,9 +19,9 @@ from platform_launch.topology import Overrides, Topology
 LOOPBACK = "127.0.0.1"
 
 _WORDS = {
-    "nnodes": "the number of nodes",
-    "node_rank": "this node's rank",
-    "master_addr": "the address of node 0",
+    "nnodes": Phrase("the number of nodes"),
+    "node_rank": Phrase("this node's rank"),
+    "master_addr": Phrase("the address of node 0"),
 }
 
 
@@ -102,8 +102,8 @@ def with_reading(error: TopologyError, reading: Reading) -> TopologyError:
 
 def _complete_single_node(reading: Reading) -> None:
     """Fill in what a job of one node need not be told."""
-    reading.node_rank = reading.node_rank or Sourced(0, "the only node")
-    reading.master_addr = reading.master_addr or Sourced(LOOPBACK, "the only node")
+    reading.node_rank = reading.node_rank or Sourced(0, Phrase("the only node"))
+    reading.master_addr = reading.master_addr or Sourced(LOOPBACK, Phrase("the only node"))
 
 
 def _check_hosts(reading: Reading, environment: Environment, by_flag: frozenset[str]) -> None:
@@ -248,7 +248,7 @@ def _missing(reading: Reading) -> TopologyError:
     ]
     flags = _and([FLAGS[name] for name in unknown])
     advice = [reading.hint, reading.address_hint if "master_addr" in unknown else ""]
-    alone = "; for a job of one node pass --nnodes 1" if "nnodes" in unknown else ""
+    alone = Phrase("; for a job of one node pass --nnodes 1") if "nnodes" in unknown else ""
     return TopologyError(
         Phrase(
             "platform {platform} does not say {reasons}", platform=reading.platform, reasons=_and(reasons)

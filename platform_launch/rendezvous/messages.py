@@ -146,14 +146,14 @@ def _truth(value: Any, where: str) -> bool:
 
 def _integer(value: Any, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _LARGEST_INTEGER:
-        raise _mismatch(where, "a whole number", value)
+        raise _mismatch(where, Phrase("a whole number"), value)
     return value
 
 
 def _number(value: Any, where: str) -> float:
     usable = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not usable or abs(value) >= _LARGEST_INTEGER or not math.isfinite(value):
-        raise _mismatch(where, "a number", value)
+        raise _mismatch(where, Phrase("a number"), value)
     return float(value)
 
 
@@ -184,7 +184,7 @@ def _optional(reader: _Reader) -> _Reader:
 def _sequence(reader: _Reader) -> _Reader:
     def read(value: Any, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
-            raise _mismatch(where, "a list", value)
+            raise _mismatch(where, Phrase("a list"), value)
         return tuple(reader(item, where) for item in value)
 
     return read

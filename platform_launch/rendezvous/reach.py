@@ -30,11 +30,11 @@ _CLOSE_LIMIT_S = 2.0
 class ReachStep(Enum):
     """The first thing that failed, or that nothing did."""
 
-    NAME = "the name does not resolve"
-    NO_NAME_SERVER = "no name server has answered"
-    ROUTE = "there is no route"
-    SILENCE = "nothing answers"
-    REFUSED = "the connection is refused"
+    NAME = Phrase("the name does not resolve")
+    NO_NAME_SERVER = Phrase("no name server has answered")
+    ROUTE = Phrase("there is no route")
+    SILENCE = Phrase("nothing answers")
+    REFUSED = Phrase("the connection is refused")
     OPEN = "the port is open"
 
 

@@ -6,42 +6,44 @@ from platform_launch.errors import LaunchError, NodesAbsentError, NodesDisagreeE
 from platform_launch.rendezvous.protocol import Rejection, RejectionKind
 from platform_launch.text import Phrase
 
-_SAME_SECRET = "give every node the same PLATFORM_LAUNCH_SECRET (or _FILE), or none"  # noqa: S105 - advice
+_SAME_SECRET = Phrase("give every node the same PLATFORM_LAUNCH_SECRET (or _FILE), or none")
 
 # The family of the error, what happened and what to do.
 _KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
     RejectionKind.OTHER_JOB: (
         NodesAbsentError,
         "{place} belongs to job {theirs!r}, but the rendezvous at this address is that of job {ours!r}",
-        "give one of the two jobs another MASTER_PORT, or another MASTER_ADDR",
+        Phrase("give one of the two jobs another MASTER_PORT, or another MASTER_ADDR"),
     ),
     RejectionKind.OTHER_PURPOSE: (
         NodesDisagreeError,
         "{who} came for {theirs}, but {host} waits for {ours}",
-        "start the same command on every node",
+        Phrase("start the same command on every node"),
     ),
     RejectionKind.OTHER_PROTOCOL: (
         NodesDisagreeError,
         "the launchers do not understand each other: {theirs} on {who}, {ours} on {host}",
-        "use one image, or one version of platform-launch, on all nodes",
+        Phrase("use one image, or one version of platform-launch, on all nodes"),
     ),
     RejectionKind.RANK_OUT_OF_RANGE: (
         TopologyError,
         "{place} says it is node {rank} of {theirs}, but {host} was told of {ours} nodes",
-        "give every node the same number of nodes, and ranks from 0",
+        Phrase("give every node the same number of nodes, and ranks from 0"),
     ),
     RejectionKind.RANK_TAKEN: (
         TopologyError,
         "two nodes say they are node {rank}: {by} and {place}",
         (
-            "every node needs a rank of its own: check what sets RANK (or --node-rank); "
-            "if another job runs on these hosts, give this one another MASTER_PORT"
+            Phrase(
+                "every node needs a rank of its own: check what sets RANK (or --node-rank); "
+                "if another job runs on these hosts, give this one another MASTER_PORT"
+            )
         ),
     ),
     RejectionKind.REPLACED: (
         NodesAbsentError,
         "the place of {who}, which was silent, was given to {by}",
-        "look at this node's network: node 0 had not heard of it for a while",
+        Phrase("look at this node's network: node 0 had not heard of it for a while"),
     ),
     RejectionKind.NO_SECRET: (
         NodesDisagreeError,

@@ -29,8 +29,8 @@ MUST_AGREE = frozenset(
 )
 # Worth saying beside a difference that is only warned of.
 _REMARKS = {
-    "script": "nearly always a mistake: each node runs the file it has",
-    "program": "nearly always a mistake: each node runs what it was given",
+    "script": Phrase("nearly always a mistake: each node runs the file it has"),
+    "program": Phrase("nearly always a mistake: each node runs what it was given"),
 }
 _MOST_PATHS = 4
 LARGEST_CLOCK_OFFSET_S = 2.0
@@ -121,9 +121,9 @@ def differences(nodes: Iterable[Fingerprint]) -> tuple[Difference, ...]:
     for name in dict.fromkeys(name for node in nodes for name in node.facts):
         ranks: dict[str, list[int]] = defaultdict(list)
         for node in nodes:
-            ranks[node.facts.get(name, "not set" if name.startswith(("$", "argument ")) else "none")].append(
-                node.node_rank
-            )
+            ranks[
+                node.facts.get(name, Phrase("not set") if name.startswith(("$", "argument ")) else "none")
+            ].append(node.node_rank)
         if len(ranks) > 1:
             by_frequency = sorted(ranks.items(), key=lambda item: (-len(item[1]), item[1]))
             values = tuple(

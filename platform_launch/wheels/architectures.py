@@ -80,7 +80,7 @@ def _parse_one(word: str, read: str) -> Architecture:
     return Architecture(*capability)
 
 
-_EXAMPLES = (
+_EXAMPLES = Phrase(
     "quote the list for the shell: --arch '8.0;9.0', --arch H100, or --arch auto on a node with the GPUs"
 )
 

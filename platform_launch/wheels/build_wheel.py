@@ -14,7 +14,7 @@ from pathlib import Path
 
 from platform_launch import files, hardware
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.hardware import Hardware
@@ -256,13 +256,13 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
         )
     )
     began = time.monotonic()
-    with console.changing_line(phrase_words("preparing")) as show:
+    with console.changing_line(translate("preparing")) as show:
         wheel = building.run(
             job,
             variables,
             log_path,
             tell=console.tell,
-            progress=lambda step: show(phrase_words(step.in_words(len(job.ops)))),
+            progress=lambda step: show(translate(step.in_words(len(job.ops)))),
         )
     _, _, compiled = note.read_content(wheel)
     absent = {op.name for op in job.ops} - set(compiled)

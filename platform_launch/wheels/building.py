@@ -112,7 +112,8 @@ def run(
                 excerpt=excerpt,
             ),
             joined(
-                filter(None, (hint, Phrase("the whole output: {log}", log=log.path or Phrase("lost")))), "; "
+                filter(None, (hint, Phrase("the whole output: {log}", log=log.path or Phrase("lost")))),
+                "; ",
             ),
         )
     return wheels[0]

@@ -192,7 +192,9 @@ def _torch_mismatches(note: WheelNote, node: Interpreter) -> list[str]:
         )
     if torch.cxx11_abi != note.cxx11_abi:
         found.append(
-            "torch's C++ ABI: the wheel and this node's torch use different ones (_GLIBCXX_USE_CXX11_ABI)"
+            Phrase(
+                "torch's C++ ABI: the wheel and this node's torch use different ones (_GLIBCXX_USE_CXX11_ABI)"
+            )
         )
     return found
 

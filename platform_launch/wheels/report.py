@@ -90,7 +90,7 @@ def judge(op: Mapping[str, Any], facts: Mapping[str, Any], *, torch: Version) ->
     if not op["compiled"]:
         if not facts["compiler"] or not facts["ninja"]:
             problem = problem or Phrase("no C++ compiler or no ninja here")
-        return ("unavailable" if problem else "at run time"), problem
+        return ("unavailable" if problem else Phrase("at run time")), problem
     built_for = facts["built_for_backend"]
     if built_for != facts["backend"]:
         problem = Phrase(
@@ -117,7 +117,7 @@ def warnings(report: NodeReport) -> list[str]:
         )
         for name in _in_state(report, "broken")
     ]
-    if late := _in_state(report, "at run time"):
+    if late := _in_state(report, Phrase("at run time")):
         found.append(
             Phrase(
                 "not compiled, so they would compile at run time, where a training uses them, for "

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from platform_launch.console.languages import current, event_line
+from platform_launch.console.languages import current, translate
 from platform_launch.errors import InputError
 from platform_launch.events import event
-from platform_launch.text import Phrase
+from platform_launch.observe.words import message
+from platform_launch.sentences import Sentence
+from platform_launch.text import Phrase, joined
 from platform_launch.why.answer.verdict import label
 from platform_launch.why.sources import events_of, logs_in
 
@@ -50,13 +53,10 @@ class HangRecord:
     def lines(self) -> list[str]:
         """Return the answer for a terminal, as the launch said it, in this process's language."""
         name = "slow-but-working" if self.kind == "busy" else "no-progress"
-        paired = zip_longest(self.description or ("",), self.sentences[: len(self.description)], fillvalue=())
-        (first, headlines), *rest = paired
-        known = {"headlines": list(headlines)} if headlines else {}
-        told = [event_line(event(name, still_s=self.still_s, headline=first, **known))]
-        for text, sentences in rest:
-            values = {"sentence": sentences[0]} if sentences else {}
-            told.append(event_line(event(f"{name}-detail", text=text, **values)))
+        paired = zip_longest(self.description or ("",), self.sentences[: len(self.description)])
+        first, *rest = (_message(text or "", sentences) for text, sentences in paired)
+        told = [translate(event(name, still_s=self.still_s, headline=first))]
+        told += [translate(event(f"{name}-detail", text=text)) for text in rest]
         hang, record = (label(word, current()) for word in ("hang", "record"))
         return [
             f"{hang} {told[0]}",
@@ -120,6 +120,14 @@ def read_record(path: Path) -> HangRecord:
             ),
             "name the log, or its folder",
         ) from error
+
+
+def _message(text: str, documents: Iterable[object] | None) -> str:
+    """Return a line as a message, or in English if what it was made of is of another version."""
+    with suppress(KeyError, ValueError):
+        seen = joined((message(Sentence.read(one)) for one in documents or ()), "; ")
+        return Phrase("  {line}", line=seen) if seen and text.startswith("  ") else seen or text
+    return text
 
 
 def _records_of(log: Path) -> list[tuple[Path, re.Match[str]]]:

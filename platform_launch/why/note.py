@@ -1,14 +1,14 @@
-"""A note beside an answer, as an id and values: words come where it is shown, in the reader's language.
+"""A note beside an answer, as an id and values: it becomes a message where it is shown.
 
-``ENGLISH`` holds the words, ``platform_launch/console/chinese.yaml`` the Chinese ones. Programs read the
-id, never the words.
+``ENGLISH`` holds the templates. Programs read the id, never the text.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from platform_launch.console.languages import cause_title, note_words, why_word
+from platform_launch.console.languages import translate
+from platform_launch.text import Phrase, joined
 
 _MOST_NAMED = 8
 _DEEPEST = 4
@@ -96,28 +96,28 @@ class Note:
         )
         return 1 + max((one._depth() for one in held if isinstance(one, Note)), default=0)
 
-    def render(self, language: str) -> str:
-        """Return it in a language. Raises KeyError where the id or a value is of another version."""
-        rendered = {name: _rendered(value, language) for name, value in self.values.items()}
+    def message(self) -> Phrase:
+        """Return it as a message. Raises KeyError if the id or a value is of another version."""
         if self.id == "cause":
-            return cause_title(rendered["cause"], rendered["title"], language)
+            return Phrase(str(self.values["title"]))
         if self.id == "place":
-            parts = (f"{why_word(name, language)} {text}" for name, text in rendered.items())
-            return _comma(language).join(parts)
-        return note_words(self.id, ENGLISH[self.id], language).format_map(rendered)
+            named = ((Phrase(name), value) for name, value in self.values.items())
+            return joined(Phrase("{name} {value}", name=name, value=value) for name, value in named)
+        values = {name: _message(value) for name, value in self.values.items()}
+        return Phrase.checked(ENGLISH[self.id], values)
+
+    def render(self, language: str) -> str:
+        """Return it in a language. Raises KeyError as :meth:`message` does."""
+        return translate(self.message(), language)
 
 
 NoteValue = str | int | Note | list[Note]
 
 
-def _rendered(value: NoteValue, language: str) -> str:
+def _message(value: NoteValue) -> str:
     if isinstance(value, list):
-        return _comma(language).join(one.render(language) for one in value)
-    return value.render(language) if isinstance(value, Note) else str(value)
-
-
-def _comma(language: str) -> str:
-    return ", " if language == "en" else "，"
+        return joined(one.message() for one in value)
+    return value.message() if isinstance(value, Note) else str(value)
 
 
 def note(note_id: str, /, **values: NoteValue) -> Note:

@@ -152,7 +152,7 @@ def material(verdict: Verdict, paths: Iterable[Path]) -> Material:
         [
             f"Verdict: {verdict.kind} {verdict.cause or 'unknown'}: {title}",
             "Ranked claims:", *claims,
-            f"Versions: {', '.join(list(versions)[:12]) or 'not known'}",
+            f"Versions: {', '.join(list(versions)[:12]) or Phrase('not known')}",
             "Lines:", *said,
         ]
     )  # fmt: skip
@@ -198,7 +198,7 @@ def opinion(endpoint: ModelEndpoint, told: Material, limit_s: float = LIMIT_S) -
             )
         )
     if not cited:
-        raise OpinionError("the model cites no line: its answer is not shown")
+        raise OpinionError(Phrase("the model cites no line: its answer is not shown"))
     return Opinion(endpoint.model, said, {name: told.places[name] for name in cited})
 
 

@@ -124,16 +124,18 @@ def test_root_cause_is_named_at_the_end_where_its_line_is_not_among_those_wanted
 
 def test_a_verdict_is_called_what_why_calls_it(failed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = (failed / NAMES[1]).with_suffix(".events.jsonl")
-    lost = (
-        '"title": "a connection was lost", "cause": "connection_lost", "kind": "consequence", "fix": "Look."'
-    )
+    lost = '"title": "a connection to another process was lost", "cause": "connection_lost", '
+    lost += '"kind": "consequence", "fix": "Look."'
     file.write_text(
         file.read_text().replace(
             '"title": "RuntimeError: boom", "cause": "python_exception", "fix": ""', lost
         )
     )
     (mark,) = [line for line in shown(str(failed)) if "^^^" in line]
-    assert mark == "[node 1] ^^^ first sign: a connection was lost [connection_lost]; fix: Look."
+    assert (
+        mark
+        == "[node 1] ^^^ first sign: a connection to another process was lost [connection_lost]; fix: Look."
+    )
     monkeypatch.setattr(languages, "_chosen", ["zh"])
     (mark,) = [line for line in shown(str(failed)) if "^^^" in line]
     assert mark.startswith("[node 1] ^^^ 最早的迹象：与另一个进程的连接断开 [connection_lost]；处理办法：")

@@ -48,7 +48,7 @@ def test_a_failure_is_told_in_both_languages_and_its_values_are_only_text() -> N
 @pytest.mark.parametrize(
     "newer",
     [
-        {"reason_sentence": {"code": "killed", "values": {"signal": 1.5}}},
+        {"reason_sentence": {"code": "killed", "values": {"signal": [None]}}},
         {"reason_sentence": {"code": "killed", "values": {"signal": None}}},
         {"reason_sentence": {"code": "killed", "values": {"signal": "x" * 40_000}}},
         {"reason_sentence": "killed"},

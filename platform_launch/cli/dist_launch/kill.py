@@ -8,7 +8,7 @@ import click
 
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import seconds
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import NodesAbsentError
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
 from platform_launch.text import Phrase, counted
@@ -27,11 +27,11 @@ def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
         place = cluster.members[node["rank"]].place
         if "problem" in node:
             problem = Phrase("{place}: not reached: {problem}", place=place, problem=node["problem"])
-            click.echo(phrase_words(problem), err=True)
+            click.echo(translate(problem), err=True)
             worst = NodesAbsentError.exit_code
             continue
         for line in _lines(node["answer"]):
-            click.echo(f"{place}: {phrase_words(line)}")
+            click.echo(f"{place}: {translate(line)}")
         if node["answer"]["left"]:
             worst = worst or 1
     return worst

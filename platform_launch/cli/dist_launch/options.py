@@ -12,7 +12,7 @@ import click
 
 from platform_launch.cli import completion
 from platform_launch.cli.flags import flags
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
 from platform_launch.dist_launch.folder import WaitFolder
@@ -100,7 +100,7 @@ def ask_nodes(given: dict[str, Any], do: str, **more: object) -> tuple[WaitingCl
 def table(rows: Sequence[Sequence[str]]) -> None:
     """Print columns, the first row being their titles."""
     # A phrase is this program's; a name that happens to be a word of its is none.
-    said = [[phrase_words(cell) if isinstance(cell, Phrase) else cell for cell in row] for row in rows]
+    said = [[translate(cell) if isinstance(cell, Phrase) else cell for cell in row] for row in rows]
     widths = [max(map(columns, column)) for column in zip(*said, strict=True)]
     for row in said:
         line = "  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True))

@@ -17,7 +17,7 @@ from platform_launch.cli import completion
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import seconds
 from platform_launch.console import Console
-from platform_launch.console.languages import event_line, phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster
 from platform_launch.dist_launch.job_request import JobRequest
@@ -137,7 +137,7 @@ def _closed(job: JobRequest, answer: Mapping[str, Any]) -> int:
         rows.append(("why", f"platform-launch why {shlex.quote(job.log_folder)}"))
     console = Console()
     console.tell(ended)
-    console.banner(event_line(ended), rows, ended.level)
+    console.banner(translate(ended), rows, ended.level)
     console.close()
     return code
 
@@ -197,5 +197,5 @@ def _describe(job: JobRequest, cluster: WaitingCluster, *, copy: bool) -> None:
         *((Phrase("on:"), member.place) for member in chosen),
     )
     for label, text in rows:
-        said = phrase_words(text) if isinstance(text, Phrase) else text
-        click.echo(f"{padded(phrase_words(label), 10)} {said}")
+        said = translate(text) if isinstance(text, Phrase) else text
+        click.echo(f"{padded(translate(label), 10)} {said}")

@@ -9,7 +9,7 @@ import click
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import NodesAbsentError
 from platform_launch.text import Phrase, counted, joined
 
@@ -35,7 +35,7 @@ def command(form: str, **flags: Any) -> int:
         own.table(rows)
         for node in answered:
             for problem in [node["problem"]] if "problem" in node else node["answer"]["problems"]:
-                click.echo(f"{cluster.members[node['rank']].place}: {phrase_words(problem)}", err=True)
+                click.echo(f"{cluster.members[node['rank']].place}: {translate(problem)}", err=True)
     return NodesAbsentError.exit_code if any("problem" in node for node in answered) else 0
 
 

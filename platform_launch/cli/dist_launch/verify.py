@@ -9,7 +9,7 @@ import click
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import NodesAbsentError
 from platform_launch.text import Phrase
 
@@ -33,7 +33,7 @@ def command(form: str, **flags: Any) -> int:
             for line in failed.get(node["rank"], [_WORKS]):
                 word = Phrase("FAILS") if node["rank"] in failed else Phrase("ok")
                 place = cluster.members[node["rank"]].place
-                click.echo(f"{place}: {phrase_words(word)}: {phrase_words(line)}")
+                click.echo(f"{place}: {translate(word)}: {translate(line)}")
     return NodesAbsentError.exit_code if failed else 0
 
 

@@ -14,9 +14,9 @@ from platform_launch.text import Phrase
 
 # Not NCCL's: left by somebody who was debugging, and slow ever since.
 _DEBUGGING = {
-    "CUDA_LAUNCH_BLOCKING": "every kernel waits for the one before",
-    "TORCH_DISTRIBUTED_DEBUG": "every collective is checked against the other ranks",
-    "TORCH_SHOW_CPP_STACKTRACES": "stack traces are collected",
+    "CUDA_LAUNCH_BLOCKING": Phrase("every kernel waits for the one before"),
+    "TORCH_DISTRIBUTED_DEBUG": Phrase("every collective is checked against the other ranks"),
+    "TORCH_SHOW_CPP_STACKTRACES": Phrase("stack traces are collected"),
 }
 _OFF = ("", "0", "OFF", "INFO")
 

@@ -15,15 +15,15 @@ from platform_launch.text import Phrase, joined
 
 Endpoints = Mapping[int, Endpoint]
 
-_NAME_IT = (
+_NAME_IT = Phrase(
     "correct MASTER_ADDR, or let its name resolve on that node (name server, /etc/hosts; in Kubernetes a "
     "headless service)"
 )
-_LARGE_LOST = (
+_LARGE_LOST = Phrase(
     "give all links on the way one MTU (ip link on the nodes; the ports of the switches; VLANs, tunnels and "
     "overlays take some off), and try it: ping -M do -s 1472 NODE, 8972 for jumbo frames"
 )
-_ISOLATED = "check its cable, firewall and network policy: the other nodes reach each other"
+_ISOLATED = Phrase("check its cable, firewall and network policy: the other nodes reach each other")
 
 
 def judge(document: Document) -> list[Finding]:

@@ -55,7 +55,7 @@ T = TypeVar("T")
 _LOOK_S = 0.5
 _HEARTBEAT_S = 0.2
 _SILENT_S = 30.0
-_LOST = "look at this node's network and at node 0, whose own output says what it found"
+_LOST = Phrase("look at this node's network and at node 0, whose own output says what it found")
 
 
 def main(arguments: Sequence[str]) -> NoReturn:

@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from platform_launch.console.languages import rank_words
+from platform_launch.console.languages import translate
 from platform_launch.errors import HangError
 from platform_launch.hardware.cgroup import OomKills
 from platform_launch.health.finding import NodeHealth
-from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.monitor import HangReport
 from platform_launch.observe.steps import highest_step
-from platform_launch.observe.words import english
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.first_failure import last_words
@@ -81,17 +79,9 @@ def of_training(
     return replace(ending, health=health)
 
 
-def _lines(finding: HangFinding) -> list[str]:
-    """Return what is known of a hang in this process's language; lines of stacks stay as they are."""
-    below = (
-        f"  {one if isinstance(one, str) else rank_words([one], english(one))}" for one in finding.details()
-    )
-    return [rank_words(finding.headlines(), finding.headline()), *below]
-
-
 def of_hang(node: Fingerprint, report: HangReport) -> NodeEnding:
     """Return the end of an attempt that hangs, at the rank that keeps the others waiting."""
-    cause = Cause("hang", (), tuple(_lines(report.finding)[:_MOST_HANG_LINES]))
+    cause = Cause("hang", (), tuple(map(translate, report.finding.lines()[:_MOST_HANG_LINES])))
     ending = replace(of_node(node, EndKind.HUNG, HangError.exit_code, cause), silent_s=report.still_s)
     culprit = next(iter(report.finding.culprits), None)
     if culprit is not None and culprit.node_rank is not None:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.events import Event, event
-from platform_launch.text import iso_utc
+from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
     from http.client import HTTPSConnection
@@ -81,7 +81,7 @@ class TrainJobStatus:
         except Exception as error:  # whatever it is, the job goes on
             self._refusals += 1
             if self._refusals == 1:
-                problem = str(error) if isinstance(error, LaunchError) else repr(error)
+                problem = error.message if isinstance(error, LaunchError) else repr(error)
                 self._tell(event("trainjob-status-refused", problem=problem))
 
     def _post(self, status: dict[str, object]) -> None:
@@ -97,7 +97,14 @@ class TrainJobStatus:
         finally:
             connection.close()
         if answer.status != 200:
-            raise LaunchError(f"{url.hostname} answers {answer.status}: {_message(content)}")
+            raise LaunchError(
+                Phrase(
+                    "{host} answers {status}: {reason}",
+                    host=url.hostname,
+                    status=answer.status,
+                    reason=_message(content),
+                )
+            )
 
     def _connection(self, host: str | None, port: int | None) -> HTTPSConnection:
         """Connect to the controller itself: by no proxy, and wherever it redirects to is not asked."""
@@ -105,11 +112,11 @@ class TrainJobStatus:
         from http.client import HTTPSConnection
 
         if not self._env.get(URL, "").strip().startswith("https://") or not host:
-            raise LaunchError(f"{URL} is no https:// address")
+            raise LaunchError(Phrase("{name} is no https:// address", name=URL))
         path = self._env.get(CA_CERT, "").strip()
         authority = self._env.read_file(path) if path else None
         if authority is None:
-            raise LaunchError(f"{CA_CERT}={path} cannot be read")
+            raise LaunchError(Phrase("{name}={path} cannot be read", name=CA_CERT, path=path))
         context = ssl.create_default_context(cadata=authority)
         return HTTPSConnection(host, port, timeout=_LIMIT_S, context=context)
 
@@ -118,7 +125,7 @@ class TrainJobStatus:
         path = self._env.get(TOKEN, "").strip()
         token = (self._env.read_file(path) or "").strip() if path else ""
         if not (token.isascii() and token.isprintable() and token):
-            raise LaunchError(f"{TOKEN}={path} holds no token")
+            raise LaunchError(Phrase("{name}={path} holds no token", name=TOKEN, path=path))
         return token
 
 

@@ -1,7 +1,7 @@
 """The English of ProcGuard's sentences, by code: for the API, tables and logs.
 
-Sentences (``platform_launch/sentences.py``) are kept and sent as a code and values; the page has words of
-its own for them in other languages (``sentence.CODE``).
+Sentences (``platform_launch/sentences.py``) are kept and sent as a code and values. Other languages look up
+these templates.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from platform_launch.observe.words import WORDS
-from platform_launch.sentences import Sentence, SentenceRenderer
+from platform_launch.sentences import Sentence, phrase
+from platform_launch.text import Phrase
 
 ENGLISH: Mapping[str, str] = {
     # Parts of others.
@@ -113,9 +114,14 @@ ENGLISH: Mapping[str, str] = {
     "lost-start-failed": "lost: {problem}",
 }
 
-_RENDERER = SentenceRenderer({**WORDS, **ENGLISH})
+TEMPLATES: Mapping[str, str] = {**WORDS, **ENGLISH}
+
+
+def message(sentence: Sentence) -> Phrase:
+    """Return a sentence as a message. Raises KeyError for one of another version."""
+    return phrase(sentence, TEMPLATES)
 
 
 def english(sentence: Sentence) -> str:
     """Return a sentence in English. Raises KeyError for one of another version."""
-    return _RENDERER.render(sentence)
+    return str(message(sentence))

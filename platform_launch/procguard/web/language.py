@@ -1,4 +1,4 @@
-"""The page's words: one catalogue file a language, keyed by message; English sentences stand in ``api``."""
+"""The page's words: English templates by key, which :func:`translate` puts into the reader's language."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from platform_launch.console import chinese
+from platform_launch.console.languages import translate
 from platform_launch.files import yaml_values
-from platform_launch.observe.words import WORDS
-from platform_launch.procguard.api.english import ENGLISH
+from platform_launch.procguard.api.english import TEMPLATES as SENTENCES
 from platform_launch.procguard.api.shapes import Problem, Refusal
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.api.wire import QuarantineReport
 from platform_launch.procguard.core.failures import sentence_of
-from platform_launch.sentences import Sentence, SentenceRenderer
+from platform_launch.sentences import Sentence, phrase
+from platform_launch.text import Phrase
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 _KINDS = ("field", "role", "setting", "state")
-FOLDER = Path(__file__).with_name("words")
+_FILE = Path(__file__).with_name("words.yaml")
 
 
 @cache
-def catalogue(language: str) -> Mapping[str, str]:
-    """Return every message of a language by its key."""
-    words = yaml_values((FOLDER / f"{language}.yaml").read_bytes())
-    sentences = {**WORDS, **ENGLISH} if language == "en" else chinese.words("ranks")
-    found = {f"sentence.{code}": text for code, text in sentences.items()}
-    return found | {str(key): str(text) for key, text in words.items()}
+def templates() -> Mapping[str, str]:
+    """Return the English template of every message by its key."""
+    return {str(key): str(text) for key, text in yaml_values(_FILE.read_bytes()).items()}
 
 
 def choose(cookie: str | None, accepted: str) -> str:
@@ -51,26 +48,24 @@ def _weight(tag: str) -> float:
         return 0.0
 
 
-class Words(SentenceRenderer):
+class Words:
     """Messages in one language. ``t("key", name=value)`` in a template; a missing key is an error."""
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self._messages = catalogue(language)
-        self.comma, self.semicolon = self("comma"), self("semicolon")
 
     def __call__(self, key: str, **values: object) -> str:
         """Return a message with its values filled in."""
-        return self._messages[key].format_map(values)
+        return translate(Phrase(templates()[key], **values), self.language)
 
     def count(self, key: str, number: int, **values: object) -> str:
         """Return a message about so many of something, ``{n}`` in the text."""
-        form = f"{key}.one" if number == 1 and f"{key}.one" in self._messages else f"{key}.other"
+        form = f"{key}.one" if number == 1 and f"{key}.one" in templates() else f"{key}.other"
         return self(form, n=f"{number:,}", **values)
 
     def known(self, key: str, otherwise: str) -> str:
         """Return a message for a word that comes from elsewhere, or the word itself."""
-        return self._messages.get(key, otherwise)
+        return self(key) if key in templates() else otherwise
 
     def problem(self, problem: Problem) -> tuple[str, str]:
         """Return what is wrong and what to do, by the problem's code, else in its own English."""
@@ -84,22 +79,16 @@ class Words(SentenceRenderer):
         """Return why something cannot be shown and what to do."""
         return self.problem(Problem(refusal.code, refusal.error, refusal.hint, refusal.values))
 
+    def render(self, sentence: Sentence) -> str:
+        """Return a sentence. Raises KeyError for one of another version."""
+        return translate(phrase(sentence, {**templates(), **SENTENCES}, _KINDS), self.language)
+
     def translated(self, sentence: Sentence, otherwise: str) -> str:
-        """Return a sentence in this language; ``otherwise`` where it is of another version."""
+        """Return a sentence in this language; ``otherwise`` if it is of another version."""
         try:
             return self.render(sentence)
         except KeyError:
             return otherwise
-
-    def template(self, code: str) -> str | None:
-        """Return the words of a sentence's code."""
-        return self._messages.get(code if code.startswith("problem.") else f"sentence.{code}")
-
-    def word(self, kind: str, text: str) -> str:
-        """Return a text that fills in a sentence; names of settings, roles … are words of the page."""
-        if kind == "finding" and self.language == "zh":
-            return chinese.words("titles").get(text, text)
-        return self.known(f"{kind}.{text}", text) if kind in _KINDS else text
 
     def failure(self, failure: GroupFailure) -> str:
         """Return why a group failed, by the failure's code, else in its own English."""
@@ -146,7 +135,7 @@ class Words(SentenceRenderer):
 @cache
 def _of_scripts(language: str) -> Mapping[str, str]:
     return {
-        key.removeprefix("js."): text
-        for key, text in catalogue(language).items()
+        key.removeprefix("js."): translate(text, language)
+        for key, text in templates().items()
         if key.startswith(("js.", "problem."))
     }

@@ -14,15 +14,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from platform_launch.console import chinese
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.core.group import ACTIVE
 from platform_launch.procguard.web import listing
-from platform_launch.procguard.web.language import LANGUAGES, Words, catalogue, choose
+from platform_launch.procguard.web.language import LANGUAGES, Words, choose
 from platform_launch.procguard.web.page_response import PageRenderer, PageResponse
 from platform_launch.procguard.web.template_cache import TemplateCache
-from platform_launch.why.messages import exception_rules
 
 FOLDER = Path(__file__).parent
 # Browsers read a backslash as a slash and leave out tabs and line ends: "/<tab>/host" is another site's.
@@ -115,7 +113,5 @@ def templates() -> Environment:
     for name in made.list_templates():
         made.get_template(name)  # compiled now: the first to look would hold heartbeats up by 0.1 s
     for language in LANGUAGES:
-        catalogue(language)  # read now, likewise
-    chinese.causes()
-    exception_rules.rules()
+        Words(language).script()  # reads the language's file, likewise
     return made

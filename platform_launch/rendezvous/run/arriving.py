@@ -38,7 +38,9 @@ _GONE_S = 1.0
 # How long node 0 waits for another run on its host that needs the same MASTER_PORT, and for one that may be
 # an earlier start of the same job.
 _OTHER_JOB_S, _EARLIER_START_S = 5.0, 30.0
-_OTHER_PORT = "give one of the two jobs another MASTER_PORT, or start this one when the other has ended"
+_OTHER_PORT = Phrase(
+    "give one of the two jobs another MASTER_PORT, or start this one when the other has ended"
+)
 
 Command = StopAll | TrainingEnded | TextCommand | None
 """What a launcher wants; None: it is about to end."""

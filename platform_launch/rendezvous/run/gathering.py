@@ -46,7 +46,7 @@ _SECRETS = (
     RejectionKind.COORDINATOR_WITHOUT_SECRET,
 )
 _SECRETS_DOUBTED_S = 4.0
-CORRECT_MASTER_ADDR = "set MASTER_ADDR to the name or address of node 0"
+CORRECT_MASTER_ADDR = Phrase("set MASTER_ADDR to the name or address of node 0")
 
 
 def refusal_of(node: Fingerprint) -> RunRefusal:

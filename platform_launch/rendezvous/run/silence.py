@@ -51,7 +51,7 @@ class SilenceNews(Enum):
     """What is to be said of a silence."""
 
     SILENT = "silent"
-    HEARD_AGAIN = "heard again"
+    HEARD_AGAIN = Phrase("heard again")
 
 
 class SilenceReporter:

@@ -19,7 +19,7 @@ from platform_launch.why.answer.place import (
 )
 from platform_launch.why.answer.verdict import Code, Evidence, Verdict
 from platform_launch.why.lines.line import NOWHERE, Location, shown
-from platform_launch.why.messages.exception_rules import ExceptionRule, advice, filled, rule_of
+from platform_launch.why.messages.exception_rules import ExceptionRule, filled, rule_of
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.frames import TAKES_AWAY, operation
 from platform_launch.why.messages.own_advice import led_by, own_advice
@@ -102,10 +102,10 @@ def verdict_of(
     if held:
         details["others hold"] = held
     if rule:
-        meaning, fix = advice(rule.id, words)
+        templates = (rule.meaning, rule.fix)
     else:
-        fix = (signature.fix_others_hold if held else "") or signature.fix
-        meaning, fix = filled(signature.meaning, details), filled(fix, details)
+        templates = (signature.meaning, (signature.fix_others_hold if held else "") or signature.fix)
+    meaning, fix = (filled(template, details) for template in templates)
     advised = own_advice(said)
     everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
@@ -118,6 +118,7 @@ def verdict_of(
         fix=led_by(advised, fix),
         own_advice=advised,
         advice=rule.id if rule else None,
+        templates=templates,
         source=signature.source,
         where=where,
         exception=code,

@@ -6,23 +6,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
-from platform_launch.console.languages import (
-    cause_advice,
-    cause_title,
-    consequence,
-    current,
-    retry_reason,
-    why_word,
-)
+from platform_launch.console.languages import current, translate
+from platform_launch.text import Phrase, counted, joined
 from platform_launch.why.answer.fingerprint import fingerprint
 from platform_launch.why.answer.retry import retry_of
 from platform_launch.why.lines.line import Location, shown
-from platform_launch.why.messages.exception_rules import advice, filled
+from platform_launch.why.messages.exception_rules import filled
 from platform_launch.why.messages.own_advice import led_by
 from platform_launch.why.messages.signatures import Catalogue
 from platform_launch.why.note import Note
 
 _READ_LATER = ("means", "then", "note", "id")
+# Whose title is what the program itself said.
+_SAID_BY_THE_PROGRAM = frozenset({"caught_exception", "program_error", "python_exception"})
 _COMES_AGAIN = "the same would happen again until it is corrected"
 
 
@@ -64,11 +60,25 @@ class Consequence:
     text: str
     count: int
     of: str = "ranks"
-    """What was counted: ranks, or lines where none is named."""
+    """What was counted: ranks, or lines if none is named."""
+    did: str = ""
 
-    def render(self, language: str) -> str:
-        """Return it in a language."""
-        return consequence(self.id, self.text, self.count, self.of, language)
+    @staticmethod
+    def told(signature: str, did: str, count: int, of: str = "ranks") -> Consequence:
+        """Return what so many did."""
+        consequence = Consequence(signature, "", count, of, did)
+        return replace(consequence, text=str(consequence.message()))
+
+    def message(self) -> str:
+        """Return it as a message."""
+        if not self.did:
+            return self.text
+        did = Phrase(self.did)
+        if self.of == "lines":
+            return Phrase("others {did} ({lines})", did=did, lines=counted(self.count, "line"))
+        if self.count == 1:
+            return Phrase("1 other rank then {did}", did=did)
+        return Phrase("{count} other ranks then {did}", count=self.count, did=did)
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,8 @@ class Verdict:
     (the launcher reported success) or ``nothing`` (no line looks like an error).
     ``cause`` is the signature's id, None where none is known. ``details`` are what the lines say besides
     (peer, path, device …). ``fix`` begins with ``own_advice``, what the message itself says to do. ``advice``
-    is the rule that ``meaning`` and ``fix`` of an unknown exception come from (``exception_rules.yaml``).
+    is the rule that ``meaning`` and ``fix`` of an unknown exception come from (``exception_rules.yaml``);
+    ``templates`` are both before words of the log were filled in.
     ``retry`` is whether starting the same again is worth it: "no",
     "same_node", "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint``
     is equal for equal failures. ``ranked`` are the highest claims and ``hosts`` the hosts that the logs name,
@@ -105,6 +116,7 @@ class Verdict:
     fix: str = ""
     own_advice: str = ""
     advice: str | None = None
+    templates: tuple[str, ...] = ()
     source: str = ""
     where: Location = field(default_factory=Location)
     exception: Code | None = None
@@ -182,7 +194,7 @@ class Verdict:
     def told(fields: Mapping[str, object]) -> Verdict:
         """Return what a launch's event says that it found, as far as title and advice need it."""
         text = {name: str(value or "") for name, value in fields.items()}
-        details = fields.get("details")
+        details, templates = fields.get("details"), fields.get("templates")
         return Verdict(
             text.get("kind", ""),
             text.get("cause") or None,
@@ -191,6 +203,7 @@ class Verdict:
             text.get("fix", ""),
             text.get("own_advice", ""),
             text.get("advice") or None,
+            tuple(map(str, templates)) if isinstance(templates, list) and len(templates) == 2 else (),
             details={str(name): str(value) for name, value in details.items()}
             if isinstance(details, dict)
             else {},
@@ -198,7 +211,13 @@ class Verdict:
 
     def short_title(self, language: str = "") -> str:
         """Return what happened, without its id and place."""
-        return cause_title(self.cause or "", self.title, language or current())
+        return translate(self._title(), language)
+
+    def _title(self) -> str:
+        """Return the title as a message; that of some causes is what the program said."""
+        if self.cause in _SAID_BY_THE_PROGRAM:
+            return Phrase("{title}", title=self.title)
+        return Phrase(self.title)
 
     def to_do(self, language: str = "") -> str:
         """Return what to do."""
@@ -208,18 +227,10 @@ class Verdict:
         """Return what it means and what to do."""
         if language == "en":
             return self.meaning, self.fix
-        if self.advice is not None:
-            with suppress(StopIteration):  # a rule of another version
-                meaning, fix = advice(self.advice, self.details, language)
-                return meaning, led_by(self.own_advice, fix)
-            return self.meaning, self.fix
-        # Without a cause, what is meant is that a process ended, or a line that says an error.
-        nameless = "child_failed" if self.first_error is None else "unknown_error"
-        others_hold = "others hold" in self.details
-        meaning, fix = cause_advice(
-            self.cause or nameless, self.meaning, self.fix, language, others_hold=others_hold
-        )
-        return filled(meaning, self.details), led_by(self.own_advice, filled(fix, self.details))
+        if not self.templates:
+            return translate(self.meaning, language), translate(self.fix, language)
+        meaning, fix = (filled(template, self.details, language) for template in self.templates)
+        return meaning, led_by(self.own_advice, fix)
 
     def _facts(self, language: str) -> list[tuple[str, str]]:
         code, place = self.exception, ""
@@ -228,7 +239,7 @@ class Verdict:
             place = shown(f"{code.file}:{code.line}{inside}")
         inner = shown(code.innermost) if code is not None and code.innermost else ""
         meaning, fix = self._advice(language)
-        details = (f"{why_word(name, language)} {text}" for name, text in self.details.items())
+        details = (f"{translate(name, language)} {text}" for name, text in self.details.items())
         return [
             (self.kind_word, self.headline(language)),
             # A headline that ends with a line of the log cannot end with its place.
@@ -245,7 +256,7 @@ class Verdict:
             ("means", meaning),
             ("fix", fix),
             ("retry", self._retry_line(language)),
-            *(("then", one.render(language)) for one in self.consequences),
+            *(("then", translate(one.message(), language)) for one in self.consequences),
             *(("note", text) for text in self._notes(language)),
             ("id", self.fingerprint or ""),
         ]
@@ -261,10 +272,10 @@ class Verdict:
         said = {"no": "no", "same_node": "yes, the same node will do", "another_node": "yes, on another node"}
         if self.kind in ("finished", "nothing"):
             return ""
-        answer = why_word(said.get(self.retry or "", "not known"), language)
-        colon = ": " if language == "en" else "："
-        reason = retry_reason(self.cause or "", self.retry or "", self.retry_reason, language)
-        return f"{answer}{colon}{reason}"
+        answer = Phrase(said.get(self.retry or "", "not known"))
+        return translate(
+            Phrase("{answer}: {reason}", answer=answer, reason=Phrase.of(self.retry_reason)), language
+        )
 
     @property
     def kind_word(self) -> str:
@@ -273,24 +284,24 @@ class Verdict:
 
     def headline(self, language: str = "") -> str:
         """Return the answer in one sentence."""
-        language = language or current()
+        return translate(self._headline(), language)
+
+    def _headline(self) -> Phrase:
         if self.kind == "finished":
-            return why_word("none: the training finished", language)
+            return Phrase("none: the training finished")
         if self.kind == "nothing":
-            return why_word("unknown: no line of these logs looks like an error", language)
+            return Phrase("unknown: no line of these logs looks like an error")
         if self.kind == "unknown":
             if self.first_error:
-                return f"{why_word('no known cause; this line may tell it:', language)} {self.first_error}"
+                return Phrase("no known cause; this line may tell it: {line}", line=self.first_error)
             for one in self.noted:
                 if one.id in ("process-ended", "some-process-ended"):
-                    unsaid = "unknown: nothing was printed that tells why"
+                    unsaid = Phrase("unknown: nothing was printed that tells why")
                     if any(other.id == "last-words" for other in self.noted):
-                        unsaid = "unknown: no error was printed, and the last line may tell why"
-                    unsaid = why_word(unsaid, language)
-                    return f"{unsaid}{'; ' if language == 'en' else '；'}{one.render(language)}"
-            ended = why_word("unknown: these logs only tell that processes ended", language)
-            return ended + _at(self.where, language)
-        return f"{self.short_title(language)} [{self.cause}]" + _at(self.where, language)
+                        unsaid = Phrase("unknown: no error was printed, and the last line may tell why")
+                    return joined((unsaid, one.message()), "; ")
+            return _at(Phrase("unknown: these logs only tell that processes ended"), self.where)
+        return _at(Phrase("{title} [{cause}]", title=self._title(), cause=self.cause or "None"), self.where)
 
 
 def _rest(message: str) -> str:
@@ -300,13 +311,11 @@ def _rest(message: str) -> str:
 
 def label(name: str, language: str) -> str:
     """Return what stands before a fact, in a column of twelve cells; a Chinese character takes two."""
-    word = why_word(name, language)
+    word = translate(name, language)
     return f"{word}:".ljust(11) if word == name else f"{word}：".ljust(11 - len(word.replace(" ", "")) - 1)
 
 
-def _at(where: Location, language: str) -> str:
-    """Return where it happened, as the end of a headline."""
-    place = where.note.render(language)
-    if not place:
-        return ""
-    return f" on {place}" if language == "en" else f"（{place}）"
+def _at(headline: Phrase, where: Location) -> Phrase:
+    """Return a headline with where it happened."""
+    place = where.note.message()
+    return Phrase("{headline} on {place}", headline=headline, place=place) if place else headline

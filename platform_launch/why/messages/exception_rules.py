@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from platform_launch.console.languages import translate
 from platform_launch.files import yaml_values
 from platform_launch.why.lines.line import shown
 from platform_launch.why.messages import frames
@@ -28,8 +29,6 @@ class ExceptionRule:
     id: str
     meaning: str
     fix: str
-    meaning_zh: str
-    fix_zh: str
     example: tuple[str, ...]
     type: str = ""
     message: str = ""
@@ -77,16 +76,11 @@ def rules() -> tuple[ExceptionRule, ...]:
     return tuple(ExceptionRule(**{**entry, "example": tuple(entry["example"])}) for entry in entries)
 
 
-def advice(rule_id: str, found: Mapping[str, str], language: str = "en") -> tuple[str, str]:
-    """Return what a rule says that an exception means, and what to do, with the words that were found."""
-    rule = next(rule for rule in rules() if rule.id == rule_id)
-    said = (rule.meaning_zh, rule.fix_zh) if language == "zh" else (rule.meaning, rule.fix)
-    return filled(said[0], found), filled(said[1], found)
-
-
-def filled(template: str, found: Mapping[str, str]) -> str:
-    """Return a text with the words that were found: ``{path}``, or ``{path|the file}`` where none may be."""
-    return _FIELD.sub(lambda field: _bounded(found.get(field[1], field[2] or "")), template)
+def filled(template: str, found: Mapping[str, str], language: str = "en") -> str:
+    """Return a text with the words that were found: ``{path}``, or ``{path|the file}`` if none may be."""
+    return _FIELD.sub(
+        lambda field: _bounded(found.get(field[1], field[2] or "")), translate(template, language)
+    )
 
 
 def _bounded(value: str) -> str:

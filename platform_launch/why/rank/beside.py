@@ -182,11 +182,8 @@ def others_then(
         ranks.discard(None)
         lines = sum(event.count for event in same)
         if ranks:
-            one = len(ranks) == 1
-            who = "1 other rank" if one else f"{len(ranks)} other ranks"
-            did = (signature.folded_one if one else "") or signature.folded
-            folded.append(Consequence(signature.id, f"{who} then {did}", len(ranks)))
+            did = (signature.folded_one if len(ranks) == 1 else "") or signature.folded
+            folded.append(Consequence.told(signature.id, did, len(ranks)))
         else:
-            times = f"{lines} line" + ("s" if lines > 1 else "")
-            folded.append(Consequence(signature.id, f"others {signature.folded} ({times})", lines, "lines"))
+            folded.append(Consequence.told(signature.id, signature.folded, lines, "lines"))
     return tuple(folded)

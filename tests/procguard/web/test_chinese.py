@@ -17,8 +17,9 @@ from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH, english
 from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.web.language import Words, catalogue
+from platform_launch.procguard.web.language import Words
 from platform_launch.sentences import Sentence, Value, sentence
+from platform_launch.text import Phrase
 from platform_launch.why.explaining import explain
 from platform_launch.why.sources import LogSource
 from tests.lab.waiting import until
@@ -52,7 +53,9 @@ KEPT = (
 """Lines of the training's own log, and a command."""
 
 
-LOST = DeviceFinding("gpu-lost", Grade.BAD, "GPU 4", "no longer answers (NVML: Unknown Error)")
+LOST = DeviceFinding(
+    "gpu-lost", Grade.BAD, "GPU 4", Phrase("no longer answers (NVML: {problem})", problem="Unknown Error")
+)
 
 
 class Text(HTMLParser):
@@ -107,7 +110,7 @@ def every_sentence() -> list[Sentence]:
     }
     found = []
     for code, words in ENGLISH.items():
-        names = re.findall(r"\{(\w+)\}", words + catalogue("zh")[f"sentence.{code}"])
+        names = re.findall(r"\{(\w+)\}", words)
         values = {name: inner.get(name, "x1") for name in names}
         found.append(Sentence(code, values))
     return found
@@ -222,11 +225,11 @@ def seen(code: str) -> Sentence:
     ("settings", "code", "words"),
     [
         ({"master_port": None}, "input-number", "master_port：不是数字。 请输入数字。"),
-        ({"master_port": 70_000}, "input-high", "master_port：太大。 最多为 65535。"),
+        ({"master_port": 70_000}, "input-high", "master_port：太大。 不超过 65535。"),
         ({"grace_s": -1}, "input-low", "grace_s：太小。 至少为 0。"),
         ({"max_restarts": 1.5}, "input-whole", "max_restarts：不是整数。 请输入整数。"),
         ({"command": "x" * 5_000}, "input-long", "command：太长。 最多 4000 个字符。"),
-        ({"owners": ["ann"] * 70}, "input-many", "owners：条目太多。 最多 64 个。"),
+        ({"owners": ["ann"] * 70}, "input-many", "owners：条目太多。 不超过 64。"),
         ({"colour": "red"}, "input-unknown", "colour：服务端没有这个字段。 请刷新：页面可能来自另一个版本。"),
         ({"backend": "mpi"}, "input-form", "backend：值无效。 请按该字段的说明更正。"),
         (
@@ -250,7 +253,7 @@ def test_what_is_wrong_with_an_input_is_told(
 
 def test_why_a_node_is_in_quarantine_is_told(server: Served) -> None:
     people, headers = server.person(), {"Accept-Language": "zh"}
-    told = "GPU 3：驱动报告 GPU 错误（XID） 79；GPU 4：GPU 已掉线；GPU 5：驱动报告 GPU 错误（XID） 63"
+    told = "GPU 4：不再应答（NVML：Unknown Error） [gpu-lost]"
     for path in ("/nodes", "/nodes/gn7", "/groups/refused", "/events?on=gn7"):
         assert told in people.get(path, headers=headers).text, path
     (node,) = (node for node in people.get("/api/v1/nodes").json() if node["node"] == "gn7")

@@ -1,0 +1,140 @@
+"""Every message that the code can print, collected from the code and its tables."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from platform_launch import console
+from platform_launch.doctor.examination import BETWEEN_NODES
+from platform_launch.doctor.quick import NAMES
+from platform_launch.errors import LaunchError
+from platform_launch.events import CATALOGUE
+from platform_launch.procguard.api.english import TEMPLATES as SENTENCES
+from platform_launch.procguard.web.language import templates as page_templates
+from platform_launch.rendezvous import rejection
+from platform_launch.text import counted
+from platform_launch.why.answer.retry import retry_table
+from platform_launch.why.messages.exception_rules import rules
+from platform_launch.why.messages.signatures import _DETAIL_NAMES, _PLACES, SignatureRole, catalogue
+from platform_launch.why.note import ENGLISH as NOTES
+
+PACKAGE = Path(console.__file__).parents[1]
+FIELDS = re.compile(r"\{[^{}]+\}")
+_GROUP = re.compile(r"\(\?P<(\w+)>")
+
+# Arguments that are messages, by call: a plain text there is a message without values.
+_REFUSALS = {"LaunchError", *(family.__name__ for family in LaunchError.__subclasses__())}
+_MESSAGES = {
+    **dict.fromkeys(("error", "warning", "level", "info"), (1, 3)),
+    **dict.fromkeys(_REFUSALS, (0, 1)),
+    "ConsoleLine": (1,),
+    **dict.fromkeys(("NoPlaceError", "NoRendezvousError", "NeverReachedError"), (0,)),
+    "DeviceFinding": (3, 4),
+    "Finding": (2, 4),
+    "EnvVar": (3,),
+    "offer": (2,),
+    "_variable": (2,),
+    "Phrase": (0,),
+    "PlanWarning": (2,),
+    "RunRefusal": (1, 2),
+    "Requirement": (0, 1, 2, 4),
+    "Removal": (1,),
+    **dict.fromkeys((f"console.{level}" for level in ("info", "warn", "success", "error")), (0,)),
+    **dict.fromkeys((f"Console().{level}" for level in ("info", "warn", "success")), (0,)),
+    "console.stage": (1,),
+    "output.say": (1,),
+    "translate": (0,),
+    "say": (1,),
+    "self._output.say": (1,),
+    "self._say": (1,),
+    "self._warn": (1,),
+    "reading.mark_process": (0, 1),
+    "reading.refuse": (1, 2),
+    "reading.warnings.append": (0,),
+    "warnings.append": (0,),
+}
+_NAMED_ARGUMENTS = ("hint", "address_hint", "mend")
+# Programs for another Python; ProcGuard's agent, server and command line, which print and log English.
+_ENGLISH_ONLY = {"probes", "procguard"}
+
+
+@cache
+def _trees() -> tuple[tuple[Path, ast.AST], ...]:
+    return tuple((path, ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.glob("**/*.py")))
+
+
+def _of_code(path: Path, tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in _NAMED_ARGUMENTS:
+            yield from _literals(node.value, path)
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        if name == "counted":
+            noun = ast.literal_eval(node.args[1])
+            yield from (counted(number, noun).template for number in (1, 2))
+        for place in _MESSAGES.get(name, ()):
+            if place < len(node.args):
+                yield from _literals(node.args[place], path)
+
+
+def _literals(node: ast.expr, path: Path) -> Iterator[str]:
+    for part in (node.body, node.orelse) if isinstance(node, ast.IfExp) else (node,):
+        # A text that is put together here can be looked up in no catalogue; `counted` in text.py is followed.
+        assert path.name == "text.py" or not isinstance(part, ast.JoinedStr | ast.BinOp), (
+            f"{path}: {ast.unparse(node)}: use a Phrase"
+        )
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def _of_why() -> Iterator[str]:
+    for one in catalogue().signatures:
+        names = {
+            name for pattern in (*one.patterns, *one.beside, *one.below) for name in _GROUP.findall(pattern)
+        }
+        yield from (_DETAIL_NAMES.get(name, name) for name in names - _PLACES.keys())
+        if one.role is not SignatureRole.NOISE:
+            yield from (one.title, one.meaning, one.fix, one.fix_others_hold, one.because, one.everywhere)
+            yield from (one.folded, one.folded_one)
+    for rule in rules():
+        yield from (rule.meaning, rule.fix, rule.because)
+    yield from (evidence.because for evidence in retry_table())
+    yield from NOTES.values()
+
+
+@cache
+def messages() -> frozenset[str]:
+    """Return them, and what is shown under the names that a log gave it."""
+    found = {
+        text
+        for path, tree in _trees()
+        if _ENGLISH_ONLY.isdisjoint(path.relative_to(PACKAGE).parts)
+        for text in _of_code(path, tree)
+    }
+    found |= (
+        {kind.template for kind in CATALOGUE.values()} | {*SENTENCES.values()} | {*page_templates().values()}
+    )
+    found |= {*_of_why()} | {text for _, *texts in rejection._KINDS.values() for text in texts}
+    checks = (*NAMES, *BETWEEN_NODES, "in a process of its own")
+    return frozenset(found | {part for name in checks for part in name.split(": ")})
+
+
+def has_words(message: str) -> bool:
+    """Tell whether a message needs a translation: others hold names and values only."""
+    return re.search(r"[a-z]{2}|[,;:] |\(", FIELDS.sub("", message)) is not None
+
+
+@cache
+def texts() -> frozenset[str]:
+    """Return every text in the code: one of them is looked up under a name that nothing here follows."""
+    return frozenset(
+        node.value
+        for _, tree in _trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )

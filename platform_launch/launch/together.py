@@ -171,7 +171,7 @@ class _JobSoFar:
         """Say that the nodes meet again, and why."""
         self.restarts += 1
         self._replaced, self._lost = settled.replaced, lost_node_0(settled)
-        report_outcome(settled, self._console)
+        report_outcome(settled, self._console, in_full=self._lost or self.place.node_rank == 0)
         settings = self.settings
         if self._lost and settings.spares and settings.places.stays:
             stays, limit_s = settings.places.stays, settings.roll_call_timeout_s

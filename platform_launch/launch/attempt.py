@@ -298,7 +298,7 @@ class Attempt:
 
     def _who_left(self, exit_code: int) -> NodeEnding | None:
         """Return that the others lost their connection to a rank of this node, which ended too early."""
-        line = self._watched.say_who_left()
+        line = self._watched.report_who_left()
         cause = Cause("rank_left", (line,), (line,))
         return of_node(self._task.node, EndKind.LEFT, exit_code, cause) if line else None
 

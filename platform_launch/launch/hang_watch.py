@@ -117,7 +117,7 @@ class HangWatch:
         self._monitor.start()
         self._pace.start()
 
-    def hush(self) -> None:
+    def stop_watching(self) -> None:
         """Look for hangs no more: the training was asked to end, or has ended."""
         if self._monitor is not None:
             self._monitor.stop()
@@ -126,14 +126,14 @@ class HangWatch:
 
     def stop(self) -> None:
         """End; a question that waits for other nodes is not waited for."""
-        self.hush()
+        self.stop_watching()
         if self._control is not None:
             self._control.stop()
         if self._options.folder is not None:
             remove_torchruns_folders(self._options.folder)
         self._options.remove_folder()
 
-    def say_who_left(self, tail: bytes, *, failed_here: bool) -> str:
+    def report_who_left(self, tail: bytes, *, failed_here: bool) -> str:
         """Say once which ranks of this node ended without an error before others failed; return it, or "".
 
         Such a rank ran out of data, or skipped what the others still do: they fail, and it does not.
@@ -171,26 +171,26 @@ class HangWatch:
     def _on_report(self, report: HangReport) -> None:
         """The monitor of this node found something: all nodes shall say it."""
         if self._peers is not None:
-            self._peers.tell(report)
-        self._say(report)
+            self._peers.report(report)
+        self._report(report)
         path = self._record(report)
         if path is not None:
             self._tell(event("hang-recorded", path=str(path)))
         if self._options.on_hang != REPORT and report.finding.kind is not FindingKind.BUSY:
             self._tell(event("hang-ends-training", on_hang=self._options.on_hang))
-            self.hush()
+            self.stop_watching()
             self._act(report)
 
     def _on_notice(self, report: HangReport) -> None:
         if self._monitor is not None:
-            self._monitor.note(report)
-        self._say(report)
+            self._monitor.record_finding(report)
+        self._report(report)
 
     def _on_resumed(self, still_s: float) -> None:
         self._clock.hanging(None)
         self._tell(event("progress-again", still_s=still_s))
 
-    def _say(self, report: HangReport) -> None:
+    def _report(self, report: HangReport) -> None:
         finding = report.finding
         self._clock.hanging(None if finding.kind is FindingKind.BUSY else report.still_s)
         name = "slow-but-working" if finding.kind is FindingKind.BUSY else "no-progress"

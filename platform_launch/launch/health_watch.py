@@ -144,7 +144,7 @@ class HealthWatch:
                 if not (xids or self._reading_requested or time.monotonic() >= due):
                     continue
                 due = time.monotonic() + options.interval_s
-                self._take(self._read(probe), xids)
+                self._record(self._read(probe), xids)
         except Exception as error:  # whatever it is, the training goes on
             self._tell(event("devices-not-watched", problem=_in_words(error)))
         finally:
@@ -155,7 +155,7 @@ class HealthWatch:
         probe = GpuHealthProbe(self.options.gpus)
         try:
             probe.open()
-            self._take(self._read(probe), ())
+            self._record(self._read(probe), ())
         except Exception as error:  # whatever it is, whoever asks is told
             with self._changed:
                 self._problem = _in_words(error)
@@ -174,7 +174,7 @@ class HealthWatch:
         ports = rdma.read_health(self.options.ports, self.options.sys_root)
         return DeviceReading(time.monotonic(), probe.read(), ports)
 
-    def _take(self, reading: DeviceReading, xids: Iterable[Xid]) -> None:
+    def _record(self, reading: DeviceReading, xids: Iterable[Xid]) -> None:
         """Judge a reading, and say what has begun and what has ended."""
         with self._changed:
             self._history.add(reading, xids)
@@ -182,7 +182,7 @@ class HealthWatch:
             self._readings += 1
             self._reading_requested = False
             self._changed.notify_all()
-        self._say(begun, ended)
+        self._report(begun, ended)
         self._share(reading.at_s)
         self._compare(reading.at_s)
 
@@ -213,9 +213,9 @@ class HealthWatch:
             )
             for rank, finding in compare(peers)
         ]
-        self._say(*self._between_nodes.update(found, at_s))
+        self._report(*self._between_nodes.update(found, at_s))
 
-    def _say(self, begun: Iterable[DeviceFinding], ended: Iterable[DeviceCondition]) -> None:
+    def _report(self, begun: Iterable[DeviceFinding], ended: Iterable[DeviceCondition]) -> None:
         for finding in begun:
             self._tell(_begin(finding))
         for condition in ended:

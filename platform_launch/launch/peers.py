@@ -209,7 +209,7 @@ class LinkPeers:
                 given[rank] = unpack(text)
         return given, answered.silent
 
-    def tell(self, report: HangReport) -> None:
+    def report(self, report: HangReport) -> None:
         """Let all nodes know what was found."""
         self.notify(HangNotice(report.still_s, report.finding))
 
@@ -227,14 +227,14 @@ class LinkPeers:
                     self._answered[message.number] = message
                     self._changed.notify_all()
         elif isinstance(message, RequestReceived):
-            Thread(target=self._heed, args=(message,), name="hang-answer", daemon=True).start()
+            Thread(target=self._handle, args=(message,), name="hang-answer", daemon=True).start()
 
     def _next_number(self) -> int:
         with self._changed:
             self._number += 1
             return self._number
 
-    def _heed(self, request: RequestReceived) -> None:
+    def _handle(self, request: RequestReceived) -> None:
         with suppress(InvalidMessageError):
             question = unpack(request.body)
             if isinstance(question, StillQuestion):

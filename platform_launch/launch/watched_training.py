@@ -172,13 +172,13 @@ class WatchedTraining:
         except Exception:  # it goes with each sign of life, which must come all the same
             return None
 
-    def say_who_left(self) -> str:
+    def report_who_left(self) -> str:
         """Say which ranks left the others, see HangWatch."""
         said = [""]
 
         def say() -> None:
             if self._hangs is not None:
-                said.append(self._hangs.say_who_left(self.supervisor.tail, failed_here=self._failed))
+                said.append(self._hangs.report_who_left(self.supervisor.tail, failed_here=self._failed))
 
         self._try(say)
         return said[-1]
@@ -272,13 +272,13 @@ class WatchedTraining:
 
     def _on_ending(self, reason: str) -> None:
         if self._hangs is not None:
-            self._hangs.hush()
+            self._hangs.stop_watching()
         self._then_on_ending(reason)
 
     def _on_exit(self, code: int) -> None:
         self._exited, self._failed = True, 0 < code < 128
         if self._hangs is not None:
-            self._hangs.hush()
+            self._hangs.stop_watching()
             if code and self.hang is None and self.supervisor.stopped_by is None:
-                self.say_who_left()
+                self.report_who_left()
         self._then_on_exit(code)

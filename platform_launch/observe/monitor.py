@@ -149,7 +149,7 @@ class HangMonitor:
                 self._lock.release()
         return self._progress.still_s(time.monotonic()) if self._progress.sees_ranks else None
 
-    def note(self, report: HangReport) -> None:
+    def record_finding(self, report: HangReport) -> None:
         """Hear what another node found, so that it is known here when work goes on.
 
         A shorter time than the last means that it went on in between, though it was not seen here.

@@ -246,9 +246,9 @@ class SlowRanks:
         begin = time.monotonic()
         while not self._ended.wait(self._period_s):
             if time.monotonic() - begin >= self._quiet_s:
-                self._take()
+                self._read_window()
 
-    def _take(self) -> None:
+    def _read_window(self) -> None:
         """Read a window, and report what it changes."""
         now_s = time.time()
         arrived = self._read(self._since_s)

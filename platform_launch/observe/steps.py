@@ -192,10 +192,10 @@ class StepWatch:
 
     def _follow(self) -> None:
         while not self._ended.wait(_LOOK_S):
-            self._take(self._follower.read())
-        self._take(self._follower.read())
+            self._record_steps(self._follower.read())
+        self._record_steps(self._follower.read())
 
-    def _take(self, found: list[NamedStep]) -> None:
+    def _record_steps(self, found: list[NamedStep]) -> None:
         if not found:
             return
         # The bar of an evaluation looks as the job's own, and is shorter.
@@ -207,10 +207,10 @@ class StepWatch:
             return
         targets = [named.target for named in found if named.target is not None]
         if not self._readings:
-            self._note(min(numbers), targets)
-        self._note(max(numbers), targets)
+            self._record_step(min(numbers), targets)
+        self._record_step(max(numbers), targets)
 
-    def _note(self, step: int, targets: list[int]) -> None:
+    def _record_step(self, step: int, targets: list[int]) -> None:
         self._target = targets[-1] if targets else self._target
         reading = StepReading(self._clock() - self._began, step)
         if self._readings and step <= self._readings[-1].step:

@@ -97,7 +97,7 @@ def test_a_long_run_keeps_few_readings_its_first_and_its_last_among_them(tmp_pat
     now = 0.0
     watch = StepWatch(tmp_path / "none.log", lambda: now)
     for now in map(float, range(1, 5001)):
-        watch._note(int(now), [])
+        watch._record_step(int(now), [])
     readings = watch.named.readings
     assert len(readings) <= 130
     assert (readings[0].step, readings[-1].step) == (1, 5000)

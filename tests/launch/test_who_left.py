@@ -21,7 +21,8 @@ GONE = [2**22 + number for number in (1, 2, 3)]
 
 def describe(folder: Path, rank: int, pid: int, at: float, *, finished: int = 1) -> None:
     """Leave what the hook leaves of a rank that has ended."""
-    said = {"pid": pid, "rank": rank, "local_rank": rank, "main_thread": 1, "signal": 0, "descriptor": -1}
+    said = {"pid": pid, "rank": rank, "local_rank": rank, "main_thread": 1, "signal": 0}
+    said |= {"look_signal": 0, "descriptor": -1}
     path = folder / f"{pid}.json"
     path.write_text(json.dumps({**said, "finished": finished}))
     os.utime(path, (at, at))

@@ -89,7 +89,7 @@ def test_a_notice_whose_words_are_of_another_version_is_left_out() -> None:
     peers = LinkPeers(lambda _message: None, lambda _still_s: NodeReply(0.0), say)
     newer = replace(FINDING, waiting=(sentence("of-a-newer-version"),))
     for finding in (newer, FINDING):
-        peers._heed(RequestReceived("0-1", pack(HangNotice(9.0, finding))))
+        peers._handle(RequestReceived("0-1", pack(HangNotice(9.0, finding))))
     assert [report.finding for report in said] == [FINDING]
 
 
@@ -153,7 +153,7 @@ def test_node_that_does_not_answer_is_named() -> None:
 def test_an_answer_that_nobody_waits_for_any_more_is_not_kept() -> None:
     wire = Wire()
     wire.silent = True
-    wire.asking.tell(HangReport(9.0, FINDING))
+    wire.asking.report(HangReport(9.0, FINDING))
     wire.asking.ask(30.0, 20.0)
     wire.asking.receive(AnswersReceived(2, {}, {}))
     assert not wire.asking._answered
@@ -161,6 +161,6 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_kept() -> None:
 
 def test_what_was_found_is_noticed_by_the_other_node() -> None:
     wire = Wire()
-    wire.asking.tell(HangReport(9.0, FINDING))
+    wire.asking.report(HangReport(9.0, FINDING))
     until(lambda: wire.noticed)
     assert wire.noticed == [HangReport(9.0, FINDING)]

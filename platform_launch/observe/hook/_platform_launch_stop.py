@@ -56,7 +56,7 @@ def prepare(after_import):
     shield = _Shield(rank)
     os.register_at_fork(after_in_child=shield.after_fork)
     if not is_helper:
-        _Requests().hear_once()
+        _Requests().handle_once()
     else:
         _lead_own_group()
         # At once, so that every thread that a library starts inherits the blocked signals.
@@ -145,7 +145,7 @@ class _Requests:
         self._heard_at = {}
         self._set, self._get = signal.signal, signal.getsignal
 
-    def hear_once(self):
+    def handle_once(self):
         """Stand before the handlers that the script sets from now on; it sees its own only."""
         from functools import wraps
 

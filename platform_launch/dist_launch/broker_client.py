@@ -77,7 +77,7 @@ def _await(connection: socket.socket, inbox: SignalInbox) -> dict[str, Any]:
     while not held.endswith(b"\n"):
         ready, _, _ = select.select([connection.fileno(), inbox.fd], [], [])
         if inbox.fd in ready:
-            for number in inbox.take():
+            for number in inbox.receive():
                 with suppress(OSError):
                     connection.sendall(f"{128 + number}\n".encode())
         if connection.fileno() in ready:

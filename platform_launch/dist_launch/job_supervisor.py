@@ -57,7 +57,7 @@ class JobSupervisor:
         self._watch = Watch(
             grace_s=self._grace_s,
             what=Phrase("the job"),
-            tell=Console().tell,
+            report=Console().tell,
             ended=self._on_end,
             ending=self._on_ending,
         )

@@ -102,7 +102,7 @@ class _WaitProcesses:
         self._watch = Watch(
             grace_s=lambda: max(_GRACE_S, job_end.limit_s(folder)),
             what=Phrase("what this node runs"),
-            tell=Console().tell,
+            report=Console().tell,
             ended=self._on_end,
             ending=self._end_jobs,
         )

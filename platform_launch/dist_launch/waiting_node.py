@@ -112,7 +112,7 @@ class WaitingNode:
                 [listener],
                 self._node,
                 purpose=PURPOSE,
-                say=_print_line,
+                log=_print_line,
                 secret=self._secret,
                 same_nnodes=True,
             )
@@ -131,7 +131,7 @@ class WaitingNode:
             JoinTarget(host, ports, PURPOSE, self._node, self._secret, details=self._me),
             timeout_s=float("inf") if self._formed else left_s,
             pause=time.sleep,
-            say=_print_line,
+            log=_print_line,
             session=self._session,
         )
 

@@ -1,4 +1,4 @@
-"""A node's run if it meets no others: train, ask the devices after a failure, and perhaps start again."""
+"""The run of a single node: train, check the devices after a failure, and perhaps restart."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def run_alone(
     flags: TogetherFlags,
     context: LaunchContext,
 ) -> Result:
-    """Run the job's processes of a node that meets no others, again after a failure if that was asked for.
+    """Run the processes of a single-node job, again after a failure if that was requested.
 
-    Main thread only. Raises Interrupted when a signal comes before they start.
+    Main thread only. Raises Interrupted for a signal before they start.
     """
     restarts = 0
     failures: list[Outcome] = []
@@ -32,7 +32,7 @@ def run_alone(
         try:
             outcome = watched.run()
             hung = watched.hang is not None
-            worth = watched.ask_devices() if hung or was_failure(outcome) else None
+            worth = watched.check_devices() if hung or was_failure(outcome) else None
         finally:
             watched.close()
         bad = worth is not None and worth.bad
@@ -67,10 +67,10 @@ def run_alone(
 def _starts_again(
     failures: Sequence[Outcome], flags: TogetherFlags, console: Console, *, hung: bool, bad: bool
 ) -> bool:
-    """Tell whether a node that meets no others starts again, as several would; report why it does not."""
+    """Return whether a single node restarts, by the rules for several; report why it does not."""
     if not flags.max_restarts:
         return False
-    # Here: no other launch of one node needs them.
+    # Here: no other single-node launch needs them.
     from platform_launch.observe.steps import highest_step
     from platform_launch.rendezvous.restarts import (
         FailedRun,

@@ -1,4 +1,4 @@
-"""One attempt on one node: the roll call, the run, and what became of it on all nodes."""
+"""One attempt on one node: the roll call, the run, and its outcome on all nodes."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ from platform_launch.supervise import Outcome
 from platform_launch.supervise.signals import Interrupted
 from platform_launch.text import Phrase
 
-# How long a node that cannot start looks for node 0, to report it.
-TELL_S = 30.0
+# How long a node that cannot start tries to reach node 0 to report it.
+REPORT_REFUSAL_S = 30.0
 
 
 class JobMovedError(Exception):
-    """The nodes meet elsewhere, and train there perhaps: this one goes there too, and leads no more."""
+    """The rendezvous moved to another host: this node joins there, and is no longer node 0."""
 
     def __init__(self, moved: Moved) -> None:
         super().__init__(moved.host)
@@ -73,11 +73,11 @@ class JobMovedError(Exception):
 
 
 class Attempt:
-    """Leads one attempt from the roll call to the outcome. For one use, in the main thread.
+    """Runs one attempt from the roll call to the outcome. For one use, in the main thread.
 
-    ``training_at(place, restarts)`` is what this node runs once it is known as which one; ``place`` and
-    ``restarts`` are then as the nodes have agreed. ``output`` is what the processes wrote
-    to the log, and ``health`` what the devices of this node reported after a failure.
+    ``training_at(place, restarts)`` is what this node runs once its rank is known; ``place`` and ``restarts``
+    are then as the nodes have agreed. ``output`` is what the processes wrote to the log, and ``health`` the
+    state of this node's devices after a failure.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Attempt:
         self._came_as = task.node.node_rank
         self._reordered = False
         self._came_to = task.master_addr
-        self._heard: SimpleQueue[RunNews | None] = SimpleQueue()
-        self._phase = Phase.MEETING
+        self._news: SimpleQueue[RunNews | None] = SimpleQueue()
+        self._phase = Phase.JOINING
         self._lock = threading.Lock()
-        self._lost: NodeEnding | None = None  # why, if node 0 is
-        self._left: NodeEnding | None = None  # which ranks of this node ended before others failed
+        self._lost: NodeEnding | None = None  # the reason, if node 0 is lost
+        self._left: NodeEnding | None = None  # ranks of this node that exited before others failed
         self.place = NodePlace(task.node.node_rank, task.master_addr)
         self.restarts = task.node.restarts_used
         self.output = TrainingOutput(training.log_path, lambda: self._supervisor.tail)
@@ -124,17 +124,17 @@ class Attempt:
 
     @property
     def hung(self) -> bool:
-        """Whether this node found that the attempt hangs, and ended it."""
+        """Whether this node detected that the attempt hangs, and stopped it."""
         return self._watched.hang is not None
 
     @property
     def rendezvous_port(self) -> int:
-        """Where the nodes met."""
+        """The port of the rendezvous."""
         return self._task.ports[0]
 
     @property
     def saves(self) -> Saves:
-        """What is known of the checkpoints of this start."""
+        """What is known about the checkpoints of this attempt."""
         return self._watched.saves.known
 
     def close(self) -> None:
@@ -142,8 +142,8 @@ class Attempt:
         self._watched.close()
         self._rendezvous.close()
 
-    def meet(self) -> None:
-        """Wait for the others; then ``place`` is that of this node.
+    def join(self) -> None:
+        """Wait until all nodes have joined; ``place`` is then final.
 
         Raises LaunchError, on all nodes the same, Interrupted, JobMovedError, and, for a spare,
         SpareNotNeededError.
@@ -162,7 +162,7 @@ class Attempt:
             elif isinstance(message, AllHere):
                 for warning in message.warnings:
                     self._console.tell(event("nodes-differ", difference=warning))
-                self._take_over()
+                self._announce_place()
                 agree = Phrase("differ in what is warned of above" if message.warnings else "agree")
                 self._console.tell(event("roll-call-complete", nnodes=message.nnodes, agree=agree))
                 return
@@ -174,39 +174,39 @@ class Attempt:
                 raise JobMovedError(message)
             elif isinstance(message, RunRefusal):
                 error = self._error(message)
-                if self._task.leads:  # it may take a while until all others have heard it
+                if self._task.leads:  # it may take a while until all others know
                     self._console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
                 raise error
             elif isinstance(message, RendezvousLost):
                 raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
-            elif message is None:  # what went wrong was reported
+            elif message is None:  # the error has been reported
                 raise InstallationError(
                     "the rendezvous of this node failed", "the lines above say how; please report it"
                 )
 
     def train(self) -> Outcome:
-        """Run the processes to their end, here or elsewhere. Raises Interrupted if a signal came before."""
+        """Run the processes until they exit or are stopped. Raises Interrupted for an earlier signal."""
         self.output.begin()
         try:
             return self._watched.run()
         finally:
-            self._move(Happening.ENDED)
+            self._advance(Happening.ENDED)
 
     def not_begun(self, number: signal.Signals) -> Outcome | None:
-        """Return the outcome if a signal came before the processes started; None if the nodes had not met.
+        """Return the outcome if a signal came before the processes started; None if not all had joined.
 
-        From the roll call's last word on, the others train already: they are told as later in the run.
+        Once the roll call is complete, the others run already: they are informed as during the run.
         """
-        if self._move(Happening.WITHDREW):
+        if self._advance(Happening.WITHDREW):
             ending = of_node(self._task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
             self._rendezvous.send(StopAll(ending))
             return None
-        self._move(Happening.ENDED)
+        self._advance(Happening.ENDED)
         self._on_ending(number.name)
         return Outcome(128 + number, None, 0.0, self._training.log_path, number.name, ())
 
     def was_in_the_way(self, outcome: Outcome) -> bool:
-        """Return whether the processes failed because the nodes meet on a port that they need themselves."""
+        """Return whether the processes failed because the rendezvous uses a port that they need."""
         return (
             self._task.leads
             and was_failure(outcome)
@@ -214,10 +214,10 @@ class Attempt:
             and any(wants_port(outcome.tail, port) for port in self._task.ports)
         )
 
-    def settle(self, outcome: Outcome, not_again: NotAgain | None) -> RunOutcome:
-        """Report how the processes ended, and return what that means for the whole job."""
+    def conclude(self, outcome: Outcome, not_again: NotAgain | None) -> RunOutcome:
+        """Report how the processes ended, and return the outcome of the whole job."""
         if was_failure(outcome):
-            self.health = self._watched.ask_devices()
+            self.health = self._watched.check_devices()
         left = self._left if outcome.stopped_by is not None else None
         ended = left or of_training(self._task.node, outcome, self.output, self.health)
         self._rendezvous.send(TrainingEnded(ended, not_again))
@@ -231,12 +231,12 @@ class Attempt:
                 self._print(message)
             elif isinstance(message, Settled):
                 ending = message.outcome.ending
-                # A training may fail of the others' end before its launcher hears what that is for.
+                # The processes may fail because others ended before this launcher learns why they did.
                 if ending is not None and ending.kind is EndKind.HUNG:
                     self._context.reporter.clock.hung(ending.silent_s)
-                self._move(Happening.SETTLED)
+                self._advance(Happening.CONCLUDED)
                 return message.outcome
-            elif message is None:  # the rendezvous failed when it was no longer needed for the run
+            elif message is None:  # the rendezvous failed when the run no longer needed it
                 return alone
         if self._lost is None:
             return alone
@@ -251,7 +251,7 @@ class Attempt:
             self._console.say(line.level, line.text)
 
     def _error(self, message: RunRefusal) -> LaunchError:
-        """Return the error of the family that the exit code stands for, whichever node it comes from."""
+        """Return an error of the family with that exit code, whichever node it comes from."""
         families = {family.exit_code: family for family in LaunchError.__subclasses__()}
         error = families.get(message.exit_code, LaunchError)(message.reason, message.hint)
         error.exit_code = message.exit_code
@@ -260,50 +260,50 @@ class Attempt:
         return error.known_as("nodes-misplaced") if isinstance(error, TopologyError) else error
 
     def _still_s(self) -> float | None:
-        """Return for how long nothing has moved on this node, None if that is unknown."""
+        """Return how long this node has made no progress, None if unknown."""
         return self._watched.still_s(self._task.node_timeout_s / 4)
 
     def _next_news(self) -> RunNews | None:
         """Return the next news of the rendezvous. Raises Interrupted for a signal."""
         while True:
             try:
-                return self._heard.get_nowait()
+                return self._news.get_nowait()
             except Empty:
                 select.select([self._inbox.fd], [], [])
-            self._inbox.heed()
+            self._inbox.check()
 
     def _on_news(self, message: RunNews | None) -> None:
-        """Act at once on what must not wait, in a thread of the rendezvous."""
+        """Handle what must not wait, in a thread of the rendezvous; queue the rest."""
         if isinstance(message, (SharedTexts, RequestReceived, AnswersReceived)):
             self._watched.receive(message)
             return
         if isinstance(message, ConsoleLine) and self._phase in RUNS:
-            self._supervisor.tell(Event(message.event, message.level, fields={"what": message.text}))
+            self._supervisor.report(Event(message.event, message.level, fields={"what": message.text}))
             return
         if isinstance(message, AllHere):
-            self._take_place(message)
-            self._move(Happening.MET)
+            self._prepare_place(message)
+            self._advance(Happening.JOINED)
         elif isinstance(message, StopAll):
             if message.ending.kind is EndKind.FAILED:
                 self._left = self._who_left(message.ending.exit_code)
             self._stop_for(message.ending)
         elif isinstance(message, Settled) and message.outcome.closed:
-            self._move(Happening.CLOSED)
-        elif isinstance(message, RendezvousLost) and self._phase is not Phase.MEETING:
+            self._advance(Happening.CLOSED)
+        elif isinstance(message, RendezvousLost) and self._phase is not Phase.JOINING:
             self._lost = message.ending
-            self._move(Happening.LOST)
+            self._advance(Happening.LOST)
             self._stop_for(message.ending)
-        self._heard.put(message)
+        self._news.put(message)
         self._inbox.wake()
 
     def _who_left(self, exit_code: int) -> NodeEnding | None:
-        """Return that the others lost their connection to a rank of this node, which ended too early."""
+        """Return the ending if ranks of this node exited early and others lost their connections to them."""
         line = self._watched.report_who_left()
         cause = Cause("rank_left", (line,), (line,))
         return of_node(self._task.node, EndKind.LEFT, exit_code, cause) if line else None
 
-    def _take_over(self) -> None:
-        """Say where node 0 is now, and speak as the node whose place this one takes, if it is another's."""
+    def _announce_place(self) -> None:
+        """Report where node 0 is now, and log as the node that this one replaces, if it does."""
         rank, host = self.place.node_rank, self.place.master_addr
         if host != self._came_to:
             self._console.tell(event("job-moved", before=self._came_to, host=host))
@@ -312,8 +312,8 @@ class Attempt:
             self._console.tell(event(name, spare=self._came_as, node=rank))
             self._console.speak_for(rank, self._training.prefix)
 
-    def _take_place(self, message: AllHere) -> None:
-        """Prepare what this node runs in its place, before anything can happen to it."""
+    def _prepare_place(self, message: AllHere) -> None:
+        """Prepare what this node runs with its rank, before any other news is handled."""
         node = self._task.node
         self.place = NodePlace(message.node_rank, message.host)
         self.restarts, self._reordered = message.restarts_used, message.reordered
@@ -328,19 +328,19 @@ class Attempt:
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
         self._supervisor.stop(translate(ending_event(ending)), grace_s, ending.stopped_by)
 
-    def _move(self, happening: Happening) -> bool:
-        """Note what has happened, from any thread; tell whether it changed anything."""
+    def _advance(self, happening: Happening) -> bool:
+        """Record a happening, from any thread; return whether it changed the phase."""
         with self._lock:
             before, self._phase = self._phase, after(self._phase, happening)
             return self._phase is not before
 
     def _on_ending(self, reason: str) -> None:
-        """A signal reached this node alone: the others end with it, in good order."""
+        """A signal reached only this node: the others stop with it, without counting a failure."""
         if reason in signal.Signals.__members__:
             self._rendezvous.send(StopAll(of_node(self._task.node, EndKind.STOPPED, 0, stopped_by=reason)))
 
     def _on_hang(self) -> None:
-        """End this attempt on all nodes: it hangs."""
+        """Stop this attempt on all nodes: it hangs."""
         assert self._watched.hang is not None
         ending = of_hang(self._task.node, self._watched.hang)
         self._rendezvous.send(StopAll(ending))

@@ -1,6 +1,6 @@
 """How far one attempt has come on this node, as a table. Pure.
 
-MEETING ── met ──→ RUNNING ── ended ──→ ENDED ── settled ──→ OVER
+JOINING ── joined ──→ RUNNING ── ended ──→ ENDED ── concluded ──→ OVER
    │                │  │                │  │
    │                │  └─ closed ─→ RUNNING_ALONE ── ended ─┐
    └── withdrew ────┼──── lost ───→ RUNNING_LOST  ── ended ─┴→ OVER
@@ -12,13 +12,12 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """The node waits for the others; its processes run; they have ended and the job's outcome is awaited; it
-    is known.
+    """The node waits for the others, runs its processes, waits for the job's outcome, or knows it.
 
-    ALONE: node 0 has finished, and this node goes on without it. LOST: node 0 cannot be reached any more.
+    ALONE: node 0 has finished, and this node continues without it. LOST: node 0 is unreachable.
     """
 
-    MEETING = "meeting"
+    JOINING = "joining"
     RUNNING = "running"
     RUNNING_ALONE = "running alone"
     RUNNING_LOST = "running, node 0 lost"
@@ -27,23 +26,23 @@ class Phase(Enum):
 
 
 class Happening(Enum):
-    """What moves an attempt on.
+    """What changes the phase of an attempt.
 
-    MET: all nodes are there. WITHDREW: this node was asked to end before that. ENDED: its processes have
-    ended, or were never started. CLOSED, LOST: see Phase. SETTLED: the outcome of the job is known.
+    JOINED: all nodes have joined. WITHDREW: this node was asked to stop before that. ENDED: its processes
+    have ended or were never started. CLOSED, LOST: see Phase. CONCLUDED: the outcome of the job is known.
     """
 
-    MET = "met"
+    JOINED = "joined"
     WITHDREW = "withdrew"
     ENDED = "ended"
     CLOSED = "closed"
     LOST = "lost"
-    SETTLED = "settled"
+    CONCLUDED = "concluded"
 
 
 _NEXT: dict[tuple[Phase, Happening], Phase] = {
-    (Phase.MEETING, Happening.MET): Phase.RUNNING,
-    (Phase.MEETING, Happening.WITHDREW): Phase.OVER,
+    (Phase.JOINING, Happening.JOINED): Phase.RUNNING,
+    (Phase.JOINING, Happening.WITHDREW): Phase.OVER,
     (Phase.RUNNING, Happening.ENDED): Phase.ENDED,
     (Phase.RUNNING, Happening.CLOSED): Phase.RUNNING_ALONE,
     (Phase.RUNNING, Happening.LOST): Phase.RUNNING_LOST,
@@ -51,13 +50,13 @@ _NEXT: dict[tuple[Phase, Happening], Phase] = {
     (Phase.RUNNING_LOST, Happening.ENDED): Phase.OVER,
     (Phase.ENDED, Happening.CLOSED): Phase.OVER,
     (Phase.ENDED, Happening.LOST): Phase.OVER,
-    (Phase.ENDED, Happening.SETTLED): Phase.OVER,
+    (Phase.ENDED, Happening.CONCLUDED): Phase.OVER,
 }
 
 RUNS = frozenset({Phase.RUNNING, Phase.RUNNING_ALONE, Phase.RUNNING_LOST})
-"""In these, the node's processes run or are about to."""
+"""The phases in which the node's processes run or are about to."""
 
 
 def after(phase: Phase, happening: Happening) -> Phase:
-    """Return the phase that follows. What comes too early or too late changes nothing."""
+    """Return the next phase. A happening that comes too early or too late changes nothing."""
     return _NEXT.get((phase, happening), phase)

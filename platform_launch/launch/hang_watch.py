@@ -1,4 +1,4 @@
-"""One start of a training under the hang monitor: what it finds is said, kept, and acted on when asked."""
+"""The hang monitor of one attempt: findings are reported, recorded, and acted on if requested."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 
 class HangWatch:
-    """For one start. ``tell(event)`` says something, ``act(report)`` ends the training where that is asked.
+    """For one attempt. ``tell(event)`` reports, ``act(report)`` stops the job if that was requested.
 
-    ``send`` reaches the other nodes, None if there are none; ``also`` returns what else ``inspect`` shows.
-    ``clock`` learns for how long the job hangs, and waits for slow ranks.
+    ``send`` sends to the other nodes, None if there are none; ``also`` returns what else ``inspect`` shows.
+    ``clock`` records how long the job hangs, and how long it waits for slow ranks.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class HangWatch:
             self._peers = LinkPeers(send, self._reply, self._on_notice, self._on_message)
 
     def start(self) -> None:
-        """Begin; the folder is there (``HangOptions.open_folder``)."""
+        """Start. The folder exists already (``HangOptions.open_folder``)."""
         options = self._options
         if options.folder is None:
             return
@@ -100,7 +100,7 @@ class HangWatch:
                 world_size=options.world_size,
                 hang_after_s=options.after_s or float("inf"),
                 leads=options.node_rank == 0,
-                ask_others=self._peers.ask
+                ask_others=self._peers.query
                 if self._peers is not None
                 else lambda _still_s, _limit_s: Replies(),
                 reported=self._on_report,
@@ -118,14 +118,14 @@ class HangWatch:
         self._pace.start()
 
     def stop_watching(self) -> None:
-        """Look for hangs no more: the training was asked to end, or has ended."""
+        """Stop looking for hangs: the processes were asked to stop, or have exited."""
         if self._monitor is not None:
             self._monitor.stop()
         if self._pace is not None:
             self._pace.stop()
 
     def stop(self) -> None:
-        """End; a question that waits for other nodes is not waited for."""
+        """Stop, without waiting for a question to other nodes."""
         self.stop_watching()
         if self._control is not None:
             self._control.stop()
@@ -134,10 +134,10 @@ class HangWatch:
         self._options.remove_folder()
 
     def report_who_left(self, tail: bytes, *, failed_here: bool) -> str:
-        """Say once which ranks of this node ended without an error before others failed; return it, or "".
+        """Report once which ranks of this node exited cleanly before others failed; return it, or "".
 
-        Such a rank ran out of data, or skipped what the others still do: they fail, and it does not.
-        ``tail`` is the end of the training's output; for ``failed_here`` see NodeProbe.left.
+        Such a rank ran out of data, or skipped something that the others do: they fail, and it does not.
+        ``tail`` is the end of the job's output; for ``failed_here`` see NodeProbe.left.
         """
         if self._probe is None:
             return ""
@@ -152,12 +152,12 @@ class HangWatch:
         return line(left_event)
 
     def receive(self, message: TextNews) -> None:
-        """Take a message of the link that may be the monitors'."""
+        """Handle a message of the rendezvous that may be for the monitors."""
         if self._peers is not None:
             self._peers.receive(message)
 
     def still_s(self, within_s: float) -> float | None:
-        """Return for how long nothing has moved on this node, see HangMonitor; None where nobody can tell."""
+        """Return how long this node has made no progress, see HangMonitor; None if unknown."""
         return self._monitor.still_s(within_s) if self._monitor is not None else None
 
     def _reply(self, still_s: float) -> NodeReply:
@@ -169,7 +169,7 @@ class HangWatch:
         return self._pace.receive(message) or self._profiling.receive(message)
 
     def _on_report(self, report: HangReport) -> None:
-        """The monitor of this node found something: all nodes shall say it."""
+        """Report a finding of this node's monitor on all nodes."""
         if self._peers is not None:
             self._peers.report(report)
         self._report(report)
@@ -210,7 +210,7 @@ class HangWatch:
             self._tell(event(f"{name}-detail", text=text))
 
     def _record(self, report: HangReport) -> Path | None:
-        """Keep what all ranks were doing beside the log, and what an earlier start left there."""
+        """Write what all ranks were doing to a file beside the log, which replaces no earlier one."""
         names = (self._options.log.with_suffix(f".hang{n}.json") for n in count(1))
         path = next(path for path in names if not os.path.exists(path))  # noqa: PTH110 - never raises
         document = {
@@ -243,7 +243,7 @@ class HangWatch:
         reply = self._reply(0.0)
         given, silent = {self._options.node_rank: reply}, dict[int, str]()
         if self._peers is not None:
-            replies = self._peers.ask(0.0, ANSWER_LIMIT_S)
+            replies = self._peers.query(0.0, ANSWER_LIMIT_S)
             given, silent = {**replies.given, **given}, dict(replies.silent)
         nodes: list[NodeSnapshot] = [one.snapshot for _, one in sorted(given.items()) if one.snapshot]
         still_s = min(one.still_s for one in given.values())
@@ -273,7 +273,7 @@ class HangWatch:
 
 
 def with_phrases(also: Mapping[str, object]) -> dict[str, object]:
-    """Return it with what its lines are made of beside them, as ``…_phrases``, for other languages."""
+    """Add the phrases that its lines are made of, as ``…_phrases``, for other languages."""
     found = dict(also)
     for name in ("memory_lines", "cost_line", "health_lines"):
         lines = also.get(name) or []

@@ -1,7 +1,7 @@
-"""The devices of one node while a training runs: asked again and again, and once more when it has failed.
+"""Monitors the devices of one node during a run, and checks them once more after a failure.
 
-What begins and what ends is said; every node tells the others a sample of its last minutes over the
-rendezvous, and node 0 compares them. A driver that hangs holds up one thread of the launcher only.
+Reports when a problem begins and when it ends. Every node sends the others a sample of its last minutes over
+the rendezvous, and node 0 compares them. A driver that hangs blocks only one thread of the launcher.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from platform_launch.rendezvous.run.texts import ReadShared, SharedText, SharedT
 from platform_launch.text import Phrase
 
 SHARE_EVERY_S = 60.0
-# How long XIDs are waited for at a time, and so how late an end is noticed.
+# How long to wait for XIDs at a time, and so how late a stop is noticed.
 _SLICE_S = 0.5
-# A training has failed, and the other nodes wait for what this one says.
-_ASK_LIMIT_S = 3.0
+# The job has failed, and the other nodes wait for this one's result.
+_CHECK_LIMIT_S = 3.0
 _PEERS_LIMIT_S = 3.0
 
 _LEVELS = {Grade.BAD: "ERROR", Grade.SUSPECT: "WARN", Grade.HEALTHY: "INFO"}
@@ -40,13 +40,13 @@ _LEVELS = {Grade.BAD: "ERROR", Grade.SUSPECT: "WARN", Grade.HEALTHY: "INFO"}
 
 @dataclass(frozen=True)
 class HealthSample(Message):
-    """What a node tells the others of its devices."""
+    """A node's device sample for the others."""
 
     sample: NodeSample
 
 
 class HealthWatch:
-    """For one start. ``tell(event)`` says something; ``send`` reaches the rendezvous, if there is one."""
+    """For one attempt. ``tell(event)`` reports; ``send`` sends to the rendezvous, if there is one."""
 
     def __init__(
         self,
@@ -71,35 +71,32 @@ class HealthWatch:
         self._thread = Thread(target=self._run, name="health", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start monitoring."""
         if self.options.interval_s and self.options.has_devices:
             self._thread.start()
 
     def stop(self) -> None:
-        """End; a driver that does not answer is not waited for."""
+        """Stop, without waiting for a driver that does not respond."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
-    def ask(self) -> NodeHealth | None:
-        """Ask the devices once more; return what they make of this node, with all that was seen before.
-
-        None where there are none.
-        """
+    def check(self) -> NodeHealth | None:
+        """Check the devices once more; return this node's health from all findings, None without devices."""
         if not self.options.has_devices:
             return None
         with self._changed:
             self._reading_requested, before, self._problem = True, self._readings, ""
             if not self._thread.is_alive():
                 Thread(target=self._once, name="health-once", daemon=True).start()
-            self._changed.wait_for(lambda: self._readings > before or self._problem, _ASK_LIMIT_S)
+            self._changed.wait_for(lambda: self._readings > before or self._problem, _CHECK_LIMIT_S)
             found = [*self._conditions.now, *self._found()]
             if self._readings == before:
                 found.append(_silent(self._problem))
         return node_health(found)
 
     def receive(self, message: TextNews) -> bool:
-        """Take what the other nodes share; tell whether the message was of that kind."""
+        """Store the samples of the other nodes; return whether the message had any."""
         if not isinstance(message, SharedTexts):
             return False
         found = []
@@ -112,7 +109,7 @@ class HealthWatch:
         return True
 
     def samples(self, *, of_all_nodes: bool) -> list[NodeSample]:
-        """Return what this node's devices are like, and what the other nodes tell of theirs."""
+        """Return the samples of this node and, if requested, of the others."""
         found = {}
         if of_all_nodes and self._send is not None:
             with self._changed:
@@ -145,18 +142,18 @@ class HealthWatch:
                     continue
                 due = time.monotonic() + options.interval_s
                 self._record(self._read(probe), xids)
-        except Exception as error:  # whatever it is, the training goes on
+        except Exception as error:  # whatever it is, the job goes on
             self._tell(event("devices-not-watched", problem=_in_words(error)))
         finally:
             probe.close()
 
     def _once(self) -> None:
-        """Read once, where nothing was watched."""
+        """Read once, if nothing is being monitored."""
         probe = GpuHealthProbe(self.options.gpus)
         try:
             probe.open()
             self._record(self._read(probe), ())
-        except Exception as error:  # whatever it is, whoever asks is told
+        except Exception as error:  # whatever it is, the caller reports it
             with self._changed:
                 self._problem = _in_words(error)
                 self._changed.notify_all()
@@ -164,7 +161,7 @@ class HealthWatch:
             probe.close()
 
     def _found(self) -> list[DeviceFinding]:
-        """Return what the readings so far tell of this node."""
+        """Return the findings from all readings so far."""
         last = self._history.last
         if last is None:
             return []
@@ -175,7 +172,7 @@ class HealthWatch:
         return DeviceReading(time.monotonic(), probe.read(), ports)
 
     def _record(self, reading: DeviceReading, xids: Iterable[Xid]) -> None:
-        """Judge a reading, and say what has begun and what has ended."""
+        """Judge a reading, and report which problems began and which ended."""
         with self._changed:
             self._history.add(reading, xids)
             begun, ended = self._conditions.update(self._found(), reading.at_s)
@@ -187,7 +184,7 @@ class HealthWatch:
         self._compare(reading.at_s)
 
     def _share(self, at_s: float) -> None:
-        """Let the others know: at first, when something has changed, and once a minute."""
+        """Send the sample to the others: first, after each change, and once a minute."""
         known = self._conditions.now
         if self._send is None or (known == self._shared and at_s - self._shared_at < SHARE_EVERY_S):
             return
@@ -198,7 +195,7 @@ class HealthWatch:
         self._shared, self._shared_at = known, at_s
 
     def _compare(self, at_s: float) -> None:
-        """On node 0: say which node differs from the others."""
+        """On node 0: report which node differs from the others."""
         if self.options.node_rank != 0 or not self._peers:
             return
         with self._changed:
@@ -217,9 +214,9 @@ class HealthWatch:
 
     def _report(self, begun: Iterable[DeviceFinding], ended: Iterable[DeviceCondition]) -> None:
         for finding in begun:
-            self._tell(_begin(finding))
+            self._tell(_begin_event(finding))
         for condition in ended:
-            self._tell(_end(condition.finding, condition.seen_s - condition.began_s))
+            self._tell(_end_event(condition.finding, condition.seen_s - condition.began_s))
 
 
 def _in_words(error: Exception) -> str:
@@ -231,12 +228,12 @@ def _silent(problem: str) -> DeviceFinding:
         "device-driver-silent",
         Grade.SUSPECT,
         Phrase("the GPU driver"),
-        problem or Phrase("does not answer for {limit:g} s", limit=_ASK_LIMIT_S),
+        problem or Phrase("does not answer for {limit:g} s", limit=_CHECK_LIMIT_S),
         "look in dmesg, and reboot the node if nvidia-smi hangs too",
     )
 
 
-def _begin(finding: DeviceFinding) -> Event:
+def _begin_event(finding: DeviceFinding) -> Event:
     fields = {
         "what": Phrase("{where}: {what}", where=finding.where, what=finding.what),
         "hint": finding.hint,
@@ -245,7 +242,7 @@ def _begin(finding: DeviceFinding) -> Event:
     return Event(finding.id, _LEVELS[finding.grade], finding.where, fields)
 
 
-def _end(finding: DeviceFinding, after_s: float) -> Event:
+def _end_event(finding: DeviceFinding, after_s: float) -> Event:
     return event(
         "device-well-again",
         where=finding.where,

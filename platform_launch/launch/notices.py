@@ -1,6 +1,6 @@
 """Notices that this node will be taken away: spot reclaims of AWS, GCP and Azure, and Slurm's end time.
 
-A cloud's metadata service is asked only on a machine of that cloud, by what its firmware says. Sources:
+A cloud's metadata service is queried only on a machine of that cloud, according to its firmware. Sources:
 docs.aws.amazon.com, AWSEC2 "Spot Instance interruption notices" (two minutes) and "IMDSv2";
 cloud.google.com, compute "Spot VMs" and "Query metadata" (30 s); learn.microsoft.com, Azure
 "Scheduled Events" (30 s); slurm.schedmd.com, sbatch "OUTPUT ENVIRONMENT VARIABLES" (SLURM_JOB_END_TIME).
@@ -23,14 +23,14 @@ _ANSWER_S = 2.0
 _LOOK_S = 5.0
 _MOST_BYTES = 256 * 1024
 _VENDOR = "/sys/class/dmi/id/sys_vendor"
-# Later than the signal that ``job slurm`` asks for by default: two minutes, or half of a short time limit.
+# Later than the signal that ``job slurm`` requests by default: two minutes, or half of a short time limit.
 _BEFORE_END_S, _PART_OF_A_SHORT_TIME = 60.0, 0.25
 _TAKEN_AWAY = ("Preempt", "Terminate")
 
 
 @dataclass(frozen=True)
 class ReclaimNotice:
-    """This node is taken away at ``at`` (time.time()), None if the source gives no time."""
+    """This node will be reclaimed at ``at`` (time.time()), None if the source gives no time."""
 
     source: str
     at: float | None
@@ -40,7 +40,7 @@ Source = Callable[[], ReclaimNotice | None]
 
 
 class MetadataService:
-    """A cloud's metadata service. No proxy is used. Waiting for an answer ends after two seconds."""
+    """A cloud's metadata service, queried without a proxy, for two seconds at most."""
 
     def __init__(self, host: str = _METADATA) -> None:
         self._host = host
@@ -63,9 +63,9 @@ class MetadataService:
 
 
 def aws(service: MetadataService) -> Source:
-    """Return what asks for the interruption of a spot instance."""
+    """Return a check for the interruption of a spot instance."""
 
-    def ask() -> ReclaimNotice | None:
+    def check() -> ReclaimNotice | None:
         lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
         token = service.get("/latest/api/token", lifetime, "PUT")
         headers = {"X-aws-ec2-metadata-token": token} if token else {}
@@ -75,26 +75,26 @@ def aws(service: MetadataService) -> Source:
         action = json.loads(text)
         return ReclaimNotice("AWS", _moment(action["time"])) if action["action"] != "none" else None
 
-    return ask
+    return check
 
 
 def gcp(service: MetadataService) -> Source:
-    """Return what asks whether a spot VM is preempted."""
+    """Return a check for the preemption of a spot VM."""
 
-    def ask() -> ReclaimNotice | None:
+    def check() -> ReclaimNotice | None:
         path = "/computeMetadata/v1/instance/preempted"
         text = service.get(path, {"Metadata-Flavor": "Google"})
         return ReclaimNotice("GCP", time.time() + 30) if text is not None and text.strip() == "TRUE" else None
 
-    return ask
+    return check
 
 
 def azure(service: MetadataService) -> Source:
-    """Return what asks for scheduled events of this VM; those of its neighbours are listed too."""
+    """Return a check for scheduled events of this VM; those of its neighbours are listed too."""
     name: list[str] = []
     headers = {"Metadata": "true"}
 
-    def ask() -> ReclaimNotice | None:
+    def check() -> ReclaimNotice | None:
         if not name:
             path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
             name.append((service.get(path, headers) or "").strip())
@@ -104,21 +104,21 @@ def azure(service: MetadataService) -> Source:
                 return ReclaimNotice("Azure", _moment(one["NotBefore"]))
         return None
 
-    return ask
+    return check
 
 
 def slurm(end_at: float) -> Source:
-    """Return what tells when a job's time is nearly over: a minute ahead, less for a short time."""
+    """Return a check for the end of a job's time, a minute ahead, or less if the time is short."""
     before_s = min(_BEFORE_END_S, (end_at - time.time()) * _PART_OF_A_SHORT_TIME)
 
-    def ask() -> ReclaimNotice | None:
+    def check() -> ReclaimNotice | None:
         return ReclaimNotice("Slurm", end_at) if time.time() >= end_at - before_s else None
 
-    return ask
+    return check
 
 
 def sources(env: Environment, service: MetadataService) -> list[Source]:
-    """Return those that this machine and this job have."""
+    """Return the checks that apply to this machine and this job."""
     vendor = (env.read_file(_VENDOR) or "").strip()
     found: list[Source] = []
     if vendor == "Amazon EC2":
@@ -134,9 +134,9 @@ def sources(env: Environment, service: MetadataService) -> list[Source]:
 
 
 class NoticeWatch:
-    """Asks sources every few seconds, in a thread. ``given(notice)`` hears a notice again and again.
+    """Checks sources every few seconds, in a thread. ``given(notice)`` receives a notice at every check.
 
-    Ranks that are still starting handle no signal yet.
+    The repetition is for ranks that are still starting and handle no signal yet.
     """
 
     def __init__(self, asked: list[Source], given: Callable[[ReclaimNotice], None]) -> None:
@@ -145,18 +145,18 @@ class NoticeWatch:
         self._ended = Event()
 
     def start(self) -> None:
-        """Begin; nothing happens without sources. Raises RuntimeError if no thread can be started."""
+        """Start, if there are sources. Raises RuntimeError if no thread can be started."""
         if self._sources:
             Thread(target=self._work, name="notices", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop checking."""
         self._ended.set()
 
     def _work(self) -> None:
         while not self._ended.is_set():
             for source in self._sources:
-                # A service that does not answer, or not as it should, gives no notice.
+                # A service that fails or returns something unexpected gives no notice.
                 with suppress(OSError, ValueError, KeyError, TypeError):
                     notice = source()
                     if notice is not None:

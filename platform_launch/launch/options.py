@@ -1,11 +1,11 @@
-"""What a user may say about how the nodes of a job meet."""
+"""The user's options for the rendezvous and the monitoring of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-# What ranks are sent when their node will be taken away: signals that need not end anything.
+# Signals for ranks whose node will be reclaimed. They need not stop anything.
 NO_NOTICE = "none"
 NOTICE_SIGNALS = ("SIGUSR1", "SIGUSR2", NO_NOTICE)
 
@@ -16,14 +16,14 @@ RANK_ORDERS = ("platform", BY_NETWORK)
 
 @dataclass(frozen=True)
 class TogetherFlags:
-    """How the nodes of a job meet and stay together, as given by flags.
+    """The flags for the rendezvous and the monitoring of a run.
 
-    ``on_hang`` is what follows when nothing moves any more for ``hang_after_s``; 0 looks for no hang.
-    ``health_interval_s`` is how often GPUs and ports are asked how they are; 0: only after a failure.
-    ``quarantine`` is the file of nodes that no job should be put on. ``metrics`` is where Prometheus may ask:
-    an address of this node and a port (0: a free one). ``no_trainjob_status`` leaves the status of a Kubeflow
-    TrainJob to the training. ``notice_signal`` is one of :data:`NOTICE_SIGNALS`. ``verbose`` shows on the
-    screen what the log has. ``rank_order`` is one of :data:`RANK_ORDERS`, and node 0's counts.
+    ``on_hang`` is the action after ``hang_after_s`` without progress (0: hangs are not detected).
+    ``health_interval_s`` is the interval between health checks of GPUs and ports (0: only after a failure).
+    ``quarantine`` is the file of nodes that must not be used. ``metrics`` is where Prometheus metrics are
+    served: an address of this node and a port (0: a free one). ``no_trainjob_status`` leaves the status of a
+    Kubeflow TrainJob to the training. ``notice_signal`` is one of :data:`NOTICE_SIGNALS`. ``verbose`` prints
+    everything that is logged. ``rank_order`` is one of :data:`RANK_ORDERS`; node 0's applies.
     """
 
     no_roll_call: bool

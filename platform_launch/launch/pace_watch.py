@@ -1,4 +1,4 @@
-"""The pace of one start of a job: slow ranks are reported on all nodes, and shown by ``inspect``."""
+"""The pace of one attempt: slow ranks are reported on all nodes, and shown by ``inspect``."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from platform_launch.launch.peers import LinkPeers, ObserveMessage
     from platform_launch.launch.training_command import HangOptions
 
-# How long the other nodes may take: to ask their recorders, and to look at ranks in some moments.
+# How long the other nodes may take: to query their recorders, and to sample ranks a few times.
 _ARRIVALS_LIMIT_S, _SAMPLES_LIMIT_S = 8.0, 20.0
 _SHORTEST_PERIOD_S = 30.0
 
 
 class PaceWatch:
-    """For one start. ``tell(event)`` reports something; without ``peers`` this node is alone.
+    """For one attempt. ``tell(event)`` reports; without ``peers`` this node is alone.
 
-    ``slowed(s)`` gets for how long the others have waited for slow ranks so far.
+    ``slowed(s)`` receives how long the others have waited for slow ranks so far.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PaceWatch:
         )
 
     def start(self) -> None:
-        """Begin to watch, on node 0 alone; the other nodes answer it."""
+        """Start, on node 0 only; the other nodes answer its questions."""
         if self._options.node_rank == 0 and self._options.world_size > 1:
             self._ranks.start()
 

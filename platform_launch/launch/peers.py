@@ -1,6 +1,6 @@
-"""The other nodes of a run, as the hang monitor asks them: over the rendezvous.
+"""Questions of the monitors to the other nodes of a run, sent over the rendezvous.
 
-A question and its answers are messages of this module, packed into texts that the rendezvous only carries.
+Questions and answers are messages of this module, packed into texts that the rendezvous only passes on.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from platform_launch.supervise.signals import WARNING
 
 # What one node's snapshot may unpack to.
 _MOST_BYTES = 16 * 1024 * 1024
-# The rendezvous itself passes a question and its answers on within three heartbeats.
+# The rendezvous delivers a question and its answers within three heartbeats.
 _WAY_S = 4.0
 
 
 class ObserveMessage(Message):
-    """What the monitors of two nodes say to each other."""
+    """A message between the monitors of two nodes."""
 
     most_bytes: ClassVar[int] = _MOST_BYTES
 
 
 @dataclass(frozen=True)
 class StillQuestion(ObserveMessage):
-    """Has anything moved at your node for the last ``still_s``? If not, what do you see?"""
+    """Has your node made progress in the last ``still_s``? If not, what is its snapshot?"""
 
     still_s: float
 
@@ -62,7 +62,7 @@ class StillAnswer(ObserveMessage):
 
 @dataclass(frozen=True)
 class HangNotice(ObserveMessage):
-    """What was found, for all nodes to say. Nothing is answered."""
+    """A finding for all nodes to report. There is no answer."""
 
     still_s: float
     finding: HangFinding
@@ -70,14 +70,14 @@ class HangNotice(ObserveMessage):
 
 @dataclass(frozen=True)
 class SaveNotice(ObserveMessage):
-    """Another node was warned by this signal (USR1, USR2): all ranks should save. Nothing is answered."""
+    """Another node was warned by this signal (USR1, USR2): all ranks should save. There is no answer."""
 
     signal: str
 
 
 @dataclass(frozen=True)
 class ArrivalsQuestion(ObserveMessage):
-    """When did your ranks come to their collectives since then?"""
+    """When did your ranks reach their collectives since then?"""
 
     since_s: float
 
@@ -91,7 +91,7 @@ class ArrivalsAnswer(ObserveMessage):
 
 @dataclass(frozen=True)
 class SamplesQuestion(ObserveMessage):
-    """What do these ranks do, if they are yours, and some others?"""
+    """What are these ranks doing, if they are yours, and some others?"""
 
     ranks: tuple[int, ...]
 
@@ -105,7 +105,7 @@ class SamplesAnswer(ObserveMessage):
 
 @dataclass(frozen=True)
 class SlowNotice(ObserveMessage):
-    """A slow rank was found, or is slow no longer, for all nodes to report. Nothing is answered."""
+    """A rank became slow, or is slow no longer, for all nodes to report. There is no answer."""
 
     finding: SlowFinding
     begins: bool
@@ -113,7 +113,7 @@ class SlowNotice(ObserveMessage):
 
 @dataclass(frozen=True)
 class PaceNotice(ObserveMessage):
-    """The job's own pace changed, for all nodes to report. Nothing is answered."""
+    """The job's pace changed, for all nodes to report. There is no answer."""
 
     change: PaceChange
 
@@ -177,11 +177,11 @@ class LinkPeers:
         self._noticed = noticed
         self.clock: ClockOffset | None = None
         self._number = 0
-        self._answered: dict[int, AnswersReceived | None] = {}  # of the questions that are waited for
+        self._answered: dict[int, AnswersReceived | None] = {}  # to the questions that somebody waits for
         self._changed = Condition()
 
-    def ask(self, still_s: float, limit_s: float) -> Replies:
-        """Ask all nodes for a reply, and wait for those that come in time."""
+    def query(self, still_s: float, limit_s: float) -> Replies:
+        """Query all nodes, and return the replies that arrive in time."""
         answers, silent = self.exchange(StillQuestion(still_s), limit_s)
         given = {
             rank: NodeReply(answer.still_s, answer.snapshot)
@@ -193,7 +193,7 @@ class LinkPeers:
     def exchange(
         self, question: ObserveMessage, limit_s: float
     ) -> tuple[dict[int, ObserveMessage], Mapping[int, str]]:
-        """Ask all nodes something; return what came in time, and the names of those that are silent."""
+        """Send a question to all nodes; return the answers that arrive in time, and the silent nodes."""
         number = self._next_number()
         with self._changed:
             self._answered[number] = None
@@ -210,11 +210,11 @@ class LinkPeers:
         return given, answered.silent
 
     def report(self, report: HangReport) -> None:
-        """Let all nodes know what was found."""
+        """Send a finding to all nodes."""
         self.notify(HangNotice(report.still_s, report.finding))
 
     def notify(self, notice: ObserveMessage) -> None:
-        """Let all nodes know something that is not answered."""
+        """Send all nodes a message without an answer."""
         self._send(SendRequest(self._next_number(), _WAY_S, pack(notice)))
 
     def receive(self, message: TextNews) -> None:
@@ -223,7 +223,7 @@ class LinkPeers:
             self.clock = ClockOffset(*message.clock)
         if isinstance(message, AnswersReceived):
             with self._changed:
-                if message.number in self._answered:  # else it comes too late, or belongs to a notice
+                if message.number in self._answered:  # else it is too late, or belongs to a notice
                     self._answered[message.number] = message
                     self._changed.notify_all()
         elif isinstance(message, RequestReceived):
@@ -242,15 +242,15 @@ class LinkPeers:
                 answer = StillAnswer(reply.still_s, reply.snapshot and shortened(reply.snapshot))
                 self._send(SendAnswer(request.key, pack(answer)))
             elif isinstance(question, HangNotice):
-                with suppress(KeyError):  # a sentence of another version: whoever found it has said it
+                with suppress(KeyError):  # a sentence of another version, which its node has reported
                     self._noticed(HangReport(question.still_s, question.finding))
             elif (also := self._also(question)) is not None:
                 self._send(SendAnswer(request.key, pack(also)))
 
 
 def save_notice(number: signal.Signals) -> SendRequest:
-    """Return what tells all other nodes of a warning."""
-    return SendRequest(0, _WAY_S, pack(SaveNotice(number.name)))  # 0: no number of a question
+    """Return the message that warns all other nodes."""
+    return SendRequest(0, _WAY_S, pack(SaveNotice(number.name)))  # 0: not a question
 
 
 def read_save_notice(message: TextNews) -> signal.Signals | None:
@@ -264,7 +264,7 @@ def read_save_notice(message: TextNews) -> signal.Signals | None:
 
 
 def pack(message: ObserveMessage) -> str:
-    """Return a message as a text: stacks repeat themselves, and shrink to a tenth."""
+    """Return a message as text: stacks are repetitive and shrink to a tenth."""
     return base64.b64encode(zlib.compress(encode(message))).decode()
 
 

@@ -21,16 +21,16 @@ from platform_launch.observe.memory import MemoryHeld
 
 _GIB = 1024**3
 _INTERVAL_S = 5.0
-_FIRST_S = 1.0  # a short run should be seen, too
+_FIRST_S = 1.0  # a short run should be sampled too
 _LAST_WAIT_S = 1.0
 _KEPT_READINGS = 12  # of the last minute
 
 
 class MemoryPeak:
-    """Looks every few seconds while it is entered. ``devices`` are the GPUs that the job uses.
+    """Samples every few seconds while it is entered. ``devices`` are the GPUs that the job uses.
 
-    What a process held for less than that may be missed. Memory that processes share is counted once, as far
-    as the kernel's cheap figures tell; a GPU's is all that is in use on it, by whomever.
+    Shorter peaks may be missed. Shared memory is counted once, as far as the kernel's cheap figures show. A
+    GPU's memory includes that of other jobs.
     """
 
     def __init__(self, devices: Sequence[Gpu], interval_s: float = _INTERVAL_S) -> None:
@@ -41,7 +41,7 @@ class MemoryPeak:
         self._meter = GpuMeter(devices)
         self._interval_s = interval_s
         self._over = Flag()
-        # A driver that hangs must not hold up the end of a launch.
+        # A driver that hangs must not delay the end of a launch.
         self._thread = Thread(target=self._watch, name="memory-peak", daemon=True)
 
     def __enter__(self) -> MemoryPeak:
@@ -66,14 +66,14 @@ class MemoryPeak:
         )
 
     def as_event(self) -> Event | None:
-        """Return the event that reports it; None if nothing was seen."""
+        """Return the event that reports the peaks; None if there are none."""
         held = self.held
         if not held:
             return None
         return event("memory-peak", **held.as_dict(), processes=held.processes, gpus=held.gpus)
 
     def sample(self) -> None:
-        """Take one reading."""
+        """Sample once."""
         private = shared = 0
         for process in _descendants():
             with suppress(psutil.Error):
@@ -95,7 +95,7 @@ class MemoryPeak:
         wait_s = min(_FIRST_S, self._interval_s)
         while not self._over.wait(wait_s):
             wait_s = self._interval_s
-            with suppress(OSError):  # a figure worth having, never worth a job
+            with suppress(OSError):  # a useful figure, but not worth failing a job
                 self.sample()
         self._meter.close()
 
@@ -108,10 +108,10 @@ def _descendants() -> list[psutil.Process]:
 
 
 class BindingWatch:
-    """Looks every few seconds while it is entered, until a rank was found elsewhere.
+    """Checks every few seconds while it is entered, until a rank runs on other CPUs.
 
-    ``ranks`` holds the CPUs of each local rank. ``note`` gets what only the log needs, ``tell`` what a person
-    should see. A library may move a thread for a moment while it starts, so a rank counts as moved when it
+    ``ranks`` holds the CPUs of each local rank. ``note`` receives events for the log only, ``tell`` those for
+    the user. A library may move a thread for a moment while it starts, so a rank counts as moved only if it
     was found elsewhere twice in a row.
     """
 
@@ -143,8 +143,8 @@ class BindingWatch:
         if self._wanted:
             self._thread.join(_LAST_WAIT_S)
 
-    def look(self) -> bool:
-        """Compare once; return whether a rank was reported to run elsewhere."""
+    def check(self) -> bool:
+        """Compare once; return whether a moved rank was reported."""
         found = affinities()
         moved = {
             rank: cpus
@@ -164,13 +164,13 @@ class BindingWatch:
 
     def _watch(self) -> None:
         while not self._over.wait(self._interval_s):
-            with suppress(OSError, psutil.Error):  # worth a line, never worth a job
-                if self.look():
+            with suppress(OSError, psutil.Error):  # useful, but not worth failing a job
+                if self.check():
                     return
 
 
 def affinities() -> dict[int, frozenset[int]]:
-    """Return the CPUs of each local rank among this process's descendants, not those of its helpers."""
+    """Return the CPUs of each local rank among this process's descendants, without its helpers."""
     found: dict[int, frozenset[int]] = {}
     ranks: dict[int, str | None] = {}
     for process in psutil.Process(os.getpid()).children(recursive=True):

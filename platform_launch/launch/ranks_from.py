@@ -1,8 +1,8 @@
-"""Ranks from a folder that all nodes see, where nothing else tells them apart: ``--ranks-from FOLDER``.
+"""Ranks from a shared folder, if nothing else distinguishes the nodes: ``--ranks-from FOLDER``.
 
-A node takes the lowest free rank by creating a file that did not exist, and keeps it by counting up a number
-in it. Nothing depends on clocks: a claim whose number does not change while it is watched is left over, and
-may be taken by whoever creates its next generation first.
+A node claims the lowest free rank by creating a new file, and keeps it by incrementing a number in it.
+Nothing depends on clocks: a claim whose number does not change while it is watched is stale, and goes to the
+node that creates its next generation first.
 
     <job>.rank-<rank>.<generation>     {"host", "address", "job", "nonce", "count"}, rewritten every second
 """
@@ -37,7 +37,7 @@ _LONGEST_CLAIM = 4096
 
 @dataclass(frozen=True)
 class NodeIdentity:
-    """Who asks for a rank. ``command`` is what the node will run: nodes of one job run the same."""
+    """The node that needs a rank. ``command`` is what it will run: all nodes of a job run the same."""
 
     host: str
     address: str
@@ -63,10 +63,10 @@ class _Claim:
 
 @contextmanager
 def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: float) -> Iterator[Overrides]:
-    """Hold a rank of a folder's, and yield the flags that would have said it.
+    """Hold a rank from a folder, and yield the equivalent flags.
 
-    Raises UsageError without a number of nodes or beside flags that give a rank, else as
-    :meth:`RankFolder.take`.
+    Raises UsageError without a number of nodes or with flags that give a rank, otherwise as
+    :meth:`RankFolder.claim_rank`.
     """
     flags = request.overrides
     if flags.nnodes is None:
@@ -81,7 +81,7 @@ def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: fl
     command = (str(flags.nnodes), request.started_by, program, *request.arguments)
     me = NodeIdentity(env.hostname, env.address, command)
     ranks = RankFolder(folder.absolute(), flags.nnodes, request.job_name or "job", console.info)
-    claim = ranks.take(me, timeout_s)
+    claim = ranks.claim_rank(me, timeout_s)
     try:
         console.info(
             Phrase(
@@ -98,7 +98,7 @@ def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: fl
 
 
 class RankClaim:
-    """A rank that is this node's own until :meth:`release`. ``master_addr`` is node 0's address."""
+    """A rank that this node holds until :meth:`release`. ``master_addr`` is node 0's address."""
 
     def __init__(self, node_rank: int, path: Path, values: dict[str, object]) -> None:
         self.node_rank = node_rank
@@ -106,7 +106,7 @@ class RankClaim:
         self.path = path
         self._values = values
         self._released = Event()
-        # A thread, for a file server that hangs must not stop the launch.
+        # In a thread: a file server that hangs must not block the launch.
         self._thread = Thread(target=self._count, name="rank", daemon=True)
         self._thread.start()
 
@@ -126,25 +126,25 @@ class RankClaim:
 
 
 class RankFolder:
-    """The ranks of one job in a shared folder. ``say(text)`` hears what is waited for."""
+    """The ranks of one job in a shared folder. ``log(text)`` receives what is waited for."""
 
-    def __init__(self, folder: Path, nnodes: int, job_name: str, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, nnodes: int, job_name: str, log: Callable[[str], None]) -> None:
         self._folder = folder
         self._nnodes = nnodes
-        self._say = say
+        self._log = log
         self._prefix = f"{re.sub(r'[^A-Za-z0-9_-]+', '-', job_name) or 'job'}.rank-"
         # Claim by (path, nonce) → its last count, and when that was first seen; None until it has changed.
         self._seen: dict[tuple[Path, str], tuple[int, float]] = {}
         self._alive: set[tuple[Path, str]] = set()
 
-    def take(self, me: NodeIdentity, timeout_s: float) -> RankClaim:
-        """Take the lowest free rank, and learn where node 0 is.
+    def claim_rank(self, me: NodeIdentity, timeout_s: float) -> RankClaim:
+        """Claim the lowest free rank, and find node 0's address.
 
-        Raises InputError where the folder cannot be used, TopologyError where it is another job's or all
-        ranks are taken, NodesAbsentError when node 0 does not show in time.
+        Raises InputError if the folder cannot be used, TopologyError if it is another job's or all ranks are
+        taken, NodesAbsentError if node 0 does not appear in time.
         """
         deadline = time.monotonic() + timeout_s
-        claim = self._take_rank(me)
+        claim = self._claim_free_rank(me)
         try:
             claim.master_addr = me.address if claim.node_rank == 0 else self._address_of_node_0(me, deadline)
         except BaseException:
@@ -152,10 +152,10 @@ class RankFolder:
             raise
         return claim
 
-    def _take_rank(self, me: NodeIdentity) -> RankClaim:
+    def _claim_free_rank(self, me: NodeIdentity) -> RankClaim:
         announced = False
         while True:
-            claims = self._look(me)
+            claims = self._read_claims(me)
             for rank in range(self._nnodes):
                 mine = self._try(rank, claims.get(rank, []), me)
                 if mine is not None:
@@ -177,13 +177,13 @@ class RankFolder:
                 )
             if not announced:
                 announced = True
-                self._say(
+                self._log(
                     f"all ranks in {self._folder} have an owner: watching for {_LEFT_OVER_S:g} s who is left"
                 )
             time.sleep(_LOOK_S)
 
     def _try(self, rank: int, found: list[_Claim], me: NodeIdentity) -> RankClaim | None:
-        """Create the next generation of a rank that nobody holds; None where somebody does, or may."""
+        """Create the next generation of a free rank; None if another node holds it, or may."""
         if not all(self._is_left_over(claim) for claim in found):
             return None
         generation = max((claim.generation for claim in found), default=-1) + 1
@@ -213,7 +213,7 @@ class RankFolder:
             ) from error
         left_over = {claim.path for claim in found}
         if any(claim.path not in left_over | {path} for claim in self._claims() if claim.rank == rank):
-            # Somebody created another generation at the same time, from an older look: both step back.
+            # Another node created a generation at the same time, from an older view: both step back.
             path.unlink(missing_ok=True)
             time.sleep(random.uniform(0, 2 * _LOOK_S))  # noqa: S311 - spreads nodes, keeps no secret
             return None
@@ -225,7 +225,7 @@ class RankFolder:
     def _address_of_node_0(self, me: NodeIdentity, deadline: float) -> str:
         say_at = time.monotonic() + 2.0
         while True:
-            for claim in self._look(me).get(0, []):
+            for claim in self._read_claims(me).get(0, []):
                 if self._is_alive(claim):
                     return claim.address
             now = time.monotonic()
@@ -236,11 +236,11 @@ class RankFolder:
                 )
             if now >= say_at:
                 say_at = now + 10.0
-                self._say(f"waiting for node 0 to show itself in {self._folder}")
+                self._log(f"waiting for node 0 to show itself in {self._folder}")
             time.sleep(_LOOK_S)
 
-    def _look(self, me: NodeIdentity) -> dict[int, list[_Claim]]:
-        """Return the claims of each rank. Raises TopologyError where a living one is another job's."""
+    def _read_claims(self, me: NodeIdentity) -> dict[int, list[_Claim]]:
+        """Return the claims of each rank. Raises TopologyError if a live one is another job's."""
         now, claims = time.monotonic(), list(self._claims())
         found: dict[int, list[_Claim]] = {}
         for claim in claims:
@@ -290,7 +290,7 @@ class RankFolder:
 
 
 def _write(path: Path, values: dict[str, object]) -> None:
-    """Rewrite a claim that exists, in place: one that was taken away must not come back."""
+    """Rewrite an existing claim in place: one that was removed must not reappear."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.pwrite(descriptor, json.dumps(values).encode().ljust(256) + b"\n", 0)
@@ -300,7 +300,7 @@ def _write(path: Path, values: dict[str, object]) -> None:
 
 
 def _read(rank: int, generation: int, path: Path) -> _Claim:
-    """Read a claim; one that is being written, or is no claim, has no owner and is left over in time."""
+    """Read a claim; one that is being written or is invalid has no owner, and becomes stale."""
     try:
         with path.open("rb") as file:
             values = json.loads(file.read(_LONGEST_CLAIM))

@@ -117,7 +117,7 @@ class _Simulation:
         self._label_of: dict[int, str] = {}
         self._failures: list[int] = []
         self._timer: Timer | None = None
-        self._watch = Watch(grace_s=grace_s + _NODE_END_S, tell=self._tell, ended=self._on_end)
+        self._watch = Watch(grace_s=grace_s + _NODE_END_S, report=self._report, ended=self._on_end)
 
     def run(self, commands: Sequence[Command]) -> int:
         with ExitStack() as stack:
@@ -146,13 +146,13 @@ class _Simulation:
         self._failures.append(shell_code(code))
         text = f"{self._label_of[pid]} ended with {how_it_ended(code)}"
         if len(self._failures) <= self._spares:
-            self._tell(event("simulated-node-lost", what=text))
+            self._report(event("simulated-node-lost", what=text))
         elif self._watch.stopped_by is None and self._timer is None:
             self._timer = Timer(_SETTLED_AFTER_S, self._watch.stop, [text])
             self._timer.daemon = True
             self._timer.start()
 
-    def _tell(self, event: Event) -> None:
+    def _report(self, event: Event) -> None:
         text = on_a_terminal(event) if os.isatty(STDOUT) else in_a_log(event)
         self._outlet.write(f"{text}\n".encode(errors="backslashreplace"))
 

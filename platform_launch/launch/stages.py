@@ -1,4 +1,4 @@
-"""The five stages of a launch, said in words."""
+"""Prints the five stages of a launch."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PACKAGES = ("torch", "accelerate", "deepspeed", "transformers", "jax", "nvidia-
 
 
 def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) -> None:
-    """Say, stage by stage, what was found and what will run.
+    """Print, stage by stage, what was found and what will run.
 
-    Raises the LaunchError that stands for the first error among the findings.
+    Raises the LaunchError for the first error among the findings.
     """
     _open(plan, console)
     _environment(plan, console)
@@ -127,7 +127,7 @@ def _environment(plan: LaunchPlan, console: Console) -> None:
 
 
 def _program_row(plan: LaunchPlan) -> tuple[str, str]:
-    """Return in which form the program is given, and what it is."""
+    """Return the form of the program (script, module or command), and its name."""
     program = plan.training.program
     form = Form.SCRIPT if program.form is Form.EXAMPLE else program.form
     if program.form is Form.COMMAND:
@@ -162,7 +162,7 @@ def _verification(plan: LaunchPlan, console: Console, findings: Sequence[Finding
     console.info(", ".join(f"{name} {number}" for name, number in known.items()))
     first_error = next((finding for finding in findings if finding.level is Level.ERROR), None)
     for finding in findings:
-        if finding is not first_error:  # that one is the launch's last word
+        if finding is not first_error:  # it is printed last
             console.tell(finding.as_event())
     refuse(findings)
 

@@ -1,6 +1,6 @@
-"""A node's run together with the other nodes of its job: meet, train, agree, and perhaps start again.
+"""A node's run together with the other nodes of its job: join, train, agree, and perhaps restart.
 
-Nothing of this is imported if a node meets no others.
+A job of one node imports nothing of this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.events import event
 from platform_launch.hardware import packages, storage
-from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
+from platform_launch.launch.attempt import REPORT_REFUSAL_S, Attempt, JobMovedError
 from platform_launch.launch.options import BY_NETWORK, TogetherFlags
 from platform_launch.launch.outcome.exit_code import ExitFile, job_exit_code
 from platform_launch.launch.outcome.result import Result, report_outcome
@@ -28,7 +28,7 @@ from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.project import git_revision
 from platform_launch.rendezvous.authentication import Secret, read_secret
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
-from platform_launch.rendezvous.fingerprint import Fingerprint, take
+from platform_launch.rendezvous.fingerprint import Fingerprint, fingerprint_of
 from platform_launch.rendezvous.listening import rendezvous_ports
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, why_not_again
 from platform_launch.rendezvous.run.places import Places
@@ -42,9 +42,9 @@ _NCCL_PACKAGES = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 
 @dataclass(frozen=True)
 class RendezvousSettings:
-    """Where the rendezvous is, and the user's settings for it. ``max_restarts`` of node 0 counts for all.
+    """Where the rendezvous is, and the user's settings for it. ``max_restarts`` of node 0 applies to all.
 
-    ``ports`` are those of the rendezvous, in their order.
+    ``ports`` are those of the rendezvous, in the order to try.
     """
 
     master_addr: str
@@ -67,10 +67,10 @@ def run_together(
 ) -> Result:
     """Run this node's part of a job together with the other nodes. Main thread only.
 
-    ``training_at`` gives what this node runs in the place of a node; a spare waits for one. Raises
-    LaunchError when the nodes cannot start, on all of them the same, Interrupted when a signal ends this node
-    before they have met, and SpareNotNeededError. A node whose processes finished keeps its exit code 0
-    whatever happens elsewhere.
+    ``training_at`` returns what this node runs with a given rank; a spare waits for one. Raises LaunchError
+    if the nodes cannot start, the same on all of them, Interrupted if a signal stops this node before all
+    have joined, and SpareNotNeededError. A node whose processes finished exits with 0 whatever happens
+    elsewhere.
     """
     console = context.console
     job = _JobSoFar(training_at, fingerprint, settings, console)
@@ -87,32 +87,32 @@ def run_together(
         attempt = Attempt(job.training, job.started_again, job.task(), context)
         try:
             outcome = _trained(attempt)
-            settled = attempt.settle(outcome, job.record(attempt, outcome))
+            agreed = attempt.conclude(outcome, job.record(attempt, outcome))
         except JobMovedError as elsewhere:
             job.follow(elsewhere.moved)
             continue
         finally:
             attempt.close()
         rank = job.place.node_rank
-        if settled.restart and rank in settled.bad:
+        if agreed.restart and rank in agreed.bad:
             console.tell(event("node-left-out"))
-        if not settled.restart or rank in settled.bad:
+        if not agreed.restart or rank in agreed.bad:
             return Result(
-                job_exit_code(outcome, settled, rank),
+                job_exit_code(outcome, agreed, rank),
                 outcome,
                 job.place,
-                settled,
+                agreed,
                 job.restarts,
-                settled.first_failed,
+                agreed.first_failed,
                 context.reporter.clock.so_far(),
                 attempt.health,
                 attempt.saves,
             )
-        job.restart(settled)
+        job.restart(agreed)
 
 
 class _JobSoFar:
-    """What a node has seen of its job, over all attempts; ``place`` is the one it has now."""
+    """What a node knows about its job over all attempts. ``place`` is the current one."""
 
     def __init__(
         self,
@@ -135,24 +135,25 @@ class _JobSoFar:
         self._lost = False
 
     def task(self) -> RunTask:
-        """Return what the rendezvous needs for the next start."""
+        """Return what the rendezvous needs for the next attempt."""
         task = _task(self._fingerprint, self.settings, self.training, self.restarts)
         return replace(task, spare=self._is_spare, replaced=self._replaced, lost=self._lost)
 
     def started_again(self, place: NodePlace, restarts: int) -> TrainingCommand:
-        """Return what this node runs in a place after so many other starts."""
+        """Return what this node runs in a place after so many restarts."""
         return self._training_at(place).started_again(restarts)
 
     def follow(self, moved: Moved) -> None:
-        """Go to where the nodes meet instead."""
+        """Join at the host that the rendezvous moved to."""
         self.settings = replace(self.settings, master_addr=moved.host)
         self.restarts = max(self.restarts, moved.restarts_used)
-        self._is_spare = self._is_spare or self._fingerprint.node_rank == 0  # that rank is another's there
+        # Another node has that rank there.
+        self._is_spare = self._is_spare or self._fingerprint.node_rank == 0
         self._lost = True
 
     def record(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
-        """Record an attempt and its place; return why this node wants no other, None if it does."""
-        self._stay_at(attempt)
+        """Record an attempt and its place; return why this node wants no restart, None if it does."""
+        self._adopt_place(attempt)
         self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
         max_restarts = self.settings.max_restarts
         not_again = why_not_again(self._failed, self.restarts - self._port_given_up, max_restarts)
@@ -167,11 +168,11 @@ class _JobSoFar:
             return NotAgain(NotAgainKind.HANG)
         return not_again
 
-    def restart(self, settled: RunOutcome) -> None:
-        """Say that the nodes meet again, and why."""
+    def restart(self, agreed: RunOutcome) -> None:
+        """Report the restart and its reason."""
         self.restarts += 1
-        self._replaced, self._lost = settled.replaced, lost_node_0(settled)
-        report_outcome(settled, self._console, in_full=self._lost or self.place.node_rank == 0)
+        self._replaced, self._lost = agreed.replaced, lost_node_0(agreed)
+        report_outcome(agreed, self._console, in_full=self._lost or self.place.node_rank == 0)
         settings = self.settings
         if self._lost and settings.spares and settings.places.stays:
             stays, limit_s = settings.places.stays, settings.roll_call_timeout_s
@@ -179,10 +180,10 @@ class _JobSoFar:
         most = max(self.restarts, settings.max_restarts)
         self._console.tell(event("nodes-restart", restart=self.restarts, max_restarts=most))
 
-    def _stay_at(self, attempt: Attempt) -> None:
-        """Take the place that this node had in a start for its own: a spare may have been given one."""
+    def _adopt_place(self, attempt: Attempt) -> None:
+        """Keep the place that this node had in an attempt: a spare may have been assigned one."""
         self.restarts, self._is_spare = attempt.restarts, False
-        # The job may have moved to another place and back, which a comparison of places does not show.
+        # The job may have moved away and back, which comparing places does not show.
         self.settings = replace(self.settings, master_addr=attempt.place.master_addr)
         if attempt.place != self.place:
             self.place, before = attempt.place, self._fingerprint
@@ -191,16 +192,16 @@ class _JobSoFar:
             self.training = self._training_at(self.place)
 
 
-def lost_node_0(settled: RunOutcome) -> bool:
-    """Tell whether a run ended without node 0, so that it may not come to the next start."""
-    kind = settled.ending.kind if settled.ending is not None else None
-    return 0 in settled.replaced or kind in (EndKind.COORDINATOR_GONE, EndKind.COORDINATOR_SILENT)
+def lost_node_0(agreed: RunOutcome) -> bool:
+    """Return whether a run ended without node 0, which may then miss the next attempt."""
+    kind = agreed.ending.kind if agreed.ending is not None else None
+    return 0 in agreed.replaced or kind in (EndKind.COORDINATOR_GONE, EndKind.COORDINATOR_SILENT)
 
 
 def _trained(attempt: Attempt) -> Outcome:
-    """Meet the others and train; return how it ended here."""
+    """Join the others and train; return how it ended here."""
     try:
-        attempt.meet()
+        attempt.join()
         return attempt.train()
     except Interrupted as interrupted:
         outcome = attempt.not_begun(interrupted.number)
@@ -237,7 +238,7 @@ def refuse(
     console: Console,
     inbox: SignalInbox,
 ) -> None:
-    """Let the other nodes know why this one does not start; give up after a while."""
+    """Report to the other nodes why this one does not start; give up after a while."""
     refusing = Fingerprint(
         topology.node_rank,
         topology.nnodes,
@@ -249,20 +250,20 @@ def refuse(
         refusal_code=refusal.exit_code,
     )
     settings = rendezvous_settings(topology, env, flags)
-    console.tell(event("refusal-told", limit_s=TELL_S))
-    hurried = replace(settings, roll_call_timeout_s=min(TELL_S, settings.roll_call_timeout_s))
+    console.tell(event("refusal-told", limit_s=REPORT_REFUSAL_S))
+    hurried = replace(settings, roll_call_timeout_s=min(REPORT_REFUSAL_S, settings.roll_call_timeout_s))
     training = TrainingCommand(Command((), env.inherited()), Path(os.devnull), "", 0.0, ExitFile(None))
     task = _task(refusing, hurried, training, 0)
     attempt = Attempt(training, lambda _place, _restarts: training, task, LaunchContext(console, inbox))
     try:
         with suppress(LaunchError, Interrupted, JobMovedError):
-            attempt.meet()
+            attempt.join()
     finally:
         attempt.close()
 
 
 def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFlags) -> RendezvousSettings:
-    """Return where the rendezvous is, and for how long nodes wait. Raises TopologyError as rendezvous_ports,
+    """Return where the rendezvous is, and how long nodes wait. Raises TopologyError as rendezvous_ports,
     and InputError as read_secret."""
     return RendezvousSettings(
         topology.master_addr,
@@ -281,16 +282,16 @@ def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFla
 def _places(topology: Topology) -> Places:
     own = {0: 0, **{topology.nnodes + index: index + 1 for index in range(topology.spares)}}
     hosts, starts = topology.places, topology.restart_count or 0
-    job = f"{topology.job_id} {starts}"  # what a scheduler starts again is another job here
+    job = f"{topology.job_id} {starts}"  # a job that the scheduler restarts counts as another job here
     return Places(hosts, own.get(topology.node_rank) if hosts else None, topology.why_not_moved, job)
 
 
 def fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
-    """Return what this node has in common with the others, or ought to have."""
+    """Return what this node must have in common with the others."""
     directory = ""
-    with suppress(OSError):  # removed meanwhile
+    with suppress(OSError):  # removed in the meantime
         directory = str(Path.cwd())
-    return take(
+    return fingerprint_of(
         plan,
         command.env,
         identity=_identity(),

@@ -73,7 +73,7 @@ class WatchedTraining:
         self.hang: HangReport | None = None
         self._heard_elsewhere, self._has_notice = threading.Event(), False
         self._notices = NoticeWatch(list(training.notices), self._on_notice)
-        self.saves = SaveWatch(training, lambda told: self.supervisor.tell(told))
+        self.saves = SaveWatch(training, lambda told: self.supervisor.report(told))
         self.supervisor = Supervisor(
             training.command,
             log_path=training.log_path if context.console.has_log else None,
@@ -96,12 +96,12 @@ class WatchedTraining:
     def run(self) -> Outcome:
         """Run it to its end. Raises Interrupted when a signal came before."""
         training = self._training
-        self._context.inbox.heed()
+        self._context.inbox.check()
         training.exit_file.clear()
         self._context.reporter.clock.begin(training.log_path)
         if self._health is None:
             self._try(self._prepare_health)
-        self._has_folder = training.hangs is not None and training.hangs.open_folder(self.supervisor.tell)
+        self._has_folder = training.hangs is not None and training.hangs.open_folder(self.supervisor.report)
         try:
             outcome = self.supervisor.run()
             self.saves.end(outcome, self.supervisor.stop_signal)
@@ -125,8 +125,8 @@ class WatchedTraining:
         if self._training.health.has_devices or self._send is not None:
             from platform_launch.launch.health_watch import HealthWatch
 
-            self._health = HealthWatch(self._training.health, self.supervisor.tell, self._send)
-        self._context.reporter.begin(self._training.health, self.supervisor.tell, self._health)
+            self._health = HealthWatch(self._training.health, self.supervisor.report, self._send)
+        self._context.reporter.begin(self._training.health, self.supervisor.report, self._health)
 
     def _prepare_hangs(self) -> None:
         from platform_launch.launch.hang_watch import HangWatch
@@ -134,7 +134,7 @@ class WatchedTraining:
         if self._training.hangs is not None:
             self._hangs = HangWatch(
                 self._training.hangs,
-                self.supervisor.tell,
+                self.supervisor.report,
                 self._on_hang,
                 self._send,
                 self._context.reporter.overview,
@@ -145,7 +145,7 @@ class WatchedTraining:
     def receive(self, message: TextNews) -> None:
         """Take a message of the other nodes' watches; whatever comes of it, the link goes on."""
 
-        def take() -> None:
+        def handle() -> None:
             from platform_launch.launch.peers import read_save_notice  # here: a node alone has none
 
             warned_by = read_save_notice(message)
@@ -157,12 +157,12 @@ class WatchedTraining:
             if self._health is not None and not self._health.receive(message) and self._hangs is not None:
                 self._hangs.receive(message)
 
-        self._try(take)
+        self._try(handle)
 
-    def ask_devices(self) -> NodeHealth | None:
+    def check_devices(self) -> NodeHealth | None:
         """Return what the devices make of this node after a failure; None where nobody can tell."""
         said: list[NodeHealth | None] = [None]
-        self._try(lambda: said.append(self._health.ask() if self._health is not None else None))
+        self._try(lambda: said.append(self._health.check() if self._health is not None else None))
         return said[-1]
 
     def still_s(self, within_s: float) -> float | None:
@@ -198,12 +198,12 @@ class WatchedTraining:
         try:
             step()
         except Exception as error:
-            self.supervisor.tell(event("not-observed", problem=f"{type(error).__name__}: {error}"))
+            self.supervisor.report(event("not-observed", problem=f"{type(error).__name__}: {error}"))
 
     def _on_asked(self, number: Signals) -> None:
         self.saves.request()
         if number in WARNING:
-            self._try(lambda: self._tell_others(number))
+            self._try(lambda: self._warn_others(number))
 
     def _on_notice(self, notice: ReclaimNotice) -> None:
         """This node will be taken away: all ranks are asked to save while there is time."""
@@ -213,7 +213,7 @@ class WatchedTraining:
         if not self._has_notice:
             self._has_notice = True
             left_s = None if notice.at is None else max(0.0, notice.at - time.time())
-            self.supervisor.tell(
+            self.supervisor.report(
                 event(
                     "node-taken-away",
                     source=notice.source,
@@ -223,10 +223,10 @@ class WatchedTraining:
                 )
             )
             self.saves.request()
-            self._try(lambda: self._tell_others(number))
+            self._try(lambda: self._warn_others(number))
         self.supervisor.warn(number)
 
-    def _tell_others(self, number: Signals) -> None:
+    def _warn_others(self, number: Signals) -> None:
         """Let the other nodes warn their ranks too, unless one of them has told all meanwhile."""
         send = self._send
         if send is None:

@@ -89,7 +89,7 @@ def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str],
             watch.stop(trouble[0])
 
     watch = Watch(
-        grace_s=_END_S, what="the demo", tell=lambda event: log(event.level, line(event)), ended=ended
+        grace_s=_END_S, what="the demo", report=lambda event: log(event.level, line(event)), ended=ended
     )
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:

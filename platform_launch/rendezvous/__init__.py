@@ -19,7 +19,7 @@ dist-launch's cluster that waits. What a purpose gets:
 
     coordinator.publish(message)                →  participant.state(Kind)
     participant.publish(message)                →  coordinator.values(Kind), participant.value_of(rank, Kind)
-    participant.ask(message, to=…, limit_s=…)   →  participant.requests(), .answer(request, message)
+    participant.query(message, to=…, limit_s=…)   →  participant.requests(), .answer(request, message)
     coordinator.step()                          →  who joined, returned, was replaced or turned away
     coordinator.assign(spare, rank)             →  participant.seat
 

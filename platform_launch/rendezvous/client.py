@@ -1,4 +1,4 @@
-"""A node's connection to node 0, which resumes by itself when it breaks. Runs in the event loop's thread."""
+"""A node's connection to node 0, which resumes automatically. Runs in the event loop's thread."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ from platform_launch.text import Phrase
 
 # To connect, and for the answer to a first line.
 CONNECT_LIMIT_S = 3.0
-# An answer takes milliseconds. After this long a new connection is tried: on the old one TCP waits after a
-# loss of packets for up to as long again as that lasted.
+# An answer takes milliseconds. After this long, a new connection is tried: after packet loss, TCP may wait on
+# the old one for as long again as the loss lasted.
 _ANSWER_LIMIT_S = 10.0
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.05, 2.0
 _WELCOME_START = b'["Welcome",{'
 _MOST_LINE_BYTES = 64 * 2**20
 _MOST_UNSENT_BYTES = 16 * 2**20
-# Clock offsets older than this count no more: clocks drift.
+# Older clock offsets are discarded: clocks drift.
 _CLOCK_WINDOW_S = 300.0
 
 
 @dataclass(frozen=True)
 class Unopened:
-    """Why a port led to no rendezvous: ``step`` is how far the way is free; what answers ``says`` something
-    else."""
+    """Why a port led to no rendezvous: ``step`` is what failed, ``says`` what else answered there."""
 
     port: int
     step: ReachStep
@@ -50,8 +49,10 @@ class Unopened:
 
 @dataclass(eq=False)
 class Opened:
-    """A connection on which the first lines were exchanged. ``trusted``: node 0 has this node's secret, or
-    both none."""
+    """A connection after the exchange of the first lines.
+
+    ``trusted``: node 0 has this node's secret, or both have none.
+    """
 
     address: str
     port: int
@@ -66,7 +67,7 @@ class Opened:
 async def open_all(
     address: str, ports: Sequence[int], hello: Hello, secret: Secret | None
 ) -> list[Opened | Unopened]:
-    """Try all ports of an address at the same time; return what came of each, in their order."""
+    """Try all ports of an address at the same time; return the results in the same order."""
     return list(await asyncio.gather(*(open_one(address, port, hello, secret) for port in ports)))
 
 
@@ -136,7 +137,7 @@ async def peek(opened: Opened, purpose: Purpose) -> list[Message]:
 
 
 async def hand_in(opened: Opened) -> None:
-    """Let node 0 know that this node cannot take part, which its first line says; closes the connection."""
+    """Report to node 0 that this node cannot take part, and close the connection."""
     with suppress(OSError):
         opened.writer.write(opened.seal.close(encode(Leave())))
         await opened.writer.drain()
@@ -148,13 +149,13 @@ class CoordinatorGone:
 
 
 class Client:
-    """Joins over a connection and keeps it, or replaces it. ``events`` are the messages of node 0.
+    """Joins over a connection, and keeps or replaces it. ``events`` queues the messages of node 0.
 
-    ``coordinator_count`` is that of its last heartbeat. ``refused_since`` is since when nothing listens where
-    node 0 was; None while somebody does, or nobody can tell. ``ended_at`` is when the connection was closed
-    in order, as when node 0's process ends; None while it is open, or if it broke. ``offset_s`` is this
-    node's clock less that of node 0, wrong by ``error_s`` at most; None: not known yet. ``wake()`` is called
-    in the loop's thread for each event.
+    ``coordinator_count`` is that of its last heartbeat. ``refused_since`` is when node 0's port was first
+    found closed; None if it is open or unknown. ``ended_at`` is when the connection was closed in an orderly
+    way, as when node 0's process exits; None while it is open, or if it broke. ``offset_s`` is this node's
+    clock minus that of node 0, with a maximum error of ``error_s``; None: unknown. ``wake()`` is called in
+    the loop's thread for each event.
     """
 
     def __init__(
@@ -194,25 +195,25 @@ class Client:
     # From any thread.
 
     def send(self, message: Message) -> None:
-        """Send something; it is lost if the connection is broken."""
+        """Send a message; it is lost if the connection is broken."""
         self._loop.post(self._send, encode(message))
 
     def publish(self, body: Message) -> None:
-        """Send something, and again after the connection broke."""
+        """Send a value, and again after the connection broke."""
         data = encode(Publish(body))
         self._loop.post(self._keep_and_send, type(body).__name__, data)
 
     def leave(self) -> None:
-        """Say that this node needs the rendezvous no longer, and disconnect."""
+        """Leave the rendezvous for good, and disconnect."""
         with suppress(ConnectionLostError):
             self._loop.call(self._leave(), 2.0)
 
     def close(self) -> None:
-        """Disconnect without a word."""
+        """Disconnect without leaving."""
         self._loop.post(self._shut)
 
     def hold(self, held: bool) -> None:
-        """Give no signs of life while ``held``, as a launcher that was stopped. For tests."""
+        """Send no heartbeats while ``held``, like a stopped launcher. For tests."""
         self._held = held
 
     # In the thread of the loop.
@@ -256,7 +257,7 @@ class Client:
                         reset(opened.writer)
                         return
                     continue
-                silence.heard(now)
+                silence.reset(now)
                 line = reading.result()
                 if not line:
                     self.ended_at = now
@@ -272,13 +273,13 @@ class Client:
             reading.cancel()
 
     def _on_beat(self, beat: Beat, now: float) -> None:
-        """Take a sign of life; the round trip that it ends bounds the offset of the clocks."""
+        """Handle a heartbeat; the round trip that it completes bounds the clock offset."""
         self.coordinator_count = max(self.coordinator_count, beat.count)
         if not beat.echo_s:
             return
         here_s = time.time()
         round_trip_s = here_s - beat.echo_s - beat.held_s
-        if round_trip_s < 0:  # a clock was set meanwhile
+        if round_trip_s < 0:  # a clock was set in the meantime
             return
         error_s = round_trip_s / 2
         if self.error_s is None or error_s <= self.error_s or now - self._clock_at > _CLOCK_WINDOW_S:
@@ -313,7 +314,7 @@ class Client:
                 refused = found.step is ReachStep.REFUSED
                 self.refused_since = (self.refused_since or time.monotonic()) if refused else None
                 self.machine_answers = found.step is ReachStep.OPEN
-                if self.machine_answers:  # it was stopped: it answers who waits when it goes on
+                if self.machine_answers:  # node 0 was stopped: it answers when it continues
                     pause_s = _FIRST_PAUSE_S
                 continue
             if found.trusted and found.welcome.round == first.welcome.round:
@@ -357,7 +358,7 @@ class Client:
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Close a connection so that the other side sees it break: closed in order would say that we end."""
+    """Reset a connection: an orderly close would mean that this process exits."""
     with suppress(OSError):
         linger = struct.pack("ii", 1, 0)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

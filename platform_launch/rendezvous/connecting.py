@@ -1,4 +1,4 @@
-"""The way to node 0: its name, its ports, its rendezvous, and a membership in it."""
+"""How a node reaches node 0: its name, its ports, its rendezvous, and a membership in it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.reach import Reach, ReachStep, resolve
 from platform_launch.text import Phrase
 
-# Nodes that start together soon find each other; later they need not try so often.
+# Nodes that start together find each other soon; later they need not try so often.
 _FIRST_RETRY_S, _RETRY_S = 0.1, 0.5
-_SAY_EVERY_S = 5.0
-_SAY_FIRST_S = 1.0
-# What answers may be the rendezvous of an earlier start, which ends.
+_LOG_EVERY_S = 5.0
+_LOG_FIRST_S = 1.0
+# The rendezvous that answers may be that of an earlier start, which is ending.
 _DOUBTED_FOR_S = 5.0
 _OPEN_LIMIT_S = 3 * CONNECT_LIMIT_S
 _DOUBTED = (
@@ -35,12 +35,12 @@ _DOUBTED = (
 )
 
 
-# Where node 0 was reached last, by its name: a name server may give out an old address, or none.
+# Name of node 0 → the address where it was reached last: a name server may return an old one, or none.
 _reached: dict[str, str] = {}
 
 
 class NeverReachedError(Exception):
-    """Time is up; the message says what stood in the way last."""
+    """Node 0 was not reached in time. The message is the last obstacle."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -49,9 +49,9 @@ class NeverReachedError(Exception):
 
 @dataclass(frozen=True)
 class JoinTarget:
-    """The rendezvous that a node joins: where node 0 is expected, what for, and as whom.
+    """The rendezvous that a node joins: where node 0 is expected, for which purpose, and as which node.
 
-    ``mark`` tells the job from others on the same hosts.
+    ``mark`` distinguishes the job from others on the same hosts.
     """
 
     host: str
@@ -74,7 +74,7 @@ class Found:
     welcome: Welcome
 
     def peek(self, kind: type[M]) -> M | None:
-        """Return what its coordinator has published; None if there is nothing that can be trusted."""
+        """Return the value that its coordinator has published; None if there is none that can be trusted."""
         target = self.target
         hello = hello_of(target.me, target.purpose, target.secret, target.mark, peeks=True)
         try:
@@ -91,11 +91,10 @@ class Found:
 class Connector:
     """Tries until node 0 is reached. ``pause(seconds)`` waits, and may raise to give up.
 
-    ``say`` receives every few seconds what stands in the way. ``host`` and ``port`` are where node 0 was
-    looked for last, and ``address`` is where it was reached. ``examine`` is called once node 0 is reached,
-    and returns how this node presents itself. ``elsewhere`` are further hosts where it may be, and
-    ``obstacle`` says of a rendezvous that answers why this node does not join it. ``wake`` and ``session``
-    see Participant.
+    ``log`` receives the current obstacle every few seconds. ``host`` and ``port`` are where node 0 was tried
+    last, and ``address`` is where it was reached. ``examine`` is called once node 0 is reached, and returns
+    how this node presents itself. ``elsewhere`` are further hosts where it may be. ``obstacle`` returns why
+    this node does not join a rendezvous that answers. For ``wake`` and ``session`` see Participant.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Connector:
         *,
         timeout_s: float,
         pause: Callable[[float], None],
-        say: Callable[[ConsoleLine], None],
+        log: Callable[[ConsoleLine], None],
         examine: Callable[[Fingerprint], Fingerprint] = lambda me: me,
         elsewhere: Sequence[JoinTarget] = (),
         obstacle: Callable[[Found], str] = lambda _found: "",
@@ -120,11 +119,11 @@ class Connector:
         self.address = target.host
         self._timeout_s = timeout_s
         self._pause = pause
-        self._say = say
+        self._log = log
         self._examine = examine
         self._began = time.monotonic()
         self._deadline = self._began + timeout_s
-        self._reported_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
+        self._reported_at = self._began - _LOG_EVERY_S + _LOG_FIRST_S
 
     @property
     def host(self) -> str:
@@ -160,14 +159,14 @@ class Connector:
                         obstacle=obstacle,
                     )
                 )
-            if now - self._reported_at >= _SAY_EVERY_S:
+            if now - self._reported_at >= _LOG_EVERY_S:
                 self._reported_at = now
                 text = Phrase(
                     "waiting for node 0 for {waited:.0f} s: {obstacle}",
                     waited=now - self._began,
                     obstacle=obstacle,
                 )
-                self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
+                self._log(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._pause(min(_FIRST_RETRY_S + (now - self._began) / 8, _RETRY_S))
 
     def find(self) -> tuple[Participant | None, str]:
@@ -198,7 +197,7 @@ class Connector:
         )
         return participant, ""
 
-    def look(self) -> Found | None:
+    def probe(self) -> Found | None:
         """Return the rendezvous that answers, which is not joined; None if none does. Never raises."""
         with suppress(ConnectionLostError):
             opened, _ = self._open()

@@ -1,8 +1,7 @@
-"""Node 0's side of a rendezvous: takes nodes in, observes who is alive, passes requests on, publishes the
-state.
+"""Node 0's side of a rendezvous: admits nodes, tracks liveness, passes requests on, publishes the state.
 
 Anybody who reaches the port may send something. What is malformed, too large or not sealed with the job's
-secret is turned away with one warning and ends nothing.
+secret is rejected with one warning and ends nothing.
 """
 
 from __future__ import annotations
@@ -43,16 +42,15 @@ from platform_launch.text import Phrase, joined
 
 _MOST_WARNINGS = 200
 _INFINITE = float("inf")
-# A node that does not fit tries again for five seconds (``connecting``), and must find this rendezvous.
+# A rejected node tries again for five seconds (``connecting``), and must find this rendezvous.
 _MISFIT_FAREWELL_S = 6.5
 
 
 class Coordinator:
-    """Call :meth:`step` often, from one thread; it never waits. ``happened`` is set when there is something
-    to do.
+    """Call :meth:`step` often, from one thread; it never waits. ``happened`` is set if there is work to do.
 
-    ``listeners`` are the sockets that nodes come to. ``mark`` tells the job from others on the same hosts;
-    ``say`` takes lines for the user. ``welcome`` is what callers are told.
+    ``listeners`` are the sockets that nodes connect to. ``mark`` distinguishes the job from others on the
+    same hosts. ``log`` receives lines for the user. ``welcome`` is sent to every caller.
     """
 
     def __init__(
@@ -61,14 +59,14 @@ class Coordinator:
         me: Fingerprint,
         *,
         purpose: Purpose,
-        say: Callable[[ConsoleLine], None],
+        log: Callable[[ConsoleLine], None],
         secret: Secret | None = None,
         same_nnodes: bool = False,
         mark: str = "",
     ) -> None:
         self._me = me
         self._purpose = purpose
-        self._say = say
+        self._log = log
         self._peers: dict[int, Peer] = {}
         self._removed: dict[int, int] = {}  # peer → its heartbeats when it was given up
         self._liveness: Liveness[int] = Liveness()
@@ -94,24 +92,24 @@ class Coordinator:
 
     @property
     def happened(self) -> Event:
-        """Set when a node has joined, left or sent something; whoever waits for it clears it."""
+        """Set when a node has joined, left or sent something. The thread that waits for it clears it."""
         return self._server.happened
 
     def step(self) -> list[Change]:
-        """Look once: who came, who is alive, who asks what. Returns what changed among the nodes."""
+        """Process arrivals, heartbeats and requests. Returns the changes among the nodes."""
         self._server.steps += 1
         now = time.monotonic()
         changes = self._receive(now)
-        self._miss(now)
-        changes += self._come_back()
+        self._expire(now)
+        changes += self._restore()
         changes += self.membership.decide(self._silence, self._has_beaten, now)
         for change in changes:
-            self._settle(change)
+            self._apply(change)
         self._requests.expire(now)
         return changes
 
     def publish(self, state: Message) -> None:
-        """Let every node know something; it replaces what was published of this kind before."""
+        """Send a value to every node. It replaces the last one of its kind."""
         self._purpose.require(state)
         self._server.publish(state)
 
@@ -120,13 +118,13 @@ class Coordinator:
         self._server.close()
 
     def value_of(self, member: Member, kind: type[M]) -> M | None:
-        """Return what a node has published last, None if it has not."""
+        """Return the value of a kind that a node published last, None if there is none."""
         peer = self._peers.get(member.number)
         value = peer.values.get(kind) if peer is not None else None
         return value if isinstance(value, kind) else None
 
     def values(self, kind: type[M]) -> dict[int, M]:
-        """Return what the nodes have published of a kind, by rank."""
+        """Return the values of a kind that the nodes have published, by rank."""
         found = {rank: self.value_of(member, kind) for rank, member in self.membership.ranks.items()}
         return {rank: value for rank, value in found.items() if value is not None}
 
@@ -136,15 +134,14 @@ class Coordinator:
         return tuple(member.seat for member in self.membership.everyone)
 
     def silent_s(self, member: Member) -> float:
-        """Return for how long a member has been silent; one that has left is silent for ever."""
+        """Return how long a member has been silent; one that has left is silent forever."""
         return self._silence(member.number)
 
     def gone_s(self, member: Member) -> float:
-        """Return for how long the connection of a member has been closed by its kernel, which it has not
-        resumed.
+        """Return how long ago a member's kernel closed the connection, 0 if it is connected or has resumed.
 
-        A launcher that lives resumes within a moment, so this is a launcher that was killed, or a network
-        that closes connections. 0 while it is connected.
+        A live launcher resumes within a moment. So either the launcher was killed, or the network closes
+        connections.
         """
         peer = self._peers.get(member.number)
         if peer is None or peer.closed_at is None or peer.left:
@@ -152,28 +149,28 @@ class Coordinator:
         return time.monotonic() - peer.closed_at
 
     def ended_s(self, member: Member) -> float:
-        """Return the same for a connection that was closed in order, which a network hardly does."""
+        """Return the same for a connection closed in an orderly way, which a network hardly does."""
         peer = self._peers.get(member.number)
         return 0.0 if peer is None or peer.ended_at is None else self.gone_s(member)
 
     def is_stopped(self, member: Member) -> bool:
-        """Tell of a silent member whether its machine answers: then its launcher was stopped or is stuck."""
+        """Return whether a silent member's machine answers: then its launcher was stopped or is stuck."""
         peer = self._peers.get(member.number)
         return peer is not None and peer.writer is not None and peer.machine_answers
 
     def clock_of(self, member: Member) -> tuple[float, float] | None:
-        """Return a node's clock less that of this node, and the most that this is wrong; None: unknown."""
+        """Return a node's clock minus that of this node, and the maximum error; None if unknown."""
         peer = self._peers.get(member.number)
         return None if peer is None or peer.error_s is None else (peer.offset_s, peer.error_s)
 
     def has_left(self, member: Member) -> bool:
-        """Tell whether a member said that it needs this rendezvous no longer."""
+        """Return whether a member has left this rendezvous."""
         peer = self._peers.get(member.number)
         return peer is None or peer.left
 
     @property
     def has_unheard_rejections(self) -> bool:
-        """Tell whether somebody whose rank was given away, or who was refused, may not have heard so yet."""
+        """Whether a node that was rejected or lost its rank may not know it yet."""
         if time.monotonic() < self._misfits_leave_at:
             return True
         return any(peer.rejected_at is not None and peer.writer is not None for peer in self._peers.values())
@@ -185,13 +182,13 @@ class Coordinator:
         return member
 
     def start(self) -> None:
-        """Tell each member that has a rank that they begin together; whoever comes later does not."""
+        """Tell each member with a rank that the run starts; nodes that join later are not part of it."""
         self._started = {member.node.identity for member in self.membership.ranks.values()}
         for member in self.membership.ranks.values():
             self._notify(member)
 
     def remove(self, member: Member) -> None:
-        """Let a member's rank be taken by others, or by itself, if it is heard again."""
+        """Free a member's rank for others, or for itself if it is heard again."""
         self.membership.remove(member)
         self._requests.forget(member.number)
         peer = self._peers.get(member.number)
@@ -218,7 +215,7 @@ class Coordinator:
                         changes += [change] if change is not None else []
                 case Received(peer, message, size):
                     peer.waiting_bytes -= size
-                    self._take(peer, message, now)
+                    self._handle(peer, message, now)
                 case Misfit(hello, kind):
                     if not self._misfits_leave_at:
                         self._misfits_leave_at = now + _MISFIT_FAREWELL_S
@@ -233,20 +230,20 @@ class Coordinator:
                         Change(ChangeKind.REJECTED, Member(-1, hello.node_rank, node), None, rejection)
                     )
                 case OtherLead(hello):
-                    self.membership.note_other_job(hello.job)
+                    self.membership.record_other_job(hello.job)
                     changes += self.membership.expel_other_jobs() if not self._started else []
                 case Unreadable(address, problem, faulty):
                     who = self._holder(faulty.number) if faulty is not None else None
                     place = who.place if who is not None else address
                     self._warn(place, Phrase("{place}: {problem}", place=place, problem=problem))
 
-    def _take(self, peer: Peer, message: Message, now: float) -> None:
+    def _handle(self, peer: Peer, message: Message, now: float) -> None:
         member = self._holder(peer.number)
         match message:
             case Publish(body):
                 peer.values[type(body)] = body
             case Ask() if member is not None:
-                asked = self._requests.ask(member, message, self.membership.everyone, now)
+                asked = self._requests.open(member, message, self.membership.everyone, now)
                 self._server.send(peer, Recipients(message.number, tuple(one.seat for one in asked)))
                 request = self._requests.request(member, message.number)
                 for one in asked:
@@ -263,14 +260,14 @@ class Coordinator:
                 self._server.send(peer, Fetched(number, values))
 
     def _resume(self, peer: Peer) -> None:
-        """Tell a node again what it may have missed."""
+        """Send a node again what it may have missed."""
         member = self._holder(peer.number)
         if member is not None:
             self._notify(member)
             for request in self._requests.unanswered_by(member):
                 self._server.send(peer, request)
 
-    def _miss(self, now: float) -> None:
+    def _expire(self, now: float) -> None:
         watched = [m.number for m in self.membership.everyone] + list(self.membership.rivals)
         counts = {number: self._peers[number].count for number in watched if number in self._peers}
         self._liveness.observe(counts, now)
@@ -281,8 +278,8 @@ class Coordinator:
             elif peer.rejected_at is not None and peer.writer is None:
                 self._forget(peer)
 
-    def _come_back(self) -> list[Change]:
-        """Take in again who was given up and is heard."""
+    def _restore(self) -> list[Change]:
+        """Admit nodes again that were given up and are heard."""
         changes = []
         for number, count in list(self._removed.items()):
             peer = self._peers.get(number)
@@ -306,8 +303,8 @@ class Coordinator:
         peer = self._peers.get(number)
         return peer is not None and 0 <= peer.first_count < peer.count
 
-    def _settle(self, change: Change) -> None:
-        """Tell the node what became of it."""
+    def _apply(self, change: Change) -> None:
+        """Inform the nodes that a change concerns."""
         member, before = change.member, change.before
         if before is not None and before.number != member.number:
             self._requests.forget(before.number)
@@ -344,10 +341,10 @@ class Coordinator:
         return next((m for m in self.membership.everyone if m.number == number), None)
 
     def _warn(self, about: str, text: str) -> None:
-        """Warn once of each thing, and of no more things than anybody reads."""
+        """Warn once per subject, and of no more subjects than anybody reads."""
         if about not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(about)
-            self._say(ConsoleLine("WARN", Phrase("turned away: {text}", text=text), "rendezvous-turned-away"))
+            self._log(ConsoleLine("WARN", Phrase("turned away: {text}", text=text), "rendezvous-turned-away"))
 
 
 __all__ = ["Coordinator", "Seat"]

@@ -1,4 +1,4 @@
-"""How a run ended: one value, carried from a node over node 0 to all, and put into words where it is said."""
+"""How a run ended: one value that travels from a node through node 0 to all, and its description."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from platform_launch.text import Phrase
 
 _MOST_PLACES = 4
 
-# All nodes have stopped three seconds after a failure; to hear of it takes up to one.
+# All nodes have stopped three seconds after a failure; it takes up to one second to reach them.
 _GRACE_S = 1.5
-# To write flight recorders out takes seconds, more where all nodes share one; what they would tell
-# of the failure is lost with the process.
+# Writing flight recorders takes seconds, more on shared storage; without it their evidence is lost with the
+# process.
 _GPU_GRACE_S = 15.0
 
 
 class EndKind(str, Enum):
-    """What happened to a node, or to its way to the others."""
+    """What happened to a node, or to its connection."""
 
     FINISHED = "finished"
     FAILED = "failed"
@@ -54,10 +54,10 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a training ended, as far as its log says: ``id`` of the known cause, empty where none is known.
+    """Why the processes of a node ended, according to its log. ``id`` is the known cause, empty if unknown.
 
-    ``evidence`` are lines of the log; ``lines`` are shown to people, and may explain them. ``retry`` is
-    whether starting the same again is worth it, as ``why`` says it; empty where that is not known.
+    ``evidence`` are lines of the log; ``lines`` are shown to people and may explain them. ``retry`` is the
+    advice of ``why`` about retrying, empty if unknown.
     """
 
     id: str
@@ -68,13 +68,13 @@ class Cause:
 
 @dataclass(frozen=True)
 class NodeEnding(Message):
-    """How it ended on one node.
+    """How the run ended on one node.
 
-    ``exit_code`` is the one that follows for the job. ``stopped_by`` is what told this node to end, empty
-    where nothing did. ``ended_at_s`` is the time by the node's own clock until node 0 corrects it to its own.
-    Of nodes that vanish together ``ranks`` and ``hosts`` name all, and ``node_rank`` is the first;
-    ``silent_s`` is for how long nothing was heard, or, of a hang, nothing moved. ``health`` is what its
-    devices said afterwards, None where they were not asked.
+    ``exit_code`` is the resulting code of the job. ``stopped_by`` is the signal or reason that stopped this
+    node, empty if none did. ``ended_at_s`` is on the node's own clock until node 0 converts it to its own. If
+    nodes vanish together, ``ranks`` and ``hosts`` name all, and ``node_rank`` is the first. ``silent_s`` is
+    how long nothing was heard or, in a hang, there was no progress. ``health`` is the state of the devices
+    afterwards, None if they were not checked.
     """
 
     kind: EndKind
@@ -92,7 +92,7 @@ class NodeEnding(Message):
 
     @property
     def in_good_order(self) -> bool:
-        """Whether nothing is broken, so that the trainings may take their whole grace time."""
+        """Whether nothing is broken, so that the processes may use their whole grace time."""
         return self.kind is EndKind.STOPPED
 
 
@@ -106,7 +106,7 @@ class UnwellNode:
 
     @property
     def bad(self) -> bool:
-        """As the health says."""
+        """Whether its health is bad."""
         return self.health.bad
 
 
@@ -114,11 +114,11 @@ class UnwellNode:
 class RunOutcome(Message):
     """How the run ended for all nodes.
 
-    ``exit_code`` is the job's, 0 when every node finished or one was told to end. ``ending`` is what the
-    others followed, None where every node finished. ``closed``: node 0 is done, and whoever still trains goes
-    on alone. ``replaced`` are the ranks that spares shall have at the next start; the nodes
-    of those in ``bad`` live, and leave. ``unwell`` are the nodes whose devices are not well,
-    ``well`` is how many others were asked.
+    ``exit_code`` is the job's, 0 if every node finished or one was asked to stop. ``ending`` is what the
+    others followed, None if every node finished. ``closed``: node 0 has finished, and nodes that still run
+    continue alone. ``replaced`` are the ranks that spares get in the next attempt; the nodes of those in
+    ``bad`` are alive, and leave. ``unwell`` are the nodes with unhealthy devices, ``well`` is how many others
+    were checked.
     """
 
     exit_code: int
@@ -133,7 +133,7 @@ class RunOutcome(Message):
 
     @property
     def stopped(self) -> bool:
-        """Whether none failed, and a signal to one of the nodes ended all."""
+        """Whether no node failed, and a signal to one of them stopped all."""
         return self.ending is not None and self.ending.in_good_order
 
     @property
@@ -149,12 +149,12 @@ class RunOutcome(Message):
 
 
 def describe_ending(ending: NodeEnding) -> str:
-    """Say in one line how it ended on a node."""
+    """Describe in one line how the run ended on a node."""
     return line(ending_event(ending))
 
 
 def ending_event(ending: NodeEnding) -> Event:
-    """Return how it ended on a node as an event of a launch."""
+    """Return how the run ended on a node, as an event."""
     shown = list(ending.hosts[:_MOST_PLACES]) or [ending.host]
     return event(
         _EVENTS[ending.kind],
@@ -174,7 +174,7 @@ def ending_event(ending: NodeEnding) -> Event:
 
 
 def quote_event(ending: NodeEnding) -> tuple[Event, list[str]] | None:
-    """Return what the log of that node says, as an event and its lines; None where nothing is known of it."""
+    """Return the cause in that node's log, as an event and its lines; None if unknown."""
     if ending.cause is None or not ending.cause.lines:
         return None
     quoted, are_last_words = list(ending.cause.lines), ending.cause.lines == ending.cause.evidence
@@ -183,5 +183,5 @@ def quote_event(ending: NodeEnding) -> tuple[Event, list[str]] | None:
 
 
 def stop_grace_s(gpus: int) -> float:
-    """Return how long a training gets to end when another node has failed: on a node with so many GPUs."""
+    """Return how long processes may take to exit after another node failed, on a node with so many GPUs."""
     return _GPU_GRACE_S if gpus else _GRACE_S

@@ -78,7 +78,7 @@ class Fingerprint(Message):
         return f"{self.host} ({self.addresses[0]})" if self.addresses else self.host
 
 
-def take(
+def fingerprint_of(
     plan: LaunchPlan,
     environment: Mapping[str, str],
     *,

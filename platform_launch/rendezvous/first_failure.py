@@ -1,4 +1,4 @@
-"""Which of several failures came first, and which lines of a log say best why."""
+"""Which of several failures came first, and which lines of a log explain it best."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platform_launch.rendezvous.ending import EndKind, NodeEnding
 _MOST_LINES = 5
 _LONGEST_LINE = 240
 
-# What a process says whose partner is gone. Nothing earlier found, they stand as they are.
+# Messages of a process whose peer is gone: a consequence, not a cause.
 _CONSEQUENCE = re.compile(
     r"connection (was )?(reset|closed|refused|aborted)|broken pipe|recvBytes|remote process exited"
     r"|watchdog|heartbeat|socket timeout|SIGTERM|connectFullMesh|store->get",
@@ -22,7 +22,7 @@ _CONSEQUENCE = re.compile(
 # gloo's: "Connection closed by peer [10.0.0.2]:4711".
 _PEER = re.compile(r"\[([0-9a-fA-F.:]{3,45})\]:\d+")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Failure|Iteration)\b(?::|$)")
-# What stands before a line: our node, torch's rank.
+# Prefixes of a line: our node, torch's rank.
 _LABELS = re.compile(r"^(?:\[(?:node \d+|rank\d+)\]:? ?)+")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -30,11 +30,11 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def first_failure(
     endings: Sequence[NodeEnding], rank_of: Mapping[str, int] | None = None
 ) -> NodeEnding | None:
-    """Return the failure that the others follow from, None when no training failed by itself.
+    """Return the failure that caused the others, None if no node failed by itself.
 
-    When a process dies, its partners fail within milliseconds: so one that speaks of a lost connection is
-    believed only where nobody says anything better, and the earliest wins. Where all speak of lost
-    connections, it is the node that these led to; ``rank_of`` tells it by its addresses.
+    When a process dies, its peers fail within milliseconds. So a failure with a lost connection counts only
+    if there is no other, and the earliest wins. If all report lost connections, it is the node that these led
+    to; ``rank_of`` maps its addresses to its rank.
     """
     failures = [ending for ending in endings if ending.kind in (EndKind.FAILED, EndKind.LEFT)]
     failures.sort(key=lambda ending: ending.ended_at_s)
@@ -59,15 +59,15 @@ def blamed_nodes(ending: NodeEnding, rank_of: Mapping[str, int]) -> set[int]:
 
 
 def blames_others(ending: NodeEnding) -> bool:
-    """Tell whether the log lines of an ending only speak of a partner that is gone."""
+    """Return whether the log lines of an ending only report a lost peer."""
     evidence = ending.cause.evidence if ending.cause is not None else ()
     return _CONSEQUENCE.search(" ".join(evidence)) is not None
 
 
 def last_words(log: str) -> tuple[str, ...]:
-    """Return the lines at the end of a training's output that say best why it ended, five at most.
+    """Return the last lines of a job's output that explain best why it ended, five at most.
 
-    The first traceback is where it began: what follows are other ranks and torchrun's own report.
+    The first traceback is the cause: other ranks and torchrun's own report follow.
     """
     lines = [_LABELS.sub("", _ANSI.sub("", line)).rstrip() for line in log.replace("\r", "\n").splitlines()]
     lines = [line[:_LONGEST_LINE] for line in _of_the_training(lines) if line.strip(" ^~")]
@@ -80,7 +80,7 @@ def last_words(log: str) -> tuple[str, ...]:
 
 
 def _of_the_training(lines: Sequence[str]) -> list[str]:
-    """Leave out what the launcher said, in the same log, and all that came before the training."""
+    """Remove the launcher's own lines, and all that precede the run."""
     kept: list[str] = []
     for line in lines:
         of_launcher = marked(line)

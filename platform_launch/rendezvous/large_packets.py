@@ -1,9 +1,9 @@
-"""Whether large packets get through to others, where small ones do.
+"""Whether large packets reach other nodes if small ones do.
 
-A switch, tunnel or virtual network may drop what is larger than its own MTU without a word. Connections then
-open, small messages pass, and the first large one hangs: so does a training, minutes after its start.
+A switch, tunnel or virtual network may silently drop packets above its own MTU. Connections then open, small
+messages pass, and the first large one hangs, as does a training minutes after its start.
 
-The kernel tells whether the other side has acknowledged what was sent: nobody needs to read it there.
+The kernel reports whether the other side has acknowledged what was sent: nobody needs to read it there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import TypeVar
 
 _Key = TypeVar("_Key", bound=Hashable)
 
-# What is lost is sent again after 0.2, 0.6 and 1.4 s: four times lost is no accident, and it is tried twice.
+# A lost packet is resent after 0.2, 0.6 and 1.4 s. Four losses are no accident, and it is tried twice.
 _LIMIT_S = 3.0
 _TRIES = 3
-_LOOK_S = 0.02
+_CHECK_EVERY_S = 0.02
 _TOGETHER = 256  # connections at the same time
 _SMALL_BYTES = 64
 _IP_MTU, _IPV6_MTU = 14, 24  # linux/in.h, linux/in6.h
@@ -35,9 +35,9 @@ def longest_s(places: int) -> float:
 
 
 def lost_above(places: Mapping[_Key, tuple[str, int]]) -> dict[_Key, int]:
-    """Name those addresses and ports to which the largest packets get lost, with the size of these in bytes.
+    """Return the places to which the largest packets get lost, with the size of these packets in bytes.
 
-    Only who acknowledges a small packet is named: else it is not the size that is wrong.
+    Only places that acknowledge a small packet are included: else the size is not the problem.
     """
     found: dict[_Key, int] = {}
     keys = list(places)
@@ -50,25 +50,25 @@ def lost_above(places: Mapping[_Key, tuple[str, int]]) -> dict[_Key, int]:
 
 
 def _send(places: Mapping[_Key, tuple[str, int]], *, large: bool) -> dict[_Key, _Packet]:
-    """Send one packet to each, and wait until it is known what became of it, or time is up."""
+    """Send one packet to each place, and wait until all are acknowledged or lost, or time is up."""
     packets = {key: _Packet(address, port, large=large) for key, (address, port) in places.items()}
     waiting = list(packets.values())
     deadline = time.monotonic() + _LIMIT_S
     while waiting and time.monotonic() < deadline:
         for packet in waiting:
-            packet.look()
+            packet.check()
         waiting = [packet for packet in waiting if not packet.is_settled]
         if waiting:
-            time.sleep(_LOOK_S)
+            time.sleep(_CHECK_EVERY_S)
     for packet in packets.values():
         packet.close()
     return packets
 
 
 class _Packet:
-    """One packet on a connection of its own: the largest that the way claims to carry, or a small one.
+    """One packet on its own connection: the largest that the route claims to carry, or a small one.
 
-    ``mtu`` is known, and the packet on its way, once the connection is open.
+    Once the connection is open, ``mtu`` is known and the packet has been sent.
     """
 
     def __init__(self, address: str, port: int, *, large: bool) -> None:
@@ -85,7 +85,7 @@ class _Packet:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more is to be expected."""
+        """Whether its fate is known."""
         return self.arrived or self._broken
 
     @property
@@ -93,12 +93,12 @@ class _Packet:
         """Whether it was sent, and neither acknowledged nor answered by the end of the connection."""
         return self.mtu > 0 and not self.is_settled
 
-    def look(self) -> None:
-        """Send it once the connection is open, and see whether it was acknowledged."""
+    def check(self) -> None:
+        """Send the packet once the connection is open, and check whether it was acknowledged."""
         try:
             events = dict(self._watch.poll(0)).get(self._socket.fileno(), 0)
             if self.mtu:
-                # Who drops a connection of which it has not read all resets it: it has all, then.
+                # A reset means the peer closed with unread data, so everything arrived.
                 self.arrived = bool(events & select.POLLERR) or self._unacknowledged() == 0
             elif events & (select.POLLERR | select.POLLHUP):
                 self._broken = True
@@ -108,7 +108,7 @@ class _Packet:
             self._broken = True
 
     def close(self) -> None:
-        """Drop the connection at once: nothing of it may stay behind on either side."""
+        """Reset the connection, so that nothing of it remains on either side."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 

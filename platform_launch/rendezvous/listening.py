@@ -20,7 +20,7 @@ from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
 _CANDIDATES = 3
-# Fits into 576 bytes, which pass everywhere (RFC 791): so the nodes meet even if a switch drops large
+# Fits into 576 bytes, which pass everywhere (RFC 791): so nodes can join even if a switch drops large
 # packets.
 _SEGMENT_BYTES = 536
 _BACKLOG = 4096
@@ -29,7 +29,7 @@ _OTHER_DESCRIPTORS = 256
 
 
 class PortTakenError(Exception):
-    """The rendezvous cannot listen on any of its ports; the message says why not, and who holds them."""
+    """The rendezvous cannot listen on any of its ports. The message has the reason, and who holds them."""
 
     hint = (
         "end that process, or set INIT_MASTER_PORT to a free port on all nodes; "
@@ -38,7 +38,7 @@ class PortTakenError(Exception):
 
 
 def why_taken(port: int) -> str:
-    """Say why a port of this machine cannot be used, and who holds it."""
+    """Describe why a port of this machine cannot be used, and who holds it."""
     found = ports.probe(port)
     return Phrase(
         "cannot be used: {problem}; it is held by {holders}",
@@ -48,7 +48,7 @@ def why_taken(port: int) -> str:
 
 
 def rendezvous_ports(topology: Topology, env: Environment) -> tuple[int, ...]:
-    """Return the ports where the nodes meet, the first one first.
+    """Return the ports of the rendezvous, in the order to try.
 
     Raises TopologyError if INIT_MASTER_PORT is not a port, or is MASTER_PORT.
     """
@@ -78,7 +78,7 @@ def listen(candidates: Sequence[int], nnodes: int) -> socket.socket:
     for port in candidates:
         with suppress(OSError):
             listener = ports.listen(port, _BACKLOG)
-            # Connections inherit it, and the other side hears of it.
+            # Connections inherit it and announce it to the other side.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT_BYTES)
             return listener
     first = candidates[0]

@@ -1,11 +1,11 @@
-"""Who takes part in a rendezvous, with which rank: decided from what came and who is silent. Pure.
+"""Which nodes take part in a rendezvous, and with which ranks. Pure.
 
-A rank belongs to whoever came with it first, for as long as that node gives signs of life. A newcomer with
-the same rank takes it over only from one that is silent, and is turned away otherwise; the same launcher that
-comes again (dist-launch starts its process anew) takes its own place.
+A rank belongs to the node that joined with it first, as long as that node gives signs of life. A newcomer
+with the same rank replaces only a silent node, and is rejected otherwise. A launcher that joins again
+(dist-launch restarts its process) gets its own rank back.
 
-A newcomer that does not seem to be of the coordinator's job (``Fingerprint.job``) waits: one that is may come
-for the same rank, or the other job's node 0 may turn up, and then it is turned away.
+A newcomer that does not seem to belong to the coordinator's job (``Fingerprint.job``) waits: a node of the
+job may join with the same rank, or the other job's node 0 may appear, and then the newcomer is rejected.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Member:
 
     @property
     def seat(self) -> Seat:
-        """What every node knows of it."""
+        """What every node knows about it."""
         return Seat(self.number, self.rank, self.node.identity, self.place)
 
 
@@ -59,7 +59,7 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that happened. ``before`` is who held the place of a member that returned or took over."""
+    """One change. ``before`` is the previous holder of a rank that a member returned to or took over."""
 
     kind: ChangeKind
     member: Member
@@ -70,9 +70,8 @@ class Change:
 class Membership:
     """The members by rank, and the spares. ``me`` is the coordinator's node.
 
-    ``replaced_after_s`` is how long a node must be silent until a newcomer may have its rank;
-    ``same_nnodes`` turns away whoever was told of another number of nodes. ``is_connected`` tells of a
-    member.
+    ``replaced_after_s`` is how long a node must be silent before a newcomer may replace it. ``same_nnodes``
+    rejects nodes that expect another number of nodes. ``is_connected(number)`` asks about a member.
     """
 
     def __init__(
@@ -107,28 +106,28 @@ class Membership:
         """The newcomers that wait because they may be another job's."""
         return [rival for rival in self._rivals.values() if self._may_be_other_job(rival.node)]
 
-    def note_other_job(self, job: str) -> None:
-        """Remember a job that needs the same ports: its nodes are turned away."""
+    def record_other_job(self, job: str) -> None:
+        """Record a job that needs the same ports: its nodes are rejected."""
         if job != self._me.job and len(self._other_jobs) < _MOST_OTHER_JOBS:
             self._other_jobs.add(job)
 
     def expel_other_jobs(self) -> list[Change]:
-        """Turn away members that turned out to be another job's."""
+        """Reject members that turned out to be another job's."""
         expelled = [member for member in self.everyone if member.node.job in self._other_jobs]
         for member in expelled:
             self.remove(member)
         return [self._reject_other_job(member) for member in expelled]
 
     def receive(self, number: int, join: Join) -> Change | None:
-        """Take a newcomer in or turn it away; None when that depends on who is silent."""
+        """Admit or reject a newcomer; None if that depends on which nodes are silent."""
         node = join.node
         newcomer = Member(number, None if join.spare else node.node_rank, node, join.details)
         if node.job_id and self._me.job_id and node.job_id != self._me.job_id:
             return self._reject(newcomer, RejectionKind.OTHER_JOB, node.job_id, self._me.job_id)
         known = next((m for m in self.everyone if m.node.identity == node.identity), None)
         if known is not None:
-            # An identity is no secret: who only claims it must not take the place of a node that is there,
-            # nor send others elsewhere.
+            # An identity is no secret: a stranger that claims it must neither replace a node that is
+            # connected nor redirect others.
             if self._is_connected(known.number) or join.details != known.details:
                 return self._reject(newcomer, RejectionKind.RANK_TAKEN, by=known.place)
             if known.rank is None:
@@ -146,7 +145,7 @@ class Membership:
         return self._place(newcomer)
 
     def _place(self, newcomer: Member) -> Change | None:
-        """Give a newcomer of this job its rank, or turn it away; None when that depends on who is silent."""
+        """Give a newcomer of this job its rank, or reject it; None if that depends on silent nodes."""
         node = newcomer.node
         if newcomer.rank is None:
             self._seat(newcomer)
@@ -174,8 +173,8 @@ class Membership:
     ) -> list[Change]:
         """Decide about newcomers whose rank was taken, and those that may be another job's.
 
-        ``silent_s`` tells how long a number has been silent, ``has_beaten`` whether it gave a sign of life
-        since it came. ``now`` is of a monotonic clock.
+        ``silent_s(number)`` is how long a node has been silent, ``has_beaten(number)`` whether it gave a sign
+        of life since it joined. ``now`` is on a monotonic clock.
         """
         changes: list[Change] = []
         for number, rival in list(self._rivals.items()):
@@ -221,7 +220,7 @@ class Membership:
         self._rivals_since.pop(number, None)
 
     def assign(self, spare: Member, rank: int) -> Member:
-        """Give a rank that is free to a spare, and return the member it is then."""
+        """Assign a free rank to a spare, and return the resulting member."""
         if rank in self.ranks:
             raise ValueError(f"rank {rank} is held by {self.ranks[rank].place}")
         self.spares.remove(spare)
@@ -248,7 +247,7 @@ class Membership:
 
     @staticmethod
     def _may_wait_as_spare(node: Fingerprint, holder: Fingerprint) -> bool:
-        """Tell of a node that was replaced and comes back, or whose rank its stand-in finds taken."""
+        """Return the rejection of a replaced node that returns, or of a stand-in whose rank is taken."""
         return (holder.stand_in or node.stand_in) and not node.refusal
 
     def _may_be_other_job(self, node: Fingerprint) -> bool:

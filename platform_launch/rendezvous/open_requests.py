@@ -1,4 +1,4 @@
-"""What nodes ask of each other, as the coordinator passes it on. Pure."""
+"""Questions between nodes that the coordinator passes on. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class _Open:
 
 
 class OpenRequests:
-    """The questions that wait for answers, each until its time is up."""
+    """The questions that wait for answers, each until its deadline."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], _Open] = {}
 
-    def ask(self, asker: Member, ask: Ask, members: Iterable[Member], now: float) -> list[Member]:
-        """Open a question, or find it if it was asked before; return who was asked.
+    def open(self, asker: Member, ask: Ask, members: Iterable[Member], now: float) -> list[Member]:
+        """Open a question, or find it if it is open already; return the recipients.
 
-        Nobody asks itself. Spares are not asked: they know nothing of the job's processes.
+        These are neither the asker nor spares, which know nothing about the job's processes.
         """
         key = asker.number, ask.number
         if key not in self._open:
@@ -49,11 +49,11 @@ class OpenRequests:
         return self._open[asker.number, number].request
 
     def unanswered_by(self, member: Member) -> list[OpenRequest]:
-        """Return what a node was asked and has not answered: it may not have received it."""
+        """Return the questions that a node has not answered and may not have received."""
         return [one.request for one in self._open.values() if member.number in one.waiting]
 
     def answer(self, member: Member, asker: int, number: int) -> bool:
-        """Tell whether a node was asked this, and has not answered before."""
+        """Record an answer; return whether the node was asked and had not answered before."""
         opened = self._open.get((asker, number))
         if opened is None or member.number not in opened.waiting:
             return False
@@ -61,7 +61,7 @@ class OpenRequests:
         return True
 
     def expire(self, now: float) -> None:
-        """Forget the questions whose time is up, or that all have answered."""
+        """Forget questions that are overdue or fully answered."""
         self._open = {key: one for key, one in self._open.items() if now < one.until and one.waiting}
 
     def forget(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""A node's side of a rendezvous: joins, stays alive in the eyes of the others, receives and publishes."""
+"""A node's side of a rendezvous: joins, sends heartbeats, receives and publishes."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _MOST_REQUESTS = 64
 
 
 class NoRendezvousError(Exception):
-    """What answers is no rendezvous of this kind; the message says which. Try again."""
+    """The peer is no rendezvous of this kind; the message names it. Try again."""
 
 
 class CoordinatorGoneError(Exception):
-    """Node 0 is there, and its rendezvous is another."""
+    """Node 0 answers, but with another rendezvous."""
 
 
 class RejectedError(Exception):
@@ -80,9 +80,9 @@ def hello_of(
 
 @dataclass
 class PendingRequest:
-    """A question that was asked. ``answers`` grows with each step of this node.
+    """A question to other nodes. ``answers`` grows with each step of this node.
 
-    ``recipients`` are those who were asked, None until node 0 has passed the question on.
+    ``recipients`` is None until node 0 has passed the question on.
     """
 
     number: int
@@ -98,12 +98,12 @@ class PendingRequest:
 
     @property
     def silent(self) -> tuple[Seat, ...]:
-        """Who has not answered."""
+        """The recipients that have not answered."""
         return tuple(seat for seat in self.recipients or () if seat not in self.answers)
 
 
 class NodeSession:
-    """What a node proves with that it is the one that joined before: a token that only it and node 0 know."""
+    """Proves that a node is the one that joined before: a token that only it and node 0 know."""
 
     def __init__(self) -> None:
         self.token = os.urandom(16).hex()
@@ -240,21 +240,21 @@ class Participant:
         return next((one for one in found if isinstance(one, kind)), None)
 
     def publish(self, value: Message) -> None:
-        """Let all know something who ask for this kind; it replaces what was published of it before."""
+        """Publish a value for nodes that fetch its kind. It replaces the last one of its kind."""
         self._purpose.require(value)
         assert self._client is not None
         self._client.publish(value)
 
     def values(self, kind: type[M]) -> dict[int, M]:
-        """Return what the nodes have published of a kind, by rank. Raises ConnectionLostError."""
+        """Return the values of a kind that the nodes have published, by rank. Raises ConnectionLostError."""
         return self._fetch(kind, None)
 
     def value_of(self, rank: int, kind: type[M]) -> M | None:
-        """Return what the node of a rank has published of a kind. Raises ConnectionLostError."""
+        """Return the value of a kind that one rank has published. Raises ConnectionLostError."""
         return self._fetch(kind, rank).get(rank)
 
-    def ask(self, body: Message, *, to: Sequence[int] | None = None, limit_s: float) -> PendingRequest:
-        """Ask something of some ranks, or of everybody else. Later steps collect the answers."""
+    def query(self, body: Message, *, to: Sequence[int] | None = None, limit_s: float) -> PendingRequest:
+        """Send a question to some ranks, or to all others. Later steps collect the answers."""
         self._purpose.require(body)
         assert self._client is not None
         number = self._next_number()
@@ -263,13 +263,13 @@ class Participant:
         return pending
 
     def requests(self) -> list[OpenRequest]:
-        """Return what others ask of this node, each question once."""
+        """Return the questions of others to this node, each once."""
         found = list(self._requests)
         self._requests.clear()
         return found
 
     def answer(self, request: OpenRequest, body: Message) -> None:
-        """RequestAnswer a question. An answer that is too long raises InvalidMessageError."""
+        """Answer a question. Raises InvalidMessageError if the answer is too long."""
         self._purpose.require(body)
         size = len(encode(body))
         if size > body.most_bytes:
@@ -282,12 +282,12 @@ class Participant:
         self._client.send(answer)
 
     def leave(self) -> None:
-        """Say that this node needs the rendezvous no longer, and disconnect."""
+        """Leave the rendezvous for good, and disconnect."""
         if self._client is not None:
             self._client.leave()
 
     def close(self) -> None:
-        """Disconnect without a word."""
+        """Disconnect without leaving."""
         if self._client is not None:
             self._client.close()
         else:
@@ -338,7 +338,7 @@ class Participant:
 
 
 def _misfit(opened: Opened) -> tuple[RejectionKind, str, str] | None:
-    """Return why what answers is not for this node, whatever its version and its secret."""
+    """Return why this node cannot join the rendezvous that answers, regardless of version and secret."""
     mine, theirs = opened.hello, opened.welcome
     if theirs.purpose != mine.purpose:
         return RejectionKind.OTHER_PURPOSE, mine.purpose, theirs.purpose

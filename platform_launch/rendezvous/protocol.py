@@ -18,7 +18,7 @@ from typing import ClassVar
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
 
-# What surrounds the body of a message.
+# The overhead of a message around its body.
 ENVELOPE_BYTES = 1024
 
 
@@ -27,9 +27,9 @@ class Hello(Message):
     """The first line of a connection: who calls, and for what. Its fields never change.
 
     ``protocol`` names the shape of all messages (``Purpose.protocol``), ``version`` is the package's.
-    ``mark`` tells the rendezvous from others on the same hosts, and ``job`` the job from others that use the
-    same ports (``Fingerprint.job``). ``nonce`` is 32 hexadecimal digits. ``sealed``: the caller has a secret.
-    ``peeks``: the caller reads the published state and does not join.
+    ``mark`` distinguishes the rendezvous from others on the same hosts, and ``job`` the job from others that
+    use the same ports (``Fingerprint.job``). ``nonce`` is 32 hexadecimal digits. ``sealed``: the caller has a
+    secret. ``peeks``: the caller reads the published state and does not join.
     """
 
     most_bytes: ClassVar[int] = 1024
@@ -48,7 +48,7 @@ class Hello(Message):
 
     @property
     def build(self) -> str:
-        """What to call such a launcher."""
+        """A name for such a launcher in messages."""
         return f"version {self.version} (protocol {self.protocol})"
 
 
@@ -77,7 +77,7 @@ class Welcome(Message):
 
     @property
     def build(self) -> str:
-        """What to call such a launcher."""
+        """A name for such a launcher in messages."""
         return f"version {self.version} (protocol {self.protocol})"
 
 
@@ -102,8 +102,8 @@ class Beat(Message):
 
     A node sends its wall clock, ``sent_s``; node 0 sends back the newest one it received (``echo_s``), how
     long ago that was (``held_s``) and its own wall clock (``sent_s``). From these the node computes
-    ``offset_s``, its clock less that of node 0, and ``error_s``, the most that this can be wrong; it sends
-    both with its next beat.
+    ``offset_s``, its clock minus that of node 0, and ``error_s``, the maximum error; it sends both with its
+    next beat.
     """
 
     count: int
@@ -116,7 +116,7 @@ class Beat(Message):
 
 @dataclass(frozen=True)
 class Publish(Message):
-    """Something for all to know. It replaces what was published of the same kind before."""
+    """A value for all nodes. It replaces the last one of its kind."""
 
     body: Message
 
@@ -133,7 +133,7 @@ class Ask(Message):
 
 @dataclass(frozen=True)
 class OpenRequest(Message):
-    """A question that node 0 passes on: ``asker`` and ``number`` tell it from others."""
+    """A question that node 0 passes on; ``asker`` and ``number`` identify it."""
 
     asker: int
     number: int
@@ -151,7 +151,7 @@ class RequestAnswer(Message):
 
 @dataclass(frozen=True)
 class Fetch(Message):
-    """What have the nodes published of this kind? ``rank`` None: all of them."""
+    """Asks for the published values of a kind, of one rank or of all (None)."""
 
     number: int
     kind: str
@@ -160,11 +160,11 @@ class Fetch(Message):
 
 @dataclass(frozen=True)
 class Leave(Message):
-    """This node needs the rendezvous no longer."""
+    """This node leaves the rendezvous for good."""
 
 
 class RejectionKind(str, Enum):
-    """Why a node takes no part."""
+    """Why a node cannot take part."""
 
     OTHER_JOB = "other_job"
     OTHER_PURPOSE = "other_purpose"
@@ -179,9 +179,9 @@ class RejectionKind(str, Enum):
 
 @dataclass(frozen=True)
 class Rejection(Message):
-    """A node is turned away: ``place`` is its own, ``by`` that of node 0 or of who holds its rank.
+    """A node is rejected. ``place`` is its own, ``by`` that of node 0 or of the holder of its rank.
 
-    ``theirs`` and ``ours`` are what does not fit: job ids, purposes, launchers, or numbers of nodes.
+    ``theirs`` and ``ours`` are the values that differ: job ids, purposes, launchers, or numbers of nodes.
     """
 
     kind: RejectionKind
@@ -204,8 +204,7 @@ class Seat(Message):
 
 @dataclass(frozen=True)
 class JoinNotice(Message):
-    """What became of a Join: the node takes part, or it does not. ``started``: it began together with the
-    others."""
+    """The answer to a Join: the node takes part, or is rejected. ``started``: it is part of the run."""
 
     seat: Seat | None = None
     started: bool = False
@@ -214,7 +213,7 @@ class JoinNotice(Message):
 
 @dataclass(frozen=True)
 class Recipients(Message):
-    """Who was asked a question."""
+    """The recipients of a question."""
 
     number: int
     seats: tuple[Seat, ...]
@@ -231,7 +230,7 @@ class Answered(Message):
 
 @dataclass(frozen=True)
 class Fetched(Message):
-    """The answer to a Fetch: what was published, by rank."""
+    """The answer to a Fetch: the values, by rank."""
 
     number: int
     values: Mapping[int, Message]

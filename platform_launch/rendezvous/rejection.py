@@ -1,4 +1,4 @@
-"""Why a node is turned away, in words, and the error with which its command ends."""
+"""Why a node is rejected, in words, and the error with which its command exits."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from enum import Enum
 
 from platform_launch.text import Phrase
 
-# Of a training whose output names no steps, only this much is known: it worked for a while.
+# If the output names no steps, only this is known: the job worked for a while.
 _LONG_ENOUGH_S = 600.0
 
 
 class NotAgainKind(str, Enum):
-    """Why a run is not started again."""
+    """Why a run is not restarted."""
 
     NOT_ASKED_FOR = "not_asked_for"
     USED_UP = "used_up"
@@ -25,7 +25,7 @@ class NotAgainKind(str, Enum):
 
 @dataclass(frozen=True)
 class NotAgain:
-    """A run is not started again. ``step`` is the highest step it named, None where it named none."""
+    """A run is not restarted. ``step`` is the highest step in its output, None if there is none."""
 
     kind: NotAgainKind
     max_restarts: int = 0
@@ -34,23 +34,23 @@ class NotAgain:
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run that failed: the highest step its output named (None: it names none), and how long it took."""
+    """A failed run: the highest step in its output (None: it names none), and its duration."""
 
     step: int | None
     duration_s: float
 
 
 def why_not_again(failed: Sequence[FailedRun], restarts_used: int, max_restarts: int) -> NotAgain | None:
-    """Return why a run is not started again after the last one of ``failed``, None when it is.
+    """Return why a run is not restarted after the last of ``failed``, None if it is.
 
-    ``failed`` holds the runs this launcher has seen fail, in order; ``restarts_used`` may count more of them,
-    since a node that was replaced has seen fewer.
+    ``failed`` holds the failed runs that this launcher knows, in order; ``restarts_used`` may be higher,
+    since a node that replaces another has seen fewer.
     """
     if not max_restarts:
         return NotAgain(NotAgainKind.NOT_ASKED_FOR)
     if restarts_used >= max_restarts:
         return NotAgain(NotAgainKind.USED_UP, max_restarts)
-    # Output that never names a step tells nothing about progress: unknown progress is not no progress.
+    # Output that names no steps proves nothing: unknown progress is not lack of progress.
     names_steps = any(run.step is not None for run in failed)
     if (
         names_steps
@@ -64,12 +64,12 @@ def why_not_again(failed: Sequence[FailedRun], restarts_used: int, max_restarts:
 
 
 def is_young(failed: FailedRun) -> bool:
-    """Tell whether a run failed before it got anywhere: what ended it stood in its way from the start."""
+    """Return whether a run failed before it made progress, so that the cause was there from the start."""
     return failed.step is None and failed.duration_s < _LONG_ENOUGH_S
 
 
 def describe_not_again(reason: NotAgain) -> Phrase:
-    """Say why a run is not started again."""
+    """Describe why a run is not restarted."""
     match reason.kind:
         case NotAgainKind.NOT_ASKED_FOR:
             return Phrase("no restart was asked for")

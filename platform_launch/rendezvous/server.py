@@ -1,7 +1,6 @@
-"""Node 0's connections: greets callers, checks who they are, and carries lines. Runs in the event loop's
-thread.
+"""Node 0's connections: identifies callers and transports lines. Runs in the event loop's thread.
 
-What callers may cost before they have joined is bounded: their number, their time and their bytes.
+Callers that have not joined are limited in number, time and bytes.
 """
 
 from __future__ import annotations
@@ -47,25 +46,25 @@ from platform_launch.rendezvous.purpose import Purpose
 
 _JOIN_LIMIT_S = 5.0
 _FAREWELL_S = 15.0
-# Callers that have not joined yet, besides as many as there are nodes.
+# Callers that have not joined yet, in addition to one per node.
 _MOST_CALLERS = 256
 _HELLO_START = b'["Hello",{'
-# Of what was sent to a node and not read there. Beyond that it has to connect again.
+# Sent to a node and not yet read there. Beyond that, the node must connect again.
 _MOST_UNREAD_BYTES = 16 * 2**20
-# Of what a node sent and the coordinator has not looked at.
+# Received from a node and not yet handled by the coordinator.
 _MOST_WAITING_BYTES = 8 * 2**20
 _PAUSE_S = 0.05
 
 
 def heartbeat_s(nnodes: int) -> float:
-    """Return the seconds between two heartbeats: half of one, or one for a thousand nodes."""
+    """Return the seconds between two heartbeats: 0.5, up to 1 for a thousand nodes."""
     return min(0.5 + nnodes / 2000, 1.0)
 
 
 def is_acknowledged(writer: asyncio.StreamWriter) -> bool:
-    """Tell whether the kernel of the other side has acknowledged all that was sent (SIOCOUTQ).
+    """Return whether the kernel of the other side has acknowledged everything that was sent (SIOCOUTQ).
 
-    It does so for a process that was stopped, too.
+    It also does so for a stopped process.
     """
     try:
         answer = fcntl.ioctl(writer.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0" * 4)
@@ -76,12 +75,12 @@ def is_acknowledged(writer: asyncio.StreamWriter) -> bool:
 
 @dataclass(eq=False)
 class Peer:
-    """A node that has joined: one membership, over one connection after another.
+    """A node that has joined: one membership, over consecutive connections.
 
-    ``count`` is that of its last heartbeat, ``closed_at`` when its connection was closed without a word (None
-    while it is open), ``ended_at`` the same if it was closed in order, as when a process ends. ``offset_s``
-    is its clock less that of this node, wrong by ``error_s`` at most; None: not known yet. ``waiting_bytes``
-    are those of its messages that nobody has looked at.
+    ``count`` is that of its last heartbeat. ``closed_at`` is when its connection closed without a Leave (None
+    while it is open), ``ended_at`` the same if it closed in an orderly way, as when a process exits.
+    ``offset_s`` is its clock minus that of this node, with a maximum error of ``error_s``; None: unknown.
+    ``waiting_bytes`` is the size of its messages that are not handled yet.
     """
 
     number: int
@@ -133,7 +132,7 @@ class Misfit:
 
 @dataclass(frozen=True)
 class OtherLead:
-    """The node 0 of another job looked at this rendezvous, whose ports it needs too."""
+    """The node 0 of another job, which needs the same ports, probed this rendezvous."""
 
     hello: Hello
 
@@ -151,10 +150,10 @@ ServerEvent = Joined | Received | Misfit | OtherLead | Unreadable
 
 
 class Server:
-    """``events`` is what has happened, and sets ``happened``; ``steps`` is to grow while the coordinator
-    works.
+    """Serves node 0's connections. ``events`` queues what happens, and sets ``happened``.
 
-    ``welcome`` is what every caller is told, but for nonce and proof.
+    The coordinator must increase ``steps`` as long as it works. ``welcome`` is sent to every caller, with its
+    own nonce and proof.
     """
 
     def __init__(
@@ -187,19 +186,19 @@ class Server:
     # From any thread.
 
     def send(self, peer: Peer, message: Message) -> None:
-        """Send a node something."""
+        """Send a message to a node."""
         self._loop.post(self._send, peer, encode(message))
 
     def publish(self, body: Message) -> None:
-        """Let all members know something, now and when they come; it replaces the last one of its kind."""
+        """Send a value to all members, also to later ones. It replaces the last one of its kind."""
         self._loop.post(self._publish, type(body).__name__, encode(Publish(body)))
 
     def notify(self, peer: Peer, notice: JoinNotice) -> None:
-        """Tell a node what became of it; one that is turned away is disconnected."""
+        """Send a node its JoinNotice; a rejected node is disconnected."""
         self._loop.post(self._notify, peer, notice)
 
     def forget(self, peer: Peer) -> None:
-        """Let a node go, which has no part any more."""
+        """Drop a node that no longer takes part."""
         self._loop.post(self._forget, peer)
 
     def close(self) -> None:
@@ -255,7 +254,7 @@ class Server:
                 writer.close()
 
     async def _greet(self, reader: LineReader, writer: asyncio.StreamWriter) -> Peer | None:
-        """Exchange first lines; return who has joined, None for a caller that does not or may not."""
+        """Exchange first lines; return the node that joined, None if the caller does not or may not join."""
         line = await reader.line(Hello.most_bytes, _HELLO_START)
         if not line:
             return None
@@ -264,7 +263,7 @@ class Server:
         seal = Seal(self._secret, line, welcome, node=False)
         writer.write(encode(replace(welcome, proof=seal.proof)) + b"\n")
         if hello.purpose != welcome.purpose or hello.mark != welcome.mark or _other_job(hello, welcome):
-            await _closed(reader)  # the caller reads why, and hangs up
+            await _closed(reader)  # the caller reads the reason and disconnects
             return None
         if hello.sealed != (self._secret is not None):
             missing = RejectionKind.COORDINATOR_WITHOUT_SECRET if hello.sealed else RejectionKind.NO_SECRET
@@ -359,7 +358,7 @@ class Server:
                 self._send_states(peer)
 
     def _send_states(self, peer: Peer) -> None:
-        """Send what is new, unless earlier lines still wait to be read: then the newest goes with a beat."""
+        """Send what is new; if earlier lines are still unread, the newest value goes with the next beat."""
         if peer.writer is None or peer.writer.transport.get_write_buffer_size():
             return
         for kind in sorted(peer.dirty):
@@ -382,7 +381,7 @@ class Server:
             peer.writer.close()
 
     async def _beat(self) -> None:
-        """Give signs of life for as long as the coordinator takes steps."""
+        """Send heartbeats as long as the coordinator takes steps."""
         pause_s = heartbeat_s(self._welcome.nnodes)
         known = -1
         while not self._closed:

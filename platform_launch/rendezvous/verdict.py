@@ -13,7 +13,7 @@ from platform_launch.rendezvous.network_order import order_warnings
 from platform_launch.rendezvous.ranks import compact, in_words, listed
 from platform_launch.text import Phrase
 
-# Training cannot work, or not as meant, where these differ. All else is worth a warning only.
+# If these differ, training cannot work as intended. Any other difference is only a warning.
 MUST_AGREE = frozenset(
     {
         "nodes announced",
@@ -27,7 +27,7 @@ MUST_AGREE = frozenset(
         "torch release",
     }
 )
-# Worth saying beside a difference that is only warned of.
+# Reported with a difference that is only a warning.
 _REMARKS = {
     "script": Phrase("nearly always a mistake: each node runs the file it has"),
     "program": Phrase("nearly always a mistake: each node runs what it was given"),
@@ -38,7 +38,7 @@ LARGEST_CLOCK_OFFSET_S = 2.0
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact the nodes do not share: each value with the ranks that brought it, the most common first."""
+    """A fact in which nodes differ: each value with its ranks, the most common first."""
 
     name: str
     must_agree: bool
@@ -61,7 +61,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunRefusal(Message):
-    """The job cannot start; every node leaves with this code, perhaps because of one ``node``."""
+    """The job cannot start, perhaps because of one ``node``; every node exits with this code."""
 
     exit_code: int
     reason: str
@@ -71,7 +71,7 @@ class RunRefusal(Message):
 
 @dataclass(frozen=True)
 class StartVerdict:
-    """What came out; ``refusal`` is None when the nodes may start."""
+    """The result; ``refusal`` is None if the nodes may start."""
 
     refusal: RunRefusal | None
     warnings: tuple[str, ...]
@@ -79,7 +79,7 @@ class StartVerdict:
 
 
 def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) -> StartVerdict:
-    """Judge a complete meeting. ``clock_offsets_s`` is each node's clock less that of node 0."""
+    """Judge all nodes of a job. ``clock_offsets_s`` is each node's clock minus that of node 0."""
     found = differences(nodes)
     cut_off = [node for node in nodes if node.master_port_problem]
     warnings = (
@@ -135,7 +135,7 @@ def differences(nodes: Iterable[Fingerprint]) -> tuple[Difference, ...]:
 
 
 def _where(name: str, ranks: Iterable[int], nodes: Iterable[Fingerprint]) -> str:
-    """Return where the file that a fact hashes lies on these nodes, in brackets; empty for other facts."""
+    """Return the path of the file that a fact hashes on these nodes, in brackets; empty for other facts."""
     there = [node for node in nodes if node.node_rank in ranks and name in node.paths]
     paths = dict.fromkeys(node.paths[name] for node in there)
     return f" ({shown_list(paths, _MOST_PATHS)})" if paths else ""
@@ -158,7 +158,7 @@ def _clock_warnings(offsets_s: Mapping[int, float]) -> list[str]:
 
 
 def table(found: Sequence[Difference], *, width: int = 96) -> list[str]:
-    """Return the lines of a table that shows only what differs; empty when nothing does."""
+    """Return the lines of a table of the differences; empty if there are none."""
     if not found:
         return []
     rows = [("differs", "must agree", "value", "nodes")]

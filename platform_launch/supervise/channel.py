@@ -1,7 +1,7 @@
-"""The way of a command's output: a pipe or terminal of ours, then our own stdout or stderr and the log.
+"""A command's output: through a pipe or terminal of ours, to our own stdout or stderr and to the log.
 
-What ``isatty`` says to the command is what it would say without a supervisor, and two different files stay
-two (docs/decisions/0002-output-of-the-training.md).
+For the command, ``isatty`` returns the same as without a supervisor, and two different files stay two
+(docs/decisions/0002-output-of-the-training.md).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from platform_launch.supervise.text import LinePrefix, LogText
 from platform_launch.supervise.tracebacks import TracebackFold
 
 _CHUNK_BYTES = 128 * 1024
-# What held less is read again only after a pause: short lines cost per read, not per byte. A terminal holds
-# 4 KiB: of one that was full, the rest is read at once, as long as its writer keeps up.
+# After a short read, the next one waits: short lines cost per read, not per byte. A terminal holds 4 KiB: if
+# it was full, the rest is read at once, as long as its writer keeps up.
 _FEW_BYTES, _PAUSE_S = 32 * 1024, 0.004
 _FEW_BYTES_OF_A_TERMINAL, _PAUSE_OF_A_TERMINAL_S = 512, 0.001
 _IDLE_READS = 3
@@ -31,28 +31,28 @@ _F_SETPIPE_SZ = 1031
 
 
 class Receiver:
-    """Where a channel's output goes. ``due`` is when :meth:`settle` must be called (time.monotonic())."""
+    """Where a channel's output goes. ``due`` is when :meth:`flush` must be called (time.monotonic())."""
 
     outlet: Outlet
     due = float("inf")
 
     def feed(self, data: bytes) -> None:
-        """Take a chunk."""
+        """Process a chunk of output."""
         raise NotImplementedError
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Write what was held back until now."""
 
     def finish(self) -> None:
-        """Take the end of the output."""
+        """Process the end of the output."""
         raise NotImplementedError
 
 
 class Tee(Receiver):
     """Writes output to an outlet and into the log, with a prefix before each line.
 
-    ``fold`` makes an event's line if the outlet gets less of tracebacks than the log; for ``many`` see
-    :class:`TracebackFold`.
+    With ``fold``, which formats an event's line, the outlet gets less of tracebacks than the log. For
+    ``many`` see :class:`TracebackFold`.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class Tee(Receiver):
         self._shows_part_of_a_line = False
 
     def feed(self, data: bytes) -> None:
-        """Write a chunk; the log comes first, so that a slow reader of ours does not hold it up."""
+        """Write a chunk, to the log first, so that a slow reader of ours does not delay it."""
         data = self._prefix.feed(data)
         self._log.append(self._log_text.feed(data), self)
         self._show(data if self._fold is None else self._fold.feed(data))
 
-    def settle(self) -> None:
-        """Write what the screen was to get later."""
+    def flush(self) -> None:
+        """Write what the screen was due to get by now."""
         if self._fold is not None:
-            self._show(self._fold.settle())
+            self._show(self._fold.flush())
 
     @property
     def due(self) -> float:  # type: ignore[override]
-        """When :meth:`settle` must be called."""
+        """When :meth:`flush` must be called."""
         return float("inf") if self._fold is None else self._fold.due
 
     def _show(self, data: bytes) -> None:
@@ -94,15 +94,15 @@ class Tee(Receiver):
             self._shows_part_of_a_line = data[-1:] != b"\n"
             self.outlet.write(data)
 
-    def say(self, shown: str, kept: str) -> None:
-        """Write a line of our own, never inside another: ``shown`` to the outlet, ``kept`` in the log."""
+    def write_line(self, shown: str, kept: str) -> None:
+        """Write our own line, never inside another: ``shown`` to the outlet, ``kept`` to the log."""
         parting = b"\n" if self._shows_part_of_a_line else b""
-        self.keep(kept)
+        self.log_line(kept)
         self._prefix.end_line()
         self._show(parting + self._prefix.whole(shown))
 
-    def keep(self, kept: str) -> None:
-        """Write a line of our own into the log alone."""
+    def log_line(self, kept: str) -> None:
+        """Write our own line to the log only."""
         parting = b"" if self._prefix.at_line_start else b"\n"
         self._log.append(self._log_text.feed(parting + self._prefix.whole(kept)), self)
 
@@ -127,7 +127,7 @@ class Channel:
         self._is_terminal = os.isatty(fd)
 
     def read(self, *, at_last_call: bool) -> None:
-        """Pass one chunk on, or close the channel at its end; at the last call an empty pipe is the end."""
+        """Pass on one chunk, or close the channel at its end; at the last call, an empty pipe is the end."""
         try:
             data = os.read(self.fd, _CHUNK_BYTES)
         except BlockingIOError:
@@ -135,7 +135,7 @@ class Channel:
                 return
             data = b""
         except OSError:
-            # A terminal says EIO when its last writer is gone.
+            # A terminal returns EIO when its last writer is gone.
             data = b""
         if not data:
             self.close()
@@ -148,7 +148,7 @@ class Channel:
         self.receiver.feed(data)
 
     def _more(self) -> bytes:
-        """Return what a writer that waits for room in the terminal still has to write, up to a limit."""
+        """Read what a writer that waits for room in the terminal still writes, up to a limit."""
         parts, size, idle = [], 0, 0
         with suppress(OSError):
             while size < _FEW_BYTES and idle < _IDLE_READS:
@@ -171,7 +171,7 @@ class Channel:
 
 
 def open_like(fd: int, reserved_columns: int) -> tuple[int, int]:
-    """Return reading and writing end of a terminal like ``fd`` if that is one, else of a pipe."""
+    """Return the reading and writing ends of a terminal if ``fd`` is one, else of a pipe."""
     if not os.isatty(fd):
         return open_pipe()
     try:
@@ -186,9 +186,9 @@ def open_like(fd: int, reserved_columns: int) -> tuple[int, int]:
 
 
 def open_pipe() -> tuple[int, int]:
-    """Return reading and writing end of a pipe so wide that the command rarely waits for us."""
+    """Return the reading and writing ends of a pipe so large that the command rarely waits for us."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    # Refused when the user's quota of pipe memory is used up; then the pipe stays narrow.
+    # This fails if the user's quota of pipe memory is used up; the pipe then stays small.
     with suppress(OSError):
         fcntl.fcntl(writing, _F_SETPIPE_SZ, _PIPE_BYTES)
     return reading, writing

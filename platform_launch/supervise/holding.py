@@ -113,7 +113,7 @@ class AgentHold:
         if time.monotonic() >= self._answer_by:
             self._signal_ranks()
         if self._is_holding:
-            self._look_at_ranks(ready)
+            self._check_ranks(ready)
         return unsent
 
     def _read(self) -> list[signal.Signals]:
@@ -155,7 +155,7 @@ class AgentHold:
                         os.kill(rank.pid, number)
         self._to_send.clear()
 
-    def _look_at_ranks(self, ready: set[int]) -> None:
+    def _check_ranks(self, ready: set[int]) -> None:
         for rank in self.ranks:
             if rank.exit_code is None and (rank.pidfd in ready or rank.pidfd < 0):
                 rank.exit_code = _exit_code(rank.pid)

@@ -1,4 +1,4 @@
-"""Signals as data: a handler only records, one loop decides. A launch has one inbox from first to last."""
+"""Signals as data: a handler only records them, one loop decides. A launch has one inbox throughout."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NEVER_IGNORED = (signal.SIGTERM, signal.SIGCHLD)
 HANDLED = (*sorted(ENDING), *sorted(WARNING), signal.SIGWINCH, signal.SIGCHLD)
 
 
-class Interrupted(BaseException):  # like KeyboardInterrupt: nothing between may take it for an error
-    """A signal asked for the end while no training was running."""
+class Interrupted(BaseException):  # like KeyboardInterrupt: code in between must not handle it as an error
+    """A signal requested the stop while no command was running."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)
@@ -29,9 +29,9 @@ class Interrupted(BaseException):  # like KeyboardInterrupt: nothing between may
 class SignalInbox:
     """Turns signals, and wake-ups from other threads, into bytes of a pipe that a loop can wait on.
 
-    A signal that the caller ignores stays ignored, so ``nohup`` keeps its meaning. SIGCHLD is an exception,
-    because the exit code of a child is lost where it is ignored, and SIGTERM: a script that ignores it, to
-    outlive what it starts, means itself. Enter it in the main thread. A signal that was blocked until then
+    A signal that the caller ignores stays ignored, so ``nohup`` works. There are two exceptions: SIGCHLD,
+    because ignoring it loses the exit codes of children, and SIGTERM, because a script that ignores it to
+    outlive its children only means itself. Enter it in the main thread. A signal that was blocked until then
     (``start_multinode_platform.sh`` as the first process of a container) arrives now.
     """
 
@@ -44,7 +44,7 @@ class SignalInbox:
         self.fd = -1
 
     def open(self) -> SignalInbox:
-        """Enter it for the rest of the process, whose exit code its last moments must not replace."""
+        """Enter it for the rest of the process, whose exit code no late signal may replace."""
         self.fd, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._previous_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in self._signals:
@@ -55,7 +55,7 @@ class SignalInbox:
         return self
 
     def _outlast(self) -> None:
-        """Ignore what the interpreter, as it ends, would give back to the system, which ends the process."""
+        """Ignore signals while the interpreter exits: their default action would kill the process."""
         for number in self._previous.keys() & (ENDING | WARNING):
             signal.signal(number, signal.SIG_IGN)
 
@@ -66,7 +66,7 @@ class SignalInbox:
         self.close()
 
     def close(self) -> None:
-        """Give the signals back to whoever had them before."""
+        """Restore the previous handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous.clear()
@@ -79,28 +79,28 @@ class SignalInbox:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Raise :class:`Interrupted` for a signal that asks for the end, wherever the main thread is."""
+        """Raise :class:`Interrupted` in the main thread for a signal that requests the stop."""
         self._at_once = True
         try:
-            self.heed()
+            self.check()
             yield
         finally:
             self._at_once = False
 
-    def heed(self) -> None:
-        """Take what arrived. Raises Interrupted where one of these signals asks for the end."""
-        for number in self.take():
+    def check(self) -> None:
+        """Discard the signals that arrived. Raises Interrupted if one of them requests the stop."""
+        for number in self.receive():
             if number in ENDING:
                 raise Interrupted(number)
 
-    def take(self) -> list[signal.Signals]:
-        """Return what arrived since the last call, oldest first; empty when it was only a wake-up."""
+    def receive(self) -> list[signal.Signals]:
+        """Return the signals since the last call, oldest first; empty after a mere wake-up."""
         with suppress(BlockingIOError):
             return [signal.Signals(byte) for byte in os.read(self.fd, 4096) if byte]
         return []
 
     def wake(self) -> None:
-        """Wake the loop from any thread; nothing happens while no loop is running."""
+        """Wake the loop from any thread; without a running loop, nothing happens."""
         with self._lock:
             if self._write >= 0:
                 # A full pipe wakes the loop as well.
@@ -108,6 +108,6 @@ class SignalInbox:
                     os.write(self._write, b"\0")
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Record nothing: the interpreter has written the number to the wake-up descriptor."""
+        """Do nothing: the interpreter has written the number to the wake-up descriptor."""
         if self._at_once and number in ENDING:
             raise Interrupted(signal.Signals(number))

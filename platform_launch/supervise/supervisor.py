@@ -1,4 +1,4 @@
-"""One training command under supervision, from start to exit code."""
+"""One supervised command, from start to exit code."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ _STDOUT, _STDERR = 1, 2
 class Outcome:
     """How a command ended.
 
-    ``exit_code`` is the command's own, or 128 and the number of the ``signal`` that ended it. Where a signal
-    asked for the end, here or on another node, and the command then returned 1, it is 128 + that signal too:
-    torchrun, like any Python program, answers a signal with a traceback and 1, which a scheduler would take
-    for a failure. USR1 and USR2 count among those if the command then returns the code of a signal, or if
-    its environment hands them to torchrun, which ends on whatever it handles. Any other command may go on
-    after them, and its 1 is a failure of its own.
-    ``log_path`` None if there is no log or it was lost; ``stopped_by`` the signal's name or the reason given
-    to :meth:`Supervisor.stop`, None for a command that had returned 0 by then; ``killed`` the process ids
-    that only SIGKILL could end; ``tail`` the end of what it wrote; ``stop_sentence`` goes with
-    ``stopped_by`` where :meth:`Supervisor.stop` was given one.
+    ``exit_code`` is the command's own, or 128 plus the number of the ``signal`` that ended it. If a signal
+    requested the stop, here or on another node, and the command then returned 1, it is 128 plus that signal
+    too: torchrun, like any Python program, responds to a signal with a traceback and 1, which a scheduler
+    would count as a failure. This applies to USR1 and USR2 only if the command returns the code of a signal,
+    or if its environment lets torchrun handle them, which then exits. Any other command may continue after
+    them, and its 1 is a failure of its own.
+    ``log_path`` is None if there is no log or it was lost. ``stopped_by`` is the signal's name or the reason
+    given to :meth:`Supervisor.stop`, with its ``stop_sentence``; None for a command that had returned 0 by
+    then. ``killed`` are the processes that only SIGKILL could end, ``tail`` is the end of the output.
     """
 
     exit_code: int
@@ -53,20 +52,19 @@ class Outcome:
 
 
 class Supervisor:
-    """Runs one command as PID 1 or below: forwards signals, reaps orphans, copies output, ends what is left.
+    """Runs one command: forwards signals, reaps orphans, copies output, ends leftovers. Works as PID 1 too.
 
-    TERM, INT, HUP, QUIT, USR1 and USR2 go to the command's process group; the first four start
-    ``grace_s``, after which its whole tree is killed, as a second Ctrl-C does at once. ``prefix`` stands
-    before each line of output. A log file that cannot be written is reported and given up;
-    ``log_limit_bytes`` keeps its head and its tail (0: all). For one run.
+    TERM, INT, HUP, QUIT, USR1 and USR2 are forwarded to the command's process group. The first four start
+    ``grace_s``, after which the whole tree is killed; a second Ctrl-C kills it at once. ``prefix`` precedes
+    each line of output. A log file that cannot be written is reported and given up; beyond
+    ``log_limit_bytes`` (0: no limit), only its head and tail are kept. For one run.
 
-    ``on_event(event)`` hears each event; ``on_start(pid)`` the command's process id,
-    ``on_ending(reason)`` at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)`` that the
-    command has exited, while what it left behind is still being ended. ``on_asked``, ``inbox`` and
-    ``spread_s``: see :class:`Watch`.
-    ``temporary`` folders of the caller are removed should this process be killed. ``is_agent``: the command
-    starts the ranks of this node, and is held while they save (see :mod:`holding`). Only the log gets an
-    event that ``is_shown`` refuses, and, with ``folds``, what :mod:`tracebacks` leaves out.
+    Callbacks: ``on_event(event)`` for each event, ``on_start(pid)``, ``on_ending(reason)`` as soon as a
+    signal or :meth:`stop` requests the stop, ``on_exit(code)`` when the command has exited, while its
+    leftovers are still being ended. For ``on_asked``, ``inbox`` and ``spread_s`` see :class:`Watch`.
+    ``temporary`` folders are removed if this process is killed. ``is_agent``: the command starts the ranks of
+    this node, and is held while they save (see :mod:`holding`). Events that ``is_shown`` rejects, and with
+    ``folds`` what :mod:`tracebacks` leaves out, go to the log only.
     """
 
     def __init__(
@@ -93,8 +91,8 @@ class Supervisor:
         self._folds = folds
         self._is_shown = is_shown
         self._prefix = prefix
-        self._log = LogFile(log_path, self._tell, most_bytes=log_limit_bytes)
-        self._code = -int(signal.SIGKILL)  # what stands if even SIGKILL does not end it
+        self._log = LogFile(log_path, self._report, most_bytes=log_limit_bytes)
+        self._code = -int(signal.SIGKILL)  # applies if even SIGKILL does not end it
         self._finished = False
         self._tees: dict[int, Tee] = {}
         self._terminals: dict[int, int] = {}
@@ -105,7 +103,7 @@ class Supervisor:
         self._hold = AgentHold(grace_s) if is_agent else None
         self._watch = Watch(
             grace_s=grace_s,
-            tell=self._tell,
+            report=self._report,
             ended=self._on_end,
             resized=self._on_resize,
             ending=on_ending,
@@ -117,17 +115,17 @@ class Supervisor:
 
     @property
     def stopped_by(self) -> str | None:
-        """What has asked for the end, as in :class:`Outcome`; None while nothing has."""
+        """What requested the stop, as in :class:`Outcome`; None so far."""
         return self._watch.stopped_by
 
     @property
     def stop_sentence(self) -> Sentence | None:
-        """What whoever asked for the end gave :meth:`stop` as the reason, as in :class:`Outcome`."""
+        """The reason given to :meth:`stop`, as in :class:`Outcome`."""
         return self._watch.stop_sentence
 
     @property
     def stop_signal(self) -> str:
-        """The name of the signal that asked for the end, here or on another node; empty if none did."""
+        """The name of the signal that requested the stop, here or on another node; empty if none did."""
         return self._watch.stop_signal
 
     def stop(
@@ -137,7 +135,7 @@ class Supervisor:
         signal_name: str = "",
         sentence: Sentence | None = None,
     ) -> None:
-        """Ask the command to end as SIGTERM would; callable from any thread, before and during the run.
+        """Stop the command as SIGTERM would. From any thread, before and during the run.
 
         ``grace_s`` can shorten the grace time; ``signal_name`` is the signal that asked for it
         on another node; ``sentence`` the reason as programs read it, ``reason`` its words.
@@ -145,15 +143,15 @@ class Supervisor:
         self._watch.stop(reason, grace_s, signal_name, sentence)
 
     def warn(self, number: signal.Signals) -> None:
-        """Pass a warning on that did not come as a signal to this process; callable from any thread."""
+        """Pass on a warning that was not a signal to this process. From any thread."""
         self.do(lambda: self._watch.warn(number))
 
-    def tell(self, event: Event) -> None:
-        """Say an event where the command's output goes; callable from any thread during the run."""
-        self.do(lambda: self._tell(event))
+    def report(self, event: Event) -> None:
+        """Write an event to the command's output. From any thread during the run."""
+        self.do(lambda: self._report(event))
 
     def do(self, action: Callable[[], None]) -> None:
-        """Let the thread that runs the command do something meanwhile; callable from any thread."""
+        """Run an action in the thread that runs the command. From any thread."""
         self._watch.do(action)
 
     def run(self) -> Outcome:
@@ -188,7 +186,7 @@ class Supervisor:
 
     @property
     def tail(self) -> bytes:
-        """The end of what the command wrote so far, as it stands in the log, with or without one."""
+        """The end of the command's output so far, as in the log, even without a log."""
         return self._log.tail
 
     def _start(self, watch: Watch) -> None:
@@ -219,14 +217,14 @@ class Supervisor:
             for fd in writing.values():
                 os.close(fd)
 
-    def _tell(self, event: Event) -> None:
-        """Say it where the output goes: into the log as well, and never waiting for a reader."""
+    def _report(self, event: Event) -> None:
+        """Write an event to the output and to the log, without waiting for a reader."""
         fd = max(self._tees)
         kept = in_a_log(event)
         if self._is_shown(event):
-            self._tees[fd].say(self._line_of(fd)(event), kept)
+            self._tees[fd].write_line(self._line_of(fd)(event), kept)
         else:
-            self._tees[fd].keep(kept)
+            self._tees[fd].log_line(kept)
         self._on_event(event)
 
     @staticmethod
@@ -235,7 +233,7 @@ class Supervisor:
 
     def _on_lost(self, error: OSError) -> None:
         place = f"it goes on in {self._log.path}" if self._log.path else "the training goes on without it"
-        self._tell(event("output-lost", problem=error.strerror, consequence=place))
+        self._report(event("output-lost", problem=error.strerror, consequence=place))
 
     def _on_end(self, _pid: int, code: int) -> None:
         self._code = code
@@ -252,7 +250,7 @@ class Supervisor:
 
 
 def _flush_own_output() -> None:
-    """Let what was printed before come before the command's output."""
+    """Flush what was printed before the command's output."""
     for file in (sys.stdout, sys.stderr):
         if file is not None:  # started with the descriptor closed
             with suppress(OSError, ValueError):
@@ -260,13 +258,13 @@ def _flush_own_output() -> None:
 
 
 def _answers(code: int, warning: signal.Signals, command: Command) -> bool:
-    """Tell whether a command ended as one that was warned: by the code of a signal, or as torchrun does."""
+    """Return whether a command exited because of a warning: with a signal's code, or as torchrun does."""
     ends_torchrun = warning.name in command.env.get("PET_SIGNALS_TO_HANDLE", "").split(",")
     return code - 128 in ENDING | WARNING or (code == 1 and ends_torchrun)
 
 
 def _stopped_code(code: int, stop_signal: str) -> int:
-    """Return 128 + the signal that asked for the end where a command only says 1."""
+    """Return 128 + the signal that requested the stop if a command only returned 1."""
     if code == 1 and stop_signal in signal.Signals.__members__:
         return 128 + signal.Signals[stop_signal]
     return code

@@ -116,7 +116,7 @@ class TracebackFold:
 
     @property
     def due(self) -> float:
-        """When :meth:`settle` must be called at the latest (time.monotonic())."""
+        """When :meth:`flush` must be called at the latest (time.monotonic())."""
         return min((one.due for one in self._open.values()), default=self._repeats_due)
 
     def feed(self, data: bytes) -> bytes:
@@ -136,7 +136,7 @@ class TracebackFold:
         self._mid_line = bool(tail) and not self._tail
         return b"".join(shown) + (b"" if self._open else tail)
 
-    def settle(self) -> bytes:
+    def flush(self) -> bytes:
         """Return what waited for more, and waits no longer."""
         now, shown = time.monotonic(), []
         for rank, one in list(self._open.items()):

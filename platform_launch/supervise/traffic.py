@@ -55,7 +55,7 @@ class Traffic:
             elif channel.fd >= 0 and (self._last_call or channel.fd in ready):
                 channel.read(at_last_call=self._last_call)
             if channel.receiver.due <= time.monotonic():
-                channel.receiver.settle()
+                channel.receiver.flush()
 
     def last_call(self) -> None:
         """Take only what is in the pipes already: their writers are gone, or are strangers to us."""

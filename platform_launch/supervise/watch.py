@@ -1,10 +1,10 @@
-"""Staying responsible for commands: one loop for their output, their signals, their end and what they leave.
+"""Supervises commands: one loop for their output, their signals, their exit and the processes they leave.
 
-The phases of an end are entries of an agenda, a short list of times and actions:
+Stopping them is an agenda, a short list of times and actions:
 
-    stop asked    forward the signal; after the grace time kill
-    last exit     leftover processes get a moment to go by themselves, then SIGTERM, then SIGKILL
-    kill          SIGKILL to every child, again as their orphans come to us; after a while name what is stuck
+    stop asked    forward the signal; kill after the grace time
+    last exit     leftover processes get a moment to exit by themselves, then SIGTERM, then SIGKILL
+    kill          SIGKILL every child, again when orphans arrive; after a while report those that are stuck
 """
 
 from __future__ import annotations
@@ -28,39 +28,40 @@ from platform_launch.supervise.signals import ENDING, SignalInbox
 from platform_launch.supervise.traffic import Traffic
 from platform_launch.text import Phrase
 
-# Kubernetes and Slurm (KillWait) kill after 30 s, and torchrun gives its workers 30 s: to be first leaves
-# time to say who had to be killed and to hand the exit code on.
+# Kubernetes and Slurm (KillWait) kill after 30 s, and torchrun gives its workers 30 s. Being first leaves
+# time to report what had to be killed, and to pass the exit code on.
 DEFAULT_GRACE_S = 25.0
 
 # `timeout -s INT` and some process managers deliver one Ctrl-C twice within microseconds.
 _SAME_KEYPRESS_S = 0.5
-# A scheduler warns all nodes, and each tells the others.
+# A scheduler warns all nodes, and each warns the others.
 _SAME_WARNING_S = 10.0
-# Slurm's signal ahead of the end and the end time itself are one reason to save.
+# Slurm's early signal and its end time are one reason to save.
 _SAME_NOTICE_S = 600.0
-# Processes that follow their parent by themselves (resource trackers, compile workers) take less.
+# Processes that exit with their parent (resource trackers, compile workers) take less.
 _LEAVE_S = 1.0
 _LEFTOVER_GRACE_S = 5.0
-# SIGKILL acts at once, save in uninterruptible sleep inside a driver or a file system.
+# SIGKILL acts at once, except on a process in uninterruptible sleep in a driver or a file system.
 _KILL_S = 10.0
 
 
 class Watch:
-    """Keeps the commands it starts, and everything they start, from first to last.
+    """Supervises the commands it starts, and everything they start, until all have exited.
 
-    While it is entered, the process adopts orphans and every ended child is reaped: the caller has no
-    children of its own to wait for. Children that were there before are never signalled. Main thread only,
-    except :meth:`stop`. ``grace_s`` may depend on what runs when the end is asked for. ``tell(event)`` takes
-    what the user should know; ``ended(pid, code)`` hears each command's exit code (negative for a signal),
-    ``resized()`` that the terminal has a new size, ``ending()`` that a signal or :meth:`stop` asked for the
-    end. ``what`` names the commands in those lines.
-    ``stop_signal`` is the name of the signal that asked for the end, here or elsewhere, if one did;
-    ``stop_sentence`` is what :meth:`stop` was given by whoever asked first;
-    ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything. ``inbox`` is
-    the caller's, opened already, where it has one: a signal that came before is then not lost. ``hold`` is on
-    the agent that is started, if it can be held while its ranks save. ``asked(signal)`` hears that the
-    commands are about to get a signal that asks them to stop, or warns them. ``spread_s`` is how long a
-    signal to this process waits before the commands get it: other nodes' get it at about the same time.
+    While it is entered, the process adopts orphans and reaps every child: the caller must have no children of
+    its own to wait for. Earlier children are never signalled. Main thread only, except :meth:`stop`.
+    ``grace_s`` may be a function, called when the stop is requested.
+
+    Callbacks: ``report(event)`` for the user; ``ended(pid, code)`` for each command's exit code (negative for
+    a signal); ``resized()`` when the terminal has a new size; ``ending(reason)`` when a signal or
+    :meth:`stop` requests the stop; ``asked(signal)`` when the commands are about to get a signal that stops
+    or warns them. ``what`` names the commands in events.
+
+    ``stop_signal`` is the name of the signal that requested the stop, here or elsewhere; ``stop_sentence`` is
+    the first reason given to :meth:`stop`; ``warned_by`` is the last of USR1 and USR2 that was passed on,
+    which need not stop anything. ``inbox`` is an open inbox of the caller, so that earlier signals are not
+    lost. ``hold`` holds the agent while its ranks save. ``spread_s`` is how long a signal to this process is
+    delayed, so that other nodes' commands get it at about the same time.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Watch:
         *,
         grace_s: float | Callable[[], float],
         what: str = "the training",
-        tell: Callable[[Event], None],
+        report: Callable[[Event], None],
         ended: Callable[[int, int], None],
         resized: Callable[[], None] = lambda: None,
         ending: Callable[[str], None] = lambda _reason: None,
@@ -84,7 +85,7 @@ class Watch:
         self.killed: dict[int, str] = {}
         self._asked_grace_s = grace_s
         self._what = Phrase(what)
-        self._tell = tell
+        self._report = report
         self._ended = ended
         self._resized = resized
         self._ending = ending
@@ -140,7 +141,7 @@ class Watch:
         signal_name: str = "",
         sentence: Sentence | None = None,
     ) -> None:
-        """Ask for the end, from any thread: SIGTERM now, SIGKILL after the grace time.
+        """Request the stop, from any thread: SIGTERM now, SIGKILL after the grace time.
 
         A ``grace_s`` of its own may shorten that of an end which was asked for before. ``signal_name`` is the
         signal that asked for it elsewhere, if one did; ``sentence`` the reason as programs read it.
@@ -150,7 +151,7 @@ class Watch:
         self._inbox.wake()
 
     def warn(self, number: signal.Signals) -> None:
-        """Warn the commands as the signal would, in the thread that watches.
+        """Warn the commands as the signal would, in the supervising thread.
 
         Ranks without a handler would die of it, and are left alone. Nothing happens soon after a signal to
         this process that said the same, and such a signal is not passed on soon after this.
@@ -168,12 +169,12 @@ class Watch:
         return any(catches(pid, number) for pid in ranks)
 
     def do(self, action: Callable[[], None]) -> None:
-        """Let the thread that watches do something, between two of its own steps. From any thread."""
+        """Run an action in the supervising thread, between two of its steps. From any thread."""
         self._actions.append(action)
         self._inbox.wake()
 
     def wait(self) -> None:
-        """Return when every command and every process they left is gone and all output is written."""
+        """Return when all commands and their leftovers have exited and all output is written."""
         while not self._gone or self._traffic.left:
             while self._actions:
                 self._actions.popleft()()
@@ -190,11 +191,11 @@ class Watch:
                     self._forward(signal.SIGTERM)
                 self._end(signal.SIGTERM, reason, grace_s, signal_name, sentence)
             ready = self._poll()
-            for number in self._inbox.take():
+            for number in self._inbox.receive():
                 self._on_signal(number)
             if self._hold is not None:
                 for number in self._hold.move(ready):
-                    self._on_signal(number)  # somebody has signalled the agent, and not this process
+                    self._on_signal(number)  # the agent was signalled, but not this process
             self._traffic.move(ready)
             while self._agenda and self._agenda[0][0] <= time.monotonic():
                 self._agenda.pop(0)[1]()
@@ -238,7 +239,7 @@ class Watch:
             self._spread(number)
 
     def _spread(self, number: signal.Signals) -> None:
-        """Forward a signal to this process, once the other nodes have heard of it as well."""
+        """Forward a signal to this process, once the other nodes know about it too."""
         self._asked(number)
         if self._spread_s and self.stopped_by is None:
             self._spreading.append(number)
@@ -266,7 +267,7 @@ class Watch:
         signal_name: str,
         sentence: Sentence | None = None,
     ) -> None:
-        """Start the grace time when the end is asked for the first time; later it can only be shortened."""
+        """Start the grace time at the first request; later requests can only shorten it."""
         end = time.monotonic() + grace_s
         first = self.stopped_by is None
         if first:
@@ -279,7 +280,7 @@ class Watch:
             self._agenda = [(end, self._traffic.abandon)]
         elif not self._leaving and not self._killing:
             self._agenda = [(end, self._kill)]
-        self._tell(
+        self._report(
             event(
                 "end-asked",
                 reason=reason,
@@ -313,12 +314,12 @@ class Watch:
         now = time.monotonic()
         self._kill_at = min(self._kill_at, now + _LEAVE_S + _LEFTOVER_GRACE_S)
         # With little of a grace time left, the kill comes first and replaces the rest of the agenda.
-        plan = [(now + _LEAVE_S, self._ask_leftovers), (self._kill_at, self._kill)]
+        plan = [(now + _LEAVE_S, self._stop_leftovers), (self._kill_at, self._kill)]
         self._agenda = sorted(plan, key=lambda entry: entry[0])
 
-    def _ask_leftovers(self) -> None:
+    def _stop_leftovers(self) -> None:
         left = self._left()
-        self._tell(event("leftovers-asked", what=self._what, processes=_named(left)))
+        self._report(event("leftovers-asked", what=self._what, processes=_named(left)))
         for pid in left:
             processes.signal_child(pid, signal.SIGTERM)
 
@@ -334,7 +335,7 @@ class Watch:
             return
         self._killing = True
         self._agenda = [(time.monotonic() + _KILL_S, self._give_up)]
-        self._tell(event("leftovers-killed", what=self._what, processes=_named(self._left())))
+        self._report(event("leftovers-killed", what=self._what, processes=_named(self._left())))
         self._kill_children()
 
     def _kill_children(self) -> None:
@@ -343,11 +344,11 @@ class Watch:
             processes.signal_child(pid, signal.SIGKILL)
 
     def _give_up(self) -> None:
-        self._tell(event("process-stuck", limit_s=_KILL_S, processes=_named(self._left())))
+        self._report(event("process-stuck", limit_s=_KILL_S, processes=_named(self._left())))
         self._finish()
 
     def _finish(self) -> None:
-        """Nothing of ours runs any more: what is in the pipes is all that comes."""
+        """Drain the pipes: none of our processes runs any more."""
         self._gone = True
         self._traffic.last_call()
         self._agenda = []

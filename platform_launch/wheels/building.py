@@ -76,7 +76,7 @@ def run(
     """
     log = LogFile(log_path, tell)
     codes: list[int] = []
-    watch = Watch(grace_s=DEFAULT_GRACE_S, tell=tell, ended=lambda _pid, code: codes.append(code))
+    watch = Watch(grace_s=DEFAULT_GRACE_S, report=tell, ended=lambda _pid, code: codes.append(code))
     # Flush printed text before the build's steps.
     sys.stderr.flush()
     with ExitStack() as stack:

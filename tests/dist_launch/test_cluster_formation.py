@@ -76,7 +76,7 @@ def forming() -> Iterator[JoinedNodes]:
         [listener],
         fingerprint(me),
         purpose=PURPOSE,
-        say=lambda line: lines.append(f"{line.level} {line.text}"),
+        log=lambda line: lines.append(f"{line.level} {line.text}"),
         same_nnodes=True,
     )
     formation = ClusterFormation(coordinator, me, NNODES, lambda level, text: lines.append(f"{level} {text}"))

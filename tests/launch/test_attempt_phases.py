@@ -39,4 +39,4 @@ def test_nothing_but_meeting_the_others_lets_processes_run() -> None:
         for happening in Happening
         if phase not in RUNS and after(phase, happening) in RUNS
     }
-    assert begins == {(Phase.MEETING, Happening.MET)}
+    assert begins == {(Phase.JOINING, Happening.JOINED)}

@@ -78,7 +78,7 @@ def test_a_script_that_undoes_it_is_reported_once(start: Start) -> None:
     start(0, WAITS), start(1, MOVES)
     heard = Heard()
     watch = heard.watch()
-    assert not watch.look()  # a library may do so for a moment
+    assert not watch.check()  # a library may do so for a moment
     with watch:
         until(lambda: heard.told)
     [told] = heard.told

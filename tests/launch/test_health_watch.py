@@ -82,7 +82,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 def _grade(watch: HealthWatch) -> Grade | None:
-    health = watch.ask()
+    health = watch.check()
     return None if health is None else health.grade
 
 
@@ -92,7 +92,7 @@ def test_a_port_that_is_lost_is_said_once_and_makes_the_node_bad(nodes: Nodes) -
     assert _grade(watch) is Grade.HEALTHY
     nodes.port_is(0, "1: DOWN")
     until(lambda: "rdma-port-lost" in nodes.ids())
-    health = watch.ask()
+    health = watch.check()
     assert health is not None
     assert health.grade is Grade.BAD
     assert "mlx5_0:1: was active, and is down" in health.reasons[0]
@@ -157,7 +157,7 @@ def test_a_reading_that_fails_in_a_way_nobody_expected_is_not_laid_to_a_silent_d
 
     watch = nodes.start(0, interval_s=0)
     monkeypatch.setattr(rdma, "read_health", read)
-    health = watch.ask()
+    health = watch.check()
     assert health is not None
     assert "ValueError: rate: '?'" in health.reasons[0]
 
@@ -168,7 +168,7 @@ def test_a_node_without_devices_is_healthy_and_asks_nothing() -> None:
 
     watch = HealthWatch(HealthOptions(OFTEN_S, 0, "gn0"), tell)
     watch.start()
-    assert watch.ask() is None
+    assert watch.check() is None
 
 
 # Says what is said as JSON lines; a line of input asks for the verdict.
@@ -185,7 +185,7 @@ def tell(said):
 watch = HealthWatch(HealthOptions(0.02, 0, "gn0", gpus), tell, lambda message: None)
 watch.start()
 for _ in sys.stdin:
-    health = watch.ask()
+    health = watch.check()
     print(json.dumps(["verdict", health.grade.value, list(health.reasons)]), flush=True)
 watch.stop()
 """

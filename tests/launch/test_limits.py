@@ -167,7 +167,7 @@ def test_where_no_thread_is_left_for_the_monitor_the_link_to_the_other_nodes_goe
     assert watched.still_s(0.0) is None
     assert watched.report_who_left() == ""
     monkeypatch.setattr(health_watch.HealthWatch, "ask", refuse)
-    assert watched.ask_devices() is None
+    assert watched.check_devices() is None
     watched.receive(RequestReceived("key", pack(StillQuestion(1.0))))
     watched._hangs.stop()
 

@@ -43,7 +43,7 @@ def take(tmp_path: Path) -> Iterator[Take]:
         wait_s: float = 60.0,
     ) -> RankClaim:
         me = NodeIdentity(host, f"{host}.address", command)
-        claim = RankFolder(tmp_path, nnodes, job, lambda _: None).take(me, wait_s)
+        claim = RankFolder(tmp_path, nnodes, job, lambda _: None).claim_rank(me, wait_s)
         claims.append(claim)
         return claim
 
@@ -127,7 +127,7 @@ def test_without_a_node_0_the_others_end_and_leave_nothing(take: Take, tmp_path:
 def test_a_folder_that_is_not_there_or_not_to_be_written_is_refused(tmp_path: Path) -> None:
     me = NodeIdentity("a", "a", COMMAND)
     with pytest.raises(InputError, match="cannot be read: No such file"):
-        RankFolder(tmp_path / "nowhere", 2, "job", lambda _: None).take(me, 1)
+        RankFolder(tmp_path / "nowhere", 2, "job", lambda _: None).claim_rank(me, 1)
 
 
 def test_two_equal_commands_become_the_two_nodes_of_one_job(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from platform_launch.observe.overview import finding_lines, overview, rarest, st
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english
 from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.run.relay import RequestRelay
-from platform_launch.rendezvous.run.texts import TextCommand
+from platform_launch.rendezvous.run.texts import RequestRelay, TextCommand
 from tests.observe.test_hang import VALIDATE, absent, waiting
 from tests.rendezvous.live import LIMIT_S, live, until
 
@@ -55,7 +54,7 @@ def test_64_nodes_answer_and_are_shown_on_one_screen() -> None:
             node.participant.join()
         until(lambda: all(node.participant.seat for node in nodes), *(node.participant for node in nodes))
         replies: list[Replies] = []
-        asking = Thread(target=lambda: replies.append(nodes[5].peers.ask(0.0, LIMIT_S)))
+        asking = Thread(target=lambda: replies.append(nodes[5].peers.query(0.0, LIMIT_S)))
         asking.start()
         while asking.is_alive():
             for node in nodes:

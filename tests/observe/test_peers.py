@@ -138,7 +138,7 @@ class Wire:
 
 
 def test_node_asks_and_the_other_answers() -> None:
-    replies = Wire().asking.ask(30.0, 20.0)
+    replies = Wire().asking.query(30.0, 20.0)
     assert replies.given[2].still_s == 31.0
     assert replies.given[2].snapshot == shortened(snapshot())
     assert replies.silent == {}
@@ -147,14 +147,14 @@ def test_node_asks_and_the_other_answers() -> None:
 def test_node_that_does_not_answer_is_named() -> None:
     wire = Wire()
     wire.silent = True
-    assert wire.asking.ask(30.0, 20.0).silent == {2: "gn7"}
+    assert wire.asking.query(30.0, 20.0).silent == {2: "gn7"}
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_not_kept() -> None:
     wire = Wire()
     wire.silent = True
     wire.asking.report(HangReport(9.0, FINDING))
-    wire.asking.ask(30.0, 20.0)
+    wire.asking.query(30.0, 20.0)
     wire.asking.receive(AnswersReceived(2, {}, {}))
     assert not wire.asking._answered
 

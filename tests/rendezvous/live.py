@@ -127,7 +127,7 @@ def live(nnodes: int = 2, *, secret: Secret | None = None, mark: str = "") -> It
     listener = listen((0,), nnodes)
     port = listener.getsockname()[1]
     coordinator = Coordinator(
-        [listener], fingerprint(0, nnodes), purpose=PURPOSE, say=said.append, secret=secret, mark=mark
+        [listener], fingerprint(0, nnodes), purpose=PURPOSE, log=said.append, secret=secret, mark=mark
     )
     made = Live(coordinator, port, secret, said)
     ended = threading.Event()

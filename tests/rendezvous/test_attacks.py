@@ -385,7 +385,7 @@ def test_the_secret_travels_nowhere() -> None:
 def test_a_request_reaches_only_who_was_asked_and_an_answer_only_who_asked() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
-        inquiry = nodes[0].ask(Question("?"), to=[1], limit_s=LIMIT_S)
+        inquiry = nodes[0].query(Question("?"), to=[1], limit_s=LIMIT_S)
         until(lambda: bool(nodes[1]._requests), *nodes)
         (request,) = nodes[1].requests()
         nodes[2].answer(request, Reply("forged"))  # node 2 was not asked

@@ -14,7 +14,7 @@ from platform_launch.environment import Environment
 from platform_launch.plan.launch_plan import build_plan
 from platform_launch.plan.request import Request
 from platform_launch.project import project_root
-from platform_launch.rendezvous.fingerprint import Fingerprint, arguments, hash_of, shareable, take
+from platform_launch.rendezvous.fingerprint import Fingerprint, arguments, fingerprint_of, hash_of, shareable
 from platform_launch.rendezvous.messages import decode, encode
 from platform_launch.rendezvous.verdict import judge
 from tests.plan.machines import machine
@@ -68,7 +68,7 @@ def taken(**what: Any) -> Fingerprint:
     if asked.arguments:
         asked = dataclasses.replace(asked, launcher=None)
     plan = build_plan(Environment({"PATH": os.environ["PATH"]}), machine(0), asked)
-    return take(plan, {}, identity="x", versions={}, git_revision=None, free_gib=None)
+    return fingerprint_of(plan, {}, identity="x", versions={}, git_revision=None, free_gib=None)
 
 
 def test_modules_are_compared_by_name_and_file_and_commands_by_name(

@@ -45,6 +45,6 @@ def test_a_silence_of_whoever_has_no_count_adds_up_until_the_next_sign_of_life()
     clock = SilenceClock(100.0, 15.0)
     assert clock.observe(103.0) == 3.0
     assert clock.observe(110.0) == 10.0
-    clock.heard(111.0)
+    clock.reset(111.0)
     assert clock.observe(112.0) == 1.0
     assert clock.observe(3712.0) == 16.0

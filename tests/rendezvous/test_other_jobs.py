@@ -50,7 +50,7 @@ def test_nodes_of_a_job_whose_node_0_was_here_are_turned_away_before_and_after()
     assert come(membership, 1, job="B") is None
     decide(membership, 0.0)
     decide(membership, DOUBTED_FOR_S)  # it takes part by now
-    membership.note_other_job("B")
+    membership.record_other_job("B")
     (change,) = membership.expel_other_jobs()
     assert rejected(change)
     assert not membership.ranks

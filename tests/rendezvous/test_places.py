@@ -24,9 +24,8 @@ from platform_launch.rendezvous.connecting import Found, JoinTarget
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome
 from platform_launch.rendezvous.listening import listen
-from platform_launch.rendezvous.run.arriving import Arrival, Command, Wake
+from platform_launch.rendezvous.run.arriving import Arrival, Command, GivenUpError, Wake
 from platform_launch.rendezvous.run.leading import Lead
-from platform_launch.rendezvous.run.leaving import GivenUpError
 from platform_launch.rendezvous.run.places import Places, is_open_to, must_yield
 from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import PURPOSE as RUN
@@ -98,8 +97,8 @@ def test_a_place_is_opened_only_by_who_was_started_there_and_after_a_first_start
 
 def test_a_spare_remembers_a_run_that_it_waited_beside_while_the_nodes_gather_again() -> None:
     search = Search(task(spare=True), fingerprint(2))
-    search.heard(begun(2))
-    search.heard(WAITING)
+    search.receive(begun(2))
+    search.receive(WAITING)
     assert search.restarts == 2
 
 
@@ -125,7 +124,7 @@ class ScriptedAttempt:
         self.place = NodePlace(task.node.node_rank, task.master_addr)
         self.restarts = task.node.restarts_used
 
-    def meet(self) -> None:
+    def join(self) -> None:
         if isinstance(self._way, JobMovedError):
             raise self._way
         self.place = replace(self.place, master_addr=self._way)
@@ -136,7 +135,7 @@ class ScriptedAttempt:
     def was_in_the_way(self, _outcome: Outcome) -> bool:
         return False
 
-    def settle(self, _outcome: Outcome, not_again: object) -> RunOutcome:
+    def conclude(self, _outcome: Outcome, not_again: object) -> RunOutcome:
         return RunOutcome(1, restart=not_again is None)
 
     def close(self) -> None:
@@ -203,7 +202,7 @@ def test_node_0_knows_its_own_rendezvous_from_another() -> None:
     listeners = [listen((0,), 2) for _ in range(2)]
     of = task(node=fingerprint(0))
     mine, other = (
-        Coordinator([listener], fingerprint(0), purpose=RUN, say=lambda _line: None, mark=of.mark)
+        Coordinator([listener], fingerprint(0), purpose=RUN, log=lambda _line: None, mark=of.mark)
         for listener in listeners
     )
     lead = Lead(of, fingerprint(0), lambda _line: None)

@@ -100,7 +100,7 @@ def test_no_message_travels_that_the_protocol_does_not_cover() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         foreign = Leave()
-        for send in (node.publish, rendezvous.coordinator.publish, lambda one: node.ask(one, limit_s=1.0)):
+        for send in (node.publish, rendezvous.coordinator.publish, lambda one: node.query(one, limit_s=1.0)):
             with pytest.raises(TypeError, match="Leave is none of the messages of purpose 'test'"):
                 send(foreign)
 

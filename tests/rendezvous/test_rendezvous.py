@@ -60,7 +60,7 @@ def test_values_that_nodes_refresh_are_read_by_all() -> None:
 def test_a_request_of_any_node_collects_the_answers_of_all_others() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
-        inquiry = nodes[2].ask(Question("what are you doing?"), limit_s=LIMIT_S)
+        inquiry = nodes[2].query(Question("what are you doing?"), limit_s=LIMIT_S)
         until(lambda: all(node._requests for node in nodes[:2]), *nodes)
         for rank, node in enumerate(nodes[:2]):
             (request,) = node.requests()
@@ -75,7 +75,7 @@ def test_a_request_of_any_node_collects_the_answers_of_all_others() -> None:
 def test_a_request_of_some_ranks_ends_at_its_limit_and_names_who_is_silent() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
-        inquiry = nodes[0].ask(Question("?"), to=[1, 2], limit_s=5)
+        inquiry = nodes[0].query(Question("?"), to=[1, 2], limit_s=5)
         until(lambda: bool(nodes[1]._requests), *nodes)
         nodes[1].answer(nodes[1].requests()[0], Reply("here"))
         until(lambda: inquiry.done, *nodes)
@@ -86,7 +86,7 @@ def test_a_request_of_some_ranks_ends_at_its_limit_and_names_who_is_silent() -> 
 def test_two_requests_at_a_time_do_not_mix() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
-        inquiries = [nodes[0].ask(Question(text), limit_s=LIMIT_S) for text in "ab"]
+        inquiries = [nodes[0].query(Question(text), limit_s=LIMIT_S) for text in "ab"]
         until(lambda: len(nodes[1]._requests) == 2, *nodes)
         for request in nodes[1].requests():
             assert isinstance(request.body, Question)
@@ -98,20 +98,20 @@ def test_two_requests_at_a_time_do_not_mix() -> None:
 def test_what_was_answered_is_forgotten_with_the_next_request() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
-        inquiry = nodes[0].ask(Question("?"), limit_s=LIMIT_S)
+        inquiry = nodes[0].query(Question("?"), limit_s=LIMIT_S)
         until(lambda: bool(nodes[1]._requests), *nodes)
         nodes[1].answer(nodes[1].requests()[0], Reply("here"))
         until(lambda: inquiry.done, *nodes)
         answered = weakref.ref(inquiry)
         nodes[0].step()
-        inquiry = nodes[0].ask(Question("and now?"), limit_s=LIMIT_S)
+        inquiry = nodes[0].query(Question("and now?"), limit_s=LIMIT_S)
         assert answered() is None
 
 
 def test_an_answer_that_is_too_long_is_refused_where_it_is_given() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
-        nodes[0].ask(Question("?"), limit_s=LIMIT_S)
+        nodes[0].query(Question("?"), limit_s=LIMIT_S)
         until(lambda: bool(nodes[1]._requests), *nodes)
         with pytest.raises(InvalidMessageError, match="expected at most"):
             nodes[1].answer(nodes[1].requests()[0], Reply("x" * 2**21))
@@ -200,7 +200,7 @@ def test_a_question_that_is_asked_while_the_connection_is_broken_arrives_after_i
         assert peer.writer is not None
         event_loop().post(peer.writer.transport.abort)
         until(lambda: peer.writer is None, *nodes)
-        inquiry = nodes[0].ask(Question("?"), limit_s=LIMIT_S)
+        inquiry = nodes[0].query(Question("?"), limit_s=LIMIT_S)
         until(lambda: inquiry.recipients is not None, nodes[0])
         client.hold(False)
         until(lambda: bool(nodes[1]._requests), *nodes)

@@ -119,7 +119,7 @@ def gather(rendezvous: Live, *, nnodes: int = 2, spares: int = 0, timeout_s: flo
             fingerprint(0, nnodes),
             timeout_s=timeout_s,
             node_timeout_s=LIMIT_S,
-            say=rendezvous.said.append,
+            log=rendezvous.said.append,
             spares=spares,
         )
 

@@ -30,7 +30,7 @@ class StillClock:
 def tell_at_exit(supervisor: Supervisor, options: dict[str, Any]) -> None:
     """Say an event that only the command's end gives rise to."""
     if "at_exit" in options:
-        supervisor.tell(event("progress-again", still_s=options["at_exit"]))
+        supervisor.report(event("progress-again", still_s=options["at_exit"]))
 
 
 def main() -> int:

@@ -199,10 +199,10 @@ def test_what_is_held_is_shown_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = fold()
     begun = prefixed("Traceback (most recent call last):")
     assert screen.feed(begun + b"[node 1]   File") == b""
-    assert screen.settle() == b""
+    assert screen.flush() == b""
     now = screen.due
     monkeypatch.setattr(tracebacks, "time", type("Clock", (), {"monotonic": lambda: now}))
-    assert screen.settle() == begun + b"[node 1]   File"
+    assert screen.flush() == begun + b"[node 1]   File"
     assert screen.due == float("inf")
     assert screen.feed(b' "x"\n') == b' "x"\n'
 

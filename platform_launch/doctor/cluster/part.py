@@ -141,7 +141,7 @@ class Part:
         try:
             listener = listen(task.rendezvous_ports, task.nnodes)
             self._port = int(listener.getsockname()[1])
-            coordinator = Coordinator([listener], me, purpose=PURPOSE, say=self._say, secret=secret)
+            coordinator = Coordinator([listener], me, purpose=PURPOSE, log=self._say, secret=secret)
         except PortTakenError as error:
             raise LaunchError(error.args[0], error.hint) from error
         thread = Thread(target=Director(coordinator, task, self._say).lead, name="director", daemon=True)
@@ -157,7 +157,7 @@ class Part:
             JoinTarget(host, ports, PURPOSE, me, secret, details=endpoint),
             timeout_s=task.meet_limit_s,
             pause=time.sleep,
-            say=self._say,
+            log=self._say,
         ).join()
 
     def _await(self, done: Callable[[DoctorState], bool], limit_s: float) -> DoctorState:

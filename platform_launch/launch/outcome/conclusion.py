@@ -168,7 +168,7 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
     deadline = time.monotonic() + _WHY_S
     while not found and not failed and (left_s := deadline - time.monotonic()) > 0:
         select.select([inbox.fd], [], [], left_s)
-        if ENDING.intersection(inbox.take()):
+        if ENDING.intersection(inbox.receive()):
             deadline = min(deadline, time.monotonic() + _WHY_HURRIED_S)
     if failed:
         raise failed[0]

@@ -101,15 +101,15 @@ def exit_file() -> Iterator[ExitFile]:
         yield ExitFile(Path(name, "exit.json"))
 
 
-def job_exit_code(outcome: Outcome, settled: RunOutcome, node_rank: int) -> int:
+def job_exit_code(outcome: Outcome, agreed: RunOutcome, node_rank: int) -> int:
     """Return the exit code of a node: its own, that of the node that failed first, or that of a bad node."""
     finished = outcome.exit_code == 0 and outcome.stopped_by is None
-    if finished or settled.exit_code == 0:
+    if finished or agreed.exit_code == 0:
         return outcome.exit_code
-    bad = [node.node_rank for node in settled.unwell if node.bad]
+    bad = [node.node_rank for node in agreed.unwell if node.bad]
     if node_rank in bad:
         return UnfitNodeError.exit_code
-    return NodesAbsentError.exit_code if bad else settled.exit_code
+    return NodesAbsentError.exit_code if bad else agreed.exit_code
 
 
 def agreed_exit_code(tail: bytes) -> int | None:

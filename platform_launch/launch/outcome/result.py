@@ -1,4 +1,4 @@
-"""How a run ended on this node, what that means for the job, and the events that report it."""
+"""The result of a run on this node, and the events that report it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """How it ended.
+    """How a run ended on this node.
 
-    ``run`` is what it means for the job, None where this node trained alone and without devices to ask;
-    ``restarts`` counts starts after the first. ``first_failed`` is the rank of the node whose failure the
-    others followed, ``place`` the one that this node had at the end, ``cost`` where its time went;
-    ``health`` is what this node's devices said after a failure, ``saves`` what is known of its checkpoints.
+    ``run`` is the outcome of the job, None for a single node without devices. ``restarts`` counts attempts
+    after the first. ``first_failed`` is the rank of the node that failed first, ``place`` this node's place
+    at the end, ``cost`` its use of time, ``health`` the state of its devices after a failure, and ``saves``
+    what is known about its checkpoints.
     """
 
     exit_code: int
@@ -57,10 +57,10 @@ def was_failure(outcome: Outcome) -> bool:
 def report_outcome(
     run: RunOutcome, console: Console, *, has_verdict: bool = False, in_full: bool = True
 ) -> list[str]:
-    """Say how the run ended for all nodes, nothing where every node finished; return the lines.
+    """Report how the run ended for all nodes, unless every node finished; return the lines.
 
-    What the log of the node says that the others followed is repeated unless this node ``has_verdict`` of
-    its own. Without ``in_full``, a quiet screen leaves to node 0 why it failed.
+    The cause in the failed node's log is repeated unless this node ``has_verdict`` of its own. Without
+    ``in_full``, a quiet screen leaves the cause to node 0.
     """
     from platform_launch.rendezvous.ending import ending_event, quote_event
     from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
@@ -95,7 +95,7 @@ def _unwell(node: UnwellNode) -> Event:
 
 
 def with_devices(verdict: Verdict | None, run: RunOutcome | None) -> Verdict | None:
-    """Return what the log tells with what the devices tell: where one is bad, no log says otherwise."""
+    """Return the verdict on the log, corrected by the devices: a bad node overrides the log."""
     bad = [node for node in (run.unwell if run is not None else ()) if node.bad]
     if verdict is None or not bad:
         return verdict
@@ -109,9 +109,9 @@ def with_devices(verdict: Verdict | None, run: RunOutcome | None) -> Verdict | N
 
 
 def ending(outcome: Outcome, exit_code: int, followed: int | None = None) -> Event:
-    """Return how the processes ended; ``followed`` is the other node whose failure ended them, if any.
+    """Return the event for the end of the processes. ``followed`` is the other node that failed, if any.
 
-    ``exit_code`` is the launch's: that of processes that were stopped only shows which signal they got.
+    ``exit_code`` is the launch's: the code of stopped processes only shows which signal they got.
     """
     values: dict[str, object] = {
         "exit_code": outcome.exit_code if outcome.stopped_by is None else exit_code,

@@ -100,7 +100,7 @@ class RunReporter:
         """Another attempt begins: ``tell(event)`` reports during it, ``health`` watches its devices."""
         self._devices, self._tell, self._health = devices, tell, health
 
-    def tell(self, event: Event) -> None:
+    def report_event(self, event: Event) -> None:
         """Report an event in the output of the processes."""
         if self._tell is not None:
             self._tell(event)
@@ -149,7 +149,7 @@ def publishers(
     if flags.metrics is not None:
         found += _metrics(flags.metrics, report, console)
     if leads and URL in env and not flags.no_trainjob_status:
-        found.append(TrainJobStatus(env, report, reporter.tell))
+        found.append(TrainJobStatus(env, report, reporter.report_event))
     return found
 
 

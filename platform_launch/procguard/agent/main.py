@@ -110,7 +110,7 @@ class Agent:
             if not all(thread.is_alive() for thread in threads):  # the traceback is on stderr
                 raise LaunchError("a part of this agent has failed", "start it again: it finds its trainings")
             poll.poll(_STEP_S * 1000)
-            for number in inbox.take():
+            for number in inbox.receive():
                 if leaving or self._leave_running:
                     if not self._quiet:
                         text = f"trainings go on, for {limit_s:g} s unless an agent comes"

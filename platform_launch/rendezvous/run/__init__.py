@@ -1,8 +1,13 @@
-"""The rendezvous of a run: nodes gather, node 0 pronounces a verdict, and all hear how the run ended.
+"""The rendezvous of a run: the nodes gather, node 0 decides if they can start, all learn how it ended.
 
-taking_part   a node's part, in a thread of its launcher      leading      node 0's side, in another thread
-arriving      a node until the run starts                     gathering    node 0 until all are there and
-agree searching     where the rendezvous may be (places), and who opens it when node 0 is lost staying       a
-node while the run goes on                    settlement   node 0 while the run goes on task          what the
-launcher gives and hears               state        what nodes and node 0 send each other
+taking_part   a node's part, in a thread of its launcher
+arriving      a node until the run starts
+searching     where the rendezvous may be (places), and which node opens it when node 0 is lost
+staying       a node during the run
+leading       node 0's side, in another thread
+gathering     node 0 until all nodes have joined and agree
+settlement    node 0 during the run
+task          what the launcher passes in, and what it receives
+state         what nodes and node 0 send each other
+texts         what launchers send each other
 """

@@ -1,4 +1,4 @@
-"""A node's way to the start of a run: find node 0, join, wait until all are there and agree."""
+"""A node until the run starts: find node 0, join, wait until all nodes have joined and agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_launch.errors import NodesAbsentError
 from platform_launch.hardware import ports
 from platform_launch.rendezvous.client import CONNECT_LIMIT_S
 from platform_launch.rendezvous.connecting import Connector, Found, JoinTarget
-from platform_launch.rendezvous.ending import EndKind
+from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine
@@ -19,7 +19,6 @@ from platform_launch.rendezvous.participant import CoordinatorGoneError, NodeSes
 from platform_launch.rendezvous.ranks import describe_absent
 from platform_launch.rendezvous.reach import ReachStep, reach
 from platform_launch.rendezvous.run.leading import Lead
-from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
 from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopAll, TrainingEnded
 from platform_launch.rendezvous.run.task import AllHere, Moved, RunNews, RunTask, Settled, Standby
@@ -28,35 +27,55 @@ from platform_launch.rendezvous.server import heartbeat_s
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase
 
-_SAY_FIRST_S = 2.0
-_SAY_EVERY_S = 10.0
+_LOG_FIRST_S = 2.0
+_LOG_EVERY_S = 10.0
 _AGAIN_S = 1.0
-# While nodes gather, a node 0 that is silent for this long is looked for again, under its name: it may be
-# another pod.
+# If node 0 is silent this long while nodes gather, its name is resolved again: it may be another pod now.
 _SILENT_S = 10.0
 _GONE_S = 1.0
-# How long node 0 waits for another run on its host that needs the same MASTER_PORT, and for one that may be
-# an earlier start of the same job.
+# How long node 0 waits for another run on its host that uses the same MASTER_PORT, and for an earlier start
+# of the same job.
 _OTHER_JOB_S, _EARLIER_START_S = 5.0, 30.0
 _OTHER_PORT = Phrase(
     "give one of the two jobs another MASTER_PORT, or start this one when the other has ended"
 )
 
 Command = StopAll | TrainingEnded | TextCommand | None
-"""What a launcher wants; None: it is about to end."""
+"""A command of the launcher. None: the launcher is about to exit."""
 
 
 class Wake:
-    """Among the commands: something has come from node 0."""
+    """Queued among the commands when a message of node 0 arrives."""
+
+
+class GivenUpError(Exception):
+    """The launcher is gone or was asked to stop before the run began. ``ending``: why all must stop."""
+
+    def __init__(self, ending: NodeEnding | None = None) -> None:
+        super().__init__()
+        self.ending = ending
+
+
+class NoPlaceError(Exception):
+    """The run started without this node, and no rank became free in time."""
+
+
+class LostError(Exception):
+    """This node lost node 0."""
+
+    def __init__(self, kind: EndKind, silent_s: float = 0.0) -> None:
+        super().__init__(kind.value)
+        self.kind = kind
+        self.silent_s = silent_s
 
 
 class _OwnTurnError(Exception):
-    """Nobody has opened a rendezvous in the place of the one that was lost: it is for this node to do so."""
+    """The rendezvous is lost and no other node has opened a new one: this node must."""
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A node takes part in a run that has started, with the rank that ``me`` has."""
+    """The run has started, and this node takes part with the rank of ``me``."""
 
     me: Fingerprint
     participant: Participant
@@ -64,10 +83,10 @@ class Arrived:
 
 
 class Arrival:
-    """Leads to the start, or to its refusal. ``participant`` is what takes part by now, for who must leave.
+    """Brings this node to the start of the run, or to its refusal.
 
-    ``target`` says how this node would come to node 0, and ``elsewhere`` how to the places where others may
-    have opened a rendezvous; ``obstacle`` says of one that was reached why this node does not join there.
+    ``participant`` is this node's membership so far. ``target`` is where node 0 is expected, ``elsewhere``
+    where other nodes may have opened a rendezvous, and ``obstacle`` why this node does not join one it found.
     """
 
     def __init__(
@@ -88,7 +107,7 @@ class Arrival:
 
     @property
     def target(self) -> JoinTarget:
-        """Where this node goes, and as whom."""
+        """Where this node joins, and as which node."""
         if self.lead is not None:
             own = (self.lead.port,) if self.lead.port else self._task.ports
             return JoinTarget("127.0.0.1", own, PURPOSE, self._me, self._task.secret, mark=self._task.mark)
@@ -96,7 +115,7 @@ class Arrival:
 
     @property
     def elsewhere(self) -> list[JoinTarget]:
-        """See above; empty where this node leads."""
+        """See above; empty on node 0."""
         return [] if self.lead is not None else [self._target_at(host) for host in self._search.elsewhere]
 
     def obstacle(self, found: Found) -> str:
@@ -108,9 +127,9 @@ class Arrival:
         return JoinTarget(host, task.ports, PURPOSE, self._me, task.secret, self._spare, mark=task.mark)
 
     def run(self) -> Arrived | None:
-        """Meet the others. None: the run does not start here, and the launcher knows why.
+        """Join the others. None: the run does not start here, and the launcher knows why.
 
-        Raises NeverReachedError, PortTakenError, RejectedError, and all of ``leaving``.
+        Raises NeverReachedError, PortTakenError, RejectedError, GivenUpError, NoPlaceError and LostError.
         """
         if self.lead is not None:
             self._reserve_port(self.lead)
@@ -124,7 +143,7 @@ class Arrival:
                 self._open_place()
                 continue
             except (ConnectionLostError, CoordinatorGoneError):
-                self._look_again()
+                self._search_again()
                 continue
             goes_on = state.outcome is not None and state.outcome.restart
             if self.lead is not None and state.phase is RunPhase.MOVED:
@@ -132,16 +151,16 @@ class Arrival:
                 return None
             if not goes_on and state.phase is not RunPhase.MOVED:
                 return self._conclude(self.participant, state)
-            self.participant.leave()  # it comes to the next start, a moment later
+            self.participant.leave()  # it joins the next attempt in a moment
             self._wait_again(lost=state.outcome is None or 0 in state.outcome.replaced)
             self._pause(_AGAIN_S)
 
     def _open_place(self) -> None:
-        """Be node 0 from here on; the rank that this node had, if it had one, is a spare's to take."""
+        """Become node 0. The rank that this node had, if any, goes to a spare."""
         task, me = self._task, self._me
         host = task.places.hosts[task.places.own or 0]
         mine = () if self._spare else (me.node_rank,)
-        self._say(
+        self._log(
             "WARN",
             Phrase(
                 "node 0, {address}, is not heard: the nodes may meet here, at {host}",
@@ -159,10 +178,10 @@ class Arrival:
         self._connector = self._make_connector()
 
     def _reserve_port(self, lead: Lead) -> None:
-        """Make sure that no other job on this host needs the same ports, from before the start to the end.
+        """Reserve the ports on this host for this job until it ends.
 
-        An earlier start of this job may not have ended yet. Another job's node 0 learns of this one, so that
-        it turns this job's nodes away. Raises NodesAbsentError.
+        An earlier start of this job may not have ended yet. Another job's node 0 is told of this one, so that
+        it rejects this job's nodes. Raises NodesAbsentError.
         """
         port, began, told = self._task.master_port, time.monotonic(), False
         limit_s = _OTHER_JOB_S
@@ -180,9 +199,9 @@ class Arrival:
             )
             if waited_s >= min(limit_s, self._task.roll_call_timeout_s):
                 raise NodesAbsentError(taken, _OTHER_PORT)
-            if not told and waited_s >= _SAY_FIRST_S:
+            if not told and waited_s >= _LOG_FIRST_S:
                 told = True
-                self._say("WARN", Phrase("{taken}; waiting for its end", taken=taken))
+                self._log("WARN", Phrase("{taken}; waiting for its end", taken=taken))
             self._pause(_AGAIN_S)
 
     @property
@@ -191,7 +210,7 @@ class Arrival:
         return self._task.master_addr if self.lead is not None else self._connector.host
 
     def _conclude(self, participant: Participant, state: RunState) -> Arrived | None:
-        """Say what node 0 has made of the gathering."""
+        """Report what node 0 decided."""
         seat = participant.seat
         if state.phase is RunPhase.RUNNING and seat is not None and seat.node_rank is not None:
             rank, port = seat.node_rank, self._connector.port
@@ -206,8 +225,8 @@ class Arrival:
         self._emit(state.refusal or ended)
         return None
 
-    def _look_again(self) -> None:
-        """Go on without the connection that broke. Raises LostError if nothing is worth waiting for."""
+    def _search_again(self) -> None:
+        """Look for the rendezvous again after the connection broke. Raises LostError if that is pointless."""
         silent_s = 0.0
         if self.participant is not None:
             silent_s = self.participant.coordinator_silent_s
@@ -218,12 +237,12 @@ class Arrival:
         lost = Phrase("the rendezvous on node 0 broke off; looking for it again")
         if silent_s >= _SILENT_S:
             lost = Phrase("node 0 has not answered for {silent:.0f} s; looking for it again", silent=silent_s)
-        self._say("WARN", lost, "rendezvous-broken")
+        self._log("WARN", lost, "rendezvous-broken")
 
     def _wait(self, participant: Participant) -> RunState:
-        """Wait until node 0 says something final about this node."""
+        """Wait until node 0 has decided about this node."""
         began = time.monotonic()
-        say_at = began + _SAY_FIRST_S
+        say_at = began + _LOG_FIRST_S
         pause_s = min(0.1 + self._me.nnodes / 2500, 0.5)
         standing_by = False
         gone: Set[int] = frozenset()
@@ -233,7 +252,7 @@ class Arrival:
                 raise ConnectionLostError
             state = participant.state(RunState)
             if state is not None:
-                self._search.heard(state)
+                self._search.receive(state)
                 if state.last_seen_s.keys() - gone:
                     say_at = 0.0
                 gone = state.last_seen_s.keys()
@@ -259,14 +278,14 @@ class Arrival:
                     )
                 )
             if now >= say_at and self.lead is None and not self._spare:
-                say_at = now + _SAY_EVERY_S
+                say_at = now + _LOG_EVERY_S
                 text = Phrase("the others are coming")
                 if state is not None and state.absent:
                     text = describe_absent(state.absent, state.nnodes, state.last_seen_s)
                 waiting = Phrase(
                     "connected to node 0, waiting for {waited:.0f} s: {text}", waited=now - began, text=text
                 )
-                self._say("INFO", waiting)
+                self._log("INFO", waiting)
             self._pause(pause_s)
 
     def _is_final(self, state: RunState, participant: Participant) -> bool:
@@ -275,9 +294,9 @@ class Arrival:
         return state.phase is not RunPhase.RUNNING or participant.started
 
     def _wait_again(self, *, lost: bool) -> None:
-        """Look for the next start, which a spare may have to wait for as long as for the first."""
-        self._search.begin(lost=lost)
-        self._spare = self._spare or self._task.spare  # a rank that it was given is void with that gathering
+        """Look for the next attempt, which a spare may have to wait for as long as for the first."""
+        self._search.restart(lost=lost)
+        self._spare = self._spare or self._task.spare  # a rank assigned in that gathering is void
         if self._spare:
             self._connector = self._make_connector()
 
@@ -287,7 +306,7 @@ class Arrival:
             self.target,
             timeout_s=task.roll_call_timeout_s,
             pause=self._pause_seeking,
-            say=self._emit,
+            log=self._emit,
             examine=self._examine,
             elsewhere=self.elsewhere,
             obstacle=self.obstacle,
@@ -296,12 +315,12 @@ class Arrival:
         )
 
     def _examine(self, me: Fingerprint) -> Fingerprint:
-        """Training will need MASTER_PORT, which node 0 keeps open while the nodes gather."""
+        """Check MASTER_PORT, which the job needs later; node 0 keeps it open while nodes gather."""
         if self.lead is not None:
             return me
         host, port = self._connector.host, self._task.master_port
         found = reach(self._connector.address, port, CONNECT_LIMIT_S)
-        if found.step in (ReachStep.OPEN, ReachStep.NO_NAME_SERVER):  # a slow name server says nothing of it
+        if found.step in (ReachStep.OPEN, ReachStep.NO_NAME_SERVER):  # a slow name server proves nothing
             return me
         problem = Phrase(
             "reaches node 0 on port {port}, but not on MASTER_PORT: {problem}",
@@ -316,17 +335,17 @@ class Arrival:
             raise _OwnTurnError
 
     def _pause(self, seconds: float) -> None:
-        """Wait, unless the launcher is told to end or is gone."""
+        """Wait. Raises GivenUpError if the launcher is gone or was asked to stop."""
         try:
             command = self._commands.get(timeout=seconds)
         except Empty:
             return
         if isinstance(command, Wake):
             return
-        # All nodes of a job that ran already end with this one, unless it is a spare.
+        # If the job has run before, all nodes stop with this one, unless it is a spare.
         if isinstance(command, StopAll) and self._task.node.restarts_used and not self._spare:
             raise GivenUpError(command.ending)
         raise GivenUpError
 
-    def _say(self, level: str, text: str, event: str = "rendezvous-waiting") -> None:
+    def _log(self, level: str, text: str, event: str = "rendezvous-waiting") -> None:
         self._emit(ConsoleLine(level, text, event))

@@ -1,4 +1,4 @@
-"""What the end of a training on all nodes means for the job: its cause and code, and another start. Pure."""
+"""What the end of a run on all nodes means for the job: its cause, its exit code, and a restart. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome, U
 from platform_launch.rendezvous.first_failure import blames_others, first_failure
 from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind
 
-# Of many nodes that are not well, so many are named.
+# The most unhealthy nodes that are named.
 MOST_UNWELL = 32
 
 
@@ -26,11 +26,11 @@ def decide(
     not_again: NotAgain | None,
     may_restart: bool,
 ) -> RunOutcome:
-    """Return what comes of a run that all were told to end for ``ending``.
+    """Return the outcome of a run that all nodes were asked to stop for ``ending``.
 
-    ``reports`` are how it ended on each node, by rank, and ``rank_of`` tells a node by its address.
-    ``vanished`` is set where nodes that report nothing are silent too. ``lost`` are the ranks of all that
-    report nothing, which need the ``spares`` first. ``not_again`` is why node 0 wants no other start.
+    ``reports`` are the endings of the nodes, by rank; ``rank_of`` maps an address to a rank. ``vanished`` is
+    set if nodes that did not report are silent too. ``lost`` are the ranks of all that did not report, which
+    are the first to need ``spares``. ``not_again`` is why node 0 wants no restart.
     """
     if ending.in_good_order:
         return RunOutcome(_stopped_code(ending, reports.values()), ending)
@@ -39,7 +39,7 @@ def decide(
     if stopped is not None and (first is None or blames_others(first)):
         return RunOutcome(_stopped_code(stopped, reports.values()), stopped)
     if vanished is not None and (first is None or blames_others(first)):
-        # Its partners were quicker to lose their connections than node 0 is to miss its heartbeat.
+        # Its peers lose their connections before node 0 misses its heartbeat.
         ending = vanished
     elif first is not None and ending.kind is EndKind.FAILED:
         ending = first
@@ -62,7 +62,7 @@ def decide(
 
 
 def no_use(ending: NodeEnding, bad: Sequence[int], replaced: Sequence[int]) -> NotAgain | None:
-    """Return why the same nodes need not try again: one is bad and stays, or the job must be mended first."""
+    """Return why a restart is pointless: a bad node stays, or the job must be fixed first; else None."""
     if set(bad) - set(replaced):
         return NotAgain(NotAgainKind.BAD_NODE)
     if not bad and ending.cause is not None and ending.cause.retry == "no":
@@ -71,9 +71,11 @@ def no_use(ending: NodeEnding, bad: Sequence[int], replaced: Sequence[int]) -> N
 
 
 def _unwell(reports: Mapping[int, NodeEnding]) -> tuple[UnwellNode, ...]:
-    """Return the nodes whose devices are not well, the bad ones first."""
+    """Return the nodes with unhealthy devices, bad ones first."""
     found = [
-        UnwellNode(rank, report.host, replace(report.health, findings=()))  # its reasons say it to others
+        UnwellNode(
+            rank, report.host, replace(report.health, findings=())
+        )  # its reasons are enough for others
         for rank, report in sorted(reports.items())
         if report.health is not None and report.health.grade is not Grade.HEALTHY
     ]
@@ -81,14 +83,14 @@ def _unwell(reports: Mapping[int, NodeEnding]) -> tuple[UnwellNode, ...]:
 
 
 def _was_stopped(report: NodeEnding) -> bool:
-    """Tell whether a signal to this very node ended its training."""
+    """Return whether a signal to this node itself ended its processes."""
     return report.kind is EndKind.STOPPED and report.stopped_by in signal.Signals.__members__
 
 
 def _stopped_code(ending: NodeEnding, reports: Iterable[NodeEnding]) -> int:
-    """Return the code of a job that a signal ended: 0 where every training took that for a good end.
+    """Return the exit code of a job that a signal ended: 0 if all processes exited with 0.
 
-    It is the same on all nodes, whatever each training made of the signal or of its lost partners.
+    It is the same on all nodes, however each process reacted to the signal or to its lost peers.
     """
     if ending.stopped_by not in signal.Signals.__members__:
         return 0

@@ -1,4 +1,4 @@
-"""Node 0 until the training starts: receives the nodes, says who is absent, and pronounces the verdict."""
+"""Node 0 until the run starts: registers the nodes, reports who is absent, and decides whether to start."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from platform_launch.rendezvous.run.state import RunPhase, RunState
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase, joined
 
-_SAY_FIRST_S = 2.0
-_SAY_EVERY_S = 5.0
-# A node. Who is absent is told to all, and so the less often the more they are.
-_TELL_EVERY_S = 0.002
-# A training must not start with a node that may be dead already, and all hear at once which one that is.
+_LOG_FIRST_S = 2.0
+_LOG_EVERY_S = 5.0
+# Per node. The absent ranks are sent to all nodes, so less often the more nodes there are.
+_PUBLISH_EVERY_S = 0.002
+# A run must not start with a node that may be dead already; all learn at once which one that is.
 _DOUBTED_AFTER_S = 2.5
-# So long a spare leaves a node that has not come its place: who ran before shall run again, and an image that
-# is still pulled is no loss.
+# A spare takes a missing node's rank after this long. Nodes of the previous attempt come first, and a slow
+# image pull should not cost a node its rank.
 LATE_S = 30.0
-# Why a node cannot start that another one in its place may not have.
+# Reasons why a node cannot start that a spare in its place may not have.
 _OF_THE_NODE = (InstallationError.exit_code, HardwareError.exit_code, UnfitNodeError.exit_code)
-# More nodes than there are spares have one of these only where no other node would do better.
+# If more nodes than there are spares have one of these, other nodes would not do better.
 _OF_THE_IMAGE = (InstallationError.exit_code, NodesDisagreeError.exit_code)
 _SECRETS = (
     RejectionKind.NO_SECRET,
@@ -68,12 +68,11 @@ def refusal_of(node: Fingerprint) -> RunRefusal:
 class Gathering:
     """Call :meth:`step` often; it never waits.
 
-    ``replaced`` are ranks that spares get at once; a node that is late, or unfit, loses its rank to one too.
-    ``spares`` is how many of them were started. ``by_network``: at the first start, ranks are given anew in
-    the network's order.
-    ``state`` is what was published last, ``restarts_used`` how many restarts those who came have seen.
-    ``master_addr_problem`` says why others may look for node 0 elsewhere, if that is so; it is told when they
-    do not come.
+    ``replaced`` are ranks that spares get at once; a late or unfit node loses its rank to a spare too.
+    ``spares`` is how many were started. ``by_network``: in the first attempt, ranks are reassigned in the
+    network's order. ``state`` is the state published last, ``restarts_used`` the highest number of restarts
+    that any node has seen. ``master_addr_problem`` is why others may look for node 0 elsewhere, if so; it is
+    reported if they do not join.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Gathering:
         *,
         timeout_s: float,
         node_timeout_s: float,
-        say: Callable[[ConsoleLine], None],
+        log: Callable[[ConsoleLine], None],
         replaced: Sequence[int] = (),
         spares: int = 0,
         by_network: bool = False,
@@ -92,9 +91,9 @@ class Gathering:
         self._me = me
         self._timeout_s = timeout_s
         self._node_timeout_s = node_timeout_s
-        self._say = say
+        self._log = log
         self._last_seen: dict[int, float] = {}
-        self._twice: dict[str, int] = {}  # launchers whose rank is another's
+        self._twice: dict[str, int] = {}  # launchers whose rank another one has
         self._foreign: set[int] = set()  # ranks whose launchers speak another protocol
         self._without_secret: dict[int, tuple[float, RunRefusal]] = {}
         self._left_to_spares: dict[int | None, RunRefusal] = {}
@@ -106,7 +105,7 @@ class Gathering:
         self._doubted: set[str] = set()
         self._time_is_up = False
         self._began = time.monotonic()
-        self._reported_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
+        self._reported_at = self._began - _LOG_EVERY_S + _LOG_FIRST_S
         self._published_at = 0.0
         self.master_addr_problem = ""
         self.restarts_used = me.restarts_used
@@ -115,12 +114,12 @@ class Gathering:
 
     @property
     def present(self) -> dict[int, Fingerprint]:
-        """The nodes that are there, by rank."""
+        """The nodes that have joined, by rank."""
         return {rank: member.node for rank, member in self._coordinator.membership.ranks.items()}
 
     @property
     def clock_offsets_s(self) -> dict[int, float]:
-        """Each node's clock less that of node 0, by rank, as far as it is known to be more than its error."""
+        """Each node's clock minus that of node 0, by rank; 0 if the difference is within its error."""
         offsets = {}
         for rank, member in self._coordinator.membership.ranks.items():
             offset_s, error_s = self._coordinator.clock_of(member) or (0.0, 0.0)
@@ -128,11 +127,11 @@ class Gathering:
         return offsets
 
     def step(self) -> RunState:
-        """Receive who came, miss who went, and return the state."""
+        """Register arrivals and departures, and return the state."""
         for change in self._coordinator.step():
-            self._take(change)
+            self._handle(change)
         now = time.monotonic()
-        self._miss(now)
+        self._expire(now)
         self._report_doubted()
         if self.state.phase is RunPhase.WAITING:
             absent = self._fill(absent_ranks(self.present, self._me.nnodes), now)
@@ -140,20 +139,20 @@ class Gathering:
             if absent or doubted:
                 self._wait_for(absent, doubted, now)
             elif not self._coordinator.membership.rivals:
-                self._pronounce()
+                self._judge()
         return self.state
 
     def all_left(self, *, hurried: bool) -> bool:
-        """Tell whether all have heard a refusal, also those that may still come, unless time is up."""
+        """Return whether all know of a refusal, including those that may still join unless time is up."""
         for change in self._coordinator.step():
-            self._take(change)
+            self._handle(change)
         members = self._coordinator.membership.everyone
         came = len(members) + len(self._twice) + len(self._foreign)
         if came < self._me.nnodes and not hurried and not self._time_is_up:
             return False
         if (self._twice or self._foreign) and self._coordinator.has_unheard_rejections:
             return False
-        mine = self._me.identity  # node 0's own part comes late where the machine is slow and the time short
+        mine = self._me.identity  # node 0's own part joins late if the machine is slow and the time short
         if not hurried and mine not in self._twice and all(one.node.identity != mine for one in members):
             return False
         return all(
@@ -162,7 +161,7 @@ class Gathering:
         )
 
     def move(self) -> None:
-        """End the roll call here: the nodes meet elsewhere."""
+        """End the roll call here: the nodes gather elsewhere."""
         if self.state.phase is RunPhase.WAITING:
             self._publish(replace(self.state, phase=RunPhase.MOVED))
 
@@ -171,10 +170,10 @@ class Gathering:
         if self.state.phase is RunPhase.WAITING:
             self._publish(replace(self.state, phase=RunPhase.REFUSED, refusal=refusal))
 
-    def _take(self, change: Change) -> None:
+    def _handle(self, change: Change) -> None:
         member, node = change.member, change.member.node
         if change.rejection is not None:
-            self._heed_misfit(member, change)
+            self._handle_misfit(member, change)
             return
         self.restarts_used = max(self.restarts_used, node.restarts_used)
         if node.refusal:
@@ -186,10 +185,10 @@ class Gathering:
                 if node.identity not in self._unfit:
                     self._unfit.add(node.identity)
                     text = Phrase("{reason}; a spare may take its place", reason=refusal.reason)
-                    self._say(ConsoleLine("WARN", text, "node-left-out-at-once"))
+                    self._log(ConsoleLine("WARN", text, "node-left-out-at-once"))
 
     def _leave_to_spare(self, refusal: RunRefusal) -> bool:
-        """Refuse the job for a node that cannot take part, unless a spare may take its place: tell which."""
+        """Return whether a spare may replace a node that cannot take part; refuse the job if not."""
         back = self.present.keys()
         left = {rank: one for rank, one in self._left_to_spares.items() if rank not in back}
         left[refusal.node] = refusal
@@ -200,11 +199,11 @@ class Gathering:
         self._left_to_spares = left
         return True
 
-    def _heed_misfit(self, member: Member, change: Change) -> None:
-        """End the roll call for a node that was turned away, where the job as started cannot come true.
+    def _handle_misfit(self, member: Member, change: Change) -> None:
+        """End the roll call for a rejected node if the job cannot start as it was launched.
 
-        One more launcher with a rank that is taken ends nothing: it may be a stranger's. But when as many
-        launchers came as nodes were announced, and two of them have one rank, another rank is missing.
+        A second launcher with a rank ends nothing: it may be a stranger's. But if as many launchers joined as
+        there are nodes, and two of them have one rank, another rank is missing.
         """
         rejection = change.rejection
         if rejection is None or member.node.refusal:
@@ -216,10 +215,10 @@ class Gathering:
             rank = rejection.node_rank
             refusal = RunRefusal(error.exit_code, error.message, error.hint, rank)
             if rank not in self.present and not self._leave_to_spare(refusal):
-                self._foreign.add(rank)  # also after a refusal: it needs to be waited for no longer
+                self._foreign.add(rank)  # also after a refusal: nobody needs to wait for it
         elif rejection.kind in _SECRETS:
             if member.node.job != self._me.job and member.node.job and self._me.job:
-                return  # another job's, perhaps
+                return  # it may be another job's
             refusal = RunRefusal(error.exit_code, error.message, error.hint, rejection.node_rank)
             self._without_secret.setdefault(rejection.node_rank, (time.monotonic(), refusal))
         elif rejection.kind is RejectionKind.RANK_TAKEN and self.state.phase is RunPhase.WAITING:
@@ -230,8 +229,8 @@ class Gathering:
                 )
                 self.refuse(RunRefusal(error.exit_code, error.message, hint))
 
-    def _miss(self, now: float) -> None:
-        """Forget who has left or gone silent."""
+    def _expire(self, now: float) -> None:
+        """Remove nodes that have left or gone silent."""
         if self.state.phase is not RunPhase.WAITING:
             return
         for member in self._coordinator.membership.everyone:
@@ -244,7 +243,7 @@ class Gathering:
                 self._coordinator.remove(member)
 
     def _report_doubted(self) -> None:
-        """Report once of each node that it may be another job's, which is why it has to wait."""
+        """Report, once per node, that it may belong to another job and therefore has to wait."""
         for member in self._coordinator.membership.doubted:
             node = member.node
             if node.identity in self._doubted:
@@ -259,10 +258,10 @@ class Gathering:
                 ours=self._me.command,
                 limit=DOUBTED_FOR_S,
             )
-            self._say(ConsoleLine("WARN", text, "node-of-another-job"))
+            self._log(ConsoleLine("WARN", text, "node-of-another-job"))
 
     def _fill(self, absent: list[int], now: float) -> list[int]:
-        """Give ranks whose node is lost or late to spares; return those that are absent still."""
+        """Assign ranks of lost or late nodes to spares; return the ranks that are still absent."""
         spares = self._coordinator.membership.spares
         if len(absent) > len(spares):
             self._enough_since = None
@@ -273,7 +272,7 @@ class Gathering:
         due = [rank for rank in absent if rank != self._me.node_rank and (rank in lost or late)]
         if not due or not spares:
             return absent
-        # Who answered last is the likeliest to be alive.
+        # The one that answered last is most likely to be alive.
         fit = sorted(filter(self._may_stand_in, spares), key=self._coordinator.silent_s)
         for rank, spare in zip(due, fit, strict=False):
             self._coordinator.assign(spare, rank)
@@ -283,11 +282,11 @@ class Gathering:
                 spare=spare.node.node_rank,
                 place=spare.place,
             )
-            self._say(ConsoleLine("WARN", text, "node-replaced"))
+            self._log(ConsoleLine("WARN", text, "node-replaced"))
         return absent_ranks(self.present, self._me.nnodes)
 
     def _may_stand_in(self, spare: Member) -> bool:
-        """Tell whether a spare lives and agrees with the others where they must agree."""
+        """Return whether a spare is alive and agrees with the others where nodes must agree."""
         if self._coordinator.silent_s(spare) >= _DOUBTED_AFTER_S or spare.node.refusal:
             return False
         refusal = verdict.judge([*self.present.values(), spare.node], {}).refusal
@@ -296,17 +295,17 @@ class Gathering:
             text = Phrase(
                 "{place} cannot stand in for others: {reason}", place=spare.place, reason=refusal.reason
             )
-            self._say(ConsoleLine("WARN", text, "spare-unfit"))
+            self._log(ConsoleLine("WARN", text, "spare-unfit"))
         return refusal is None
 
     def _doubted_s(self) -> dict[int, float]:
-        """Return which nodes may be dead, and for how long they have been silent."""
+        """Return the nodes that may be dead, and how long they have been silent."""
         members = self._coordinator.membership.ranks.items()
         silent_s = {rank: self._coordinator.silent_s(member) for rank, member in members}
         return {rank: silent for rank, silent in silent_s.items() if silent >= _DOUBTED_AFTER_S}
 
     def _wait_for(self, absent: list[int], doubted_s: dict[int, float], now: float) -> None:
-        """Say who is not here, and at once who is not here any more."""
+        """Report who is absent, and immediately who has gone."""
         gone_s = {rank: now - seen for rank, seen in self._last_seen.items() if rank in absent}
         ago = {rank: float(round(seconds)) for rank, seconds in (gone_s | doubted_s).items()}
         time_is_up = bool(absent) and now - self._began >= self._timeout_s
@@ -318,7 +317,7 @@ class Gathering:
         if time_is_up:
             self._time_is_up = True
             left = [rank for rank in absent if rank in self._left_to_spares]
-            if left:  # and none took its place
+            if left:  # and no spare replaced it
                 self.refuse(self._left_to_spares[left[0]])
                 return
             hint = "look at the absent nodes: still pulling their image, not scheduled, or crashed"
@@ -332,22 +331,22 @@ class Gathering:
             self.refuse(RunRefusal(code, joined(reasons, "; "), hint))
             return
         news = ago.keys() - self.state.last_seen_s.keys()
-        if news or now - self._reported_at >= _SAY_EVERY_S:
+        if news or now - self._reported_at >= _LOG_EVERY_S:
             self._reported_at = now
             waiting = Phrase("waiting for {waited:.0f} s: {text}", waited=now - self._began, text=text)
-            self._say(ConsoleLine("INFO", waiting, "rendezvous-waiting"))
+            self._log(ConsoleLine("INFO", waiting, "rendezvous-waiting"))
             if suspicion:
-                self._say(ConsoleLine("WARN", suspicion, "nodes-or-processes"))
+                self._log(ConsoleLine("WARN", suspicion, "nodes-or-processes"))
         published = (self.state.absent, self.state.last_seen_s)
-        due = news or now - self._published_at >= self._me.nnodes * _TELL_EVERY_S
+        due = news or now - self._published_at >= self._me.nnodes * _PUBLISH_EVERY_S
         if due and (tuple(absent), ago) != published:
             self._published_at = now
             self._publish(replace(self.state, absent=tuple(absent), last_seen_s=ago))
 
     def _refuse_for_secrets(self, absent: Sequence[int], now: float) -> bool:
-        """End the roll call if only nodes are absent that came, and lack the secret; tell whether it ended.
+        """End the roll call if all absent nodes tried to join without the secret; return whether it ended.
 
-        They are left some seconds in which others may come for their ranks.
+        It waits some seconds, in which others may join with their ranks.
         """
         lacking = [self._without_secret[rank] for rank in absent if rank in self._without_secret]
         if len(lacking) < len(absent) or now - min(since for since, _ in lacking) < _SECRETS_DOUBTED_S:
@@ -356,7 +355,7 @@ class Gathering:
         self.refuse(lacking[0][1])
         return True
 
-    def _pronounce(self) -> None:
+    def _judge(self) -> None:
         nodes = [self.present[rank] for rank in sorted(self.present)]
         judged = verdict.judge(nodes, self.clock_offsets_s)
         order = network_order([node.network for node in nodes])
@@ -368,7 +367,7 @@ class Gathering:
         else:
             reordered = False
         for line in verdict.table(judged.differences):
-            self._say(ConsoleLine("INFO", line))
+            self._log(ConsoleLine("INFO", line))
         if judged.refusal is None:
             self._coordinator.start()
         self._publish(

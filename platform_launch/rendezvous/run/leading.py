@@ -1,4 +1,4 @@
-"""Node 0's side of a run: opens the rendezvous, checks itself, leads from gathering to settlement."""
+"""Node 0's side of a run: opens the rendezvous, checks its own address, leads from gathering to outcome."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from platform_launch.rendezvous.run.task import RunTask, fault
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase
 
-# A look at a thousand nodes takes a hundredth of a second.
+# A step over a thousand nodes takes 10 ms.
 _QUICKEST_STEP_S = 0.05
 _SLOWEST_STEP_S = 0.25
-# How long node 0 waits for an address that is not this machine's to become its own. A name may lead here
-# later, when the cache of a name server has expired: that is waited for like nodes that are absent.
+# How long node 0 waits for an address of another machine to become its own. A name may resolve to this
+# machine later, once a name server's cache has expired: node 0 waits for that as for absent nodes.
 _WRONG_ADDRESS_S = 20.0
-# The address of a service leads here a moment after this machine is ready.
-_SAY_FIRST_S = 2.0
-_SAY_EVERY_S = 5.0
-_LOOK_EVERY_S = 1.0
-_LOOK_ELSEWHERE_EVERY_S = 2.0
+# A service's address reaches this machine a moment after it is ready.
+_LOG_FIRST_S = 2.0
+_LOG_EVERY_S = 5.0
+_RESOLVE_EVERY_S = 1.0
+_SEARCH_EVERY_S = 2.0
 
 
 class Lead:
-    """Leads a run in a thread of its own. ``closing`` asks it to end while others still train.
+    """Leads a run in a thread of its own. ``closing`` asks it to end while others still run.
 
-    ``port`` is where the nodes meet, once it is open; ``moved_to`` is the host where they meet instead.
-    ``say`` takes lines for the user.
+    ``port`` is that of the rendezvous, once it is open; ``moved_to`` is the host where it is instead.
+    ``log`` receives lines for the user.
     """
 
-    def __init__(self, task: RunTask, me: Fingerprint, say: Callable[[ConsoleLine], None]) -> None:
+    def __init__(self, task: RunTask, me: Fingerprint, log: Callable[[ConsoleLine], None]) -> None:
         self._task = task
         self._me = me
-        self._say = say
+        self._log = log
         self._refusals: deque[RunRefusal] = deque()
         self._must_move = Event()
         self.moved_to = ""
@@ -57,12 +57,12 @@ class Lead:
         self._hurried = False
         self._step_s = min(_QUICKEST_STEP_S + me.nnodes / 4000, _SLOWEST_STEP_S)
         self.closing = Event()
-        self._thread = Thread(target=self._lead_or_close, name="lead", daemon=True)
+        self._thread = Thread(target=self._run_or_close, name="lead", daemon=True)
 
     def open(self) -> None:
         """Open the rendezvous and start. Raises PortTakenError and InstallationError."""
         task = self._task
-        self._open_master_port()  # first, since whoever finds the rendezvous tries MASTER_PORT next
+        self._open_master_port()  # first: nodes that find the rendezvous try MASTER_PORT next
         listener = listening.listen(task.ports, self._me.nnodes + task.spares)
         self.port = int(listener.getsockname()[1])
         if self.port != task.ports[0]:
@@ -72,16 +72,16 @@ class Lead:
                 why=why_taken(task.ports[0]),
                 port=self.port,
             )
-            self._say(ConsoleLine("WARN", text, "rendezvous-elsewhere"))
+            self._log(ConsoleLine("WARN", text, "rendezvous-elsewhere"))
         self._coordinator = Coordinator(
-            [listener], self._me, purpose=PURPOSE, say=self._say, secret=task.secret, mark=task.mark
+            [listener], self._me, purpose=PURPOSE, log=self._log, secret=task.secret, mark=task.mark
         )
         self._gathering = Gathering(
             self._coordinator,
             self._me,
             timeout_s=task.roll_call_timeout_s,
             node_timeout_s=silent_after_s(task.node_timeout_s),
-            say=self._say,
+            log=self._log,
             replaced=task.replaced,
             spares=task.spares,
             by_network=task.by_network,
@@ -89,40 +89,40 @@ class Lead:
         self._thread.start()
 
     def refuse(self, exit_code: int, reason: str, hint: str = "") -> None:
-        """Send everyone home while they gather; from any thread."""
+        """Refuse the job while nodes gather; from any thread."""
         self._refusals.append(RunRefusal(exit_code, reason, hint))
 
     def give_up(self, exit_code: int, reason: str) -> None:
-        """Send home who has come, and wait for nobody else."""
+        """Refuse the job for the nodes that have joined, and wait for no others."""
         self._hurried = True
         self.refuse(exit_code, reason)
 
     def move(self, host: str = "") -> None:
-        """Let those who gather here meet elsewhere; from any thread."""
+        """Send the nodes that gather here to another host; from any thread."""
         self.moved_to = host
         self._hurried = True
         self._must_move.set()
 
     def leave(self) -> None:
-        """Wait until every node has read how it ended, or is gone, and close the rendezvous."""
+        """Wait until every node has read the outcome or is gone, and close the rendezvous."""
         if self._thread.ident is not None:  # not started if the port was taken
             self._thread.join(silent_after_s(self._task.node_timeout_s))
             self._coordinator.close()
 
-    def _lead_or_close(self) -> None:
-        """Lead; after a fault close the rendezvous, which the other nodes notice."""
+    def _run_or_close(self) -> None:
+        """Lead; after a fault, close the rendezvous, which the other nodes notice."""
         try:
-            self._lead()
+            self._run()
         except BaseException as error:
-            self._say(fault(error))
+            self._log(fault(error))
             self._coordinator.close()
         finally:
             self._master_port.close()
 
-    def _lead(self) -> None:
+    def _run(self) -> None:
         Thread(target=self._check_master_address, name="master-address", daemon=True).start()
         if self._task.places.own is not None:
-            Thread(target=self._look_elsewhere, name="elsewhere", daemon=True).start()
+            Thread(target=self._search_elsewhere, name="elsewhere", daemon=True).start()
         while self._gathering.step().phase is RunPhase.WAITING:
             if self._must_move.is_set():
                 self._gathering.move()
@@ -137,7 +137,7 @@ class Lead:
                 self._coordinator.happened.wait(self._step_s)
 
     def _open_master_port(self) -> None:
-        """Let other nodes find MASTER_PORT open while they gather: the job's own rendezvous will need it."""
+        """Keep MASTER_PORT open while nodes gather, so that they can check it: the job needs it later."""
         port = self._task.master_port
         try:
             self._master_port.enter_context(open_port(port))
@@ -151,7 +151,7 @@ class Lead:
             self.refuse(NodesAbsentError.exit_code, reason, "end that process, or pass another --master-port")
 
     def _watch_over_run(self) -> None:
-        """Lead until all have read how the run ended."""
+        """Lead until all nodes have read the outcome."""
         state = self._gathering.state
         settlement = Settlement(
             self._coordinator,
@@ -159,19 +159,19 @@ class Lead:
             node_timeout_s=self._task.node_timeout_s,
             grace_s=self._task.grace_s,
             spares=self._task.spares,
-            say=self._say,
+            log=self._log,
             may_move=bool(self._task.places.hosts) and state.restarts_used < self._task.max_restarts,
         )
         while settlement.outcome is None or not settlement.all_left:
             settlement.step()
             if self.closing.is_set():
                 settlement.close()
-            # For days nothing happens, and each look costs the processes of node 0 a little.
+            # For days nothing happens, and each step takes some processor time from node 0's processes.
             quiet = settlement.state.ending is None and settlement.outcome is None
             self._coordinator.happened.wait(_SLOWEST_STEP_S if quiet else self._step_s)
 
-    def _look_elsewhere(self) -> None:
-        """Give up this place for another one where the nodes train by now, or which comes first."""
+    def _search_elsewhere(self) -> None:
+        """Give up this place for another one where the nodes already run, or which takes precedence."""
         places = self._task.places
         while self._gathering.state.phase is RunPhase.WAITING and places.own is not None:
             for index, host in enumerate(places.hosts):
@@ -182,30 +182,30 @@ class Lead:
                 if state is not None and must_yield(places.own, index, state, restarts):
                     self.move(host)
                     return
-            time.sleep(_LOOK_ELSEWHERE_EVERY_S)
+            time.sleep(_SEARCH_EVERY_S)
 
     def _connector(self, host: str, ports: tuple[int, ...]) -> Connector:
         task = self._task
         target = JoinTarget(host, ports, PURPOSE, self._me, task.secret, mark=task.mark)
-        return Connector(target, timeout_s=0.0, pause=time.sleep, say=self._say)
+        return Connector(target, timeout_s=0.0, pause=time.sleep, log=self._log)
 
     def job_here(self) -> str | None:
-        """Return the job whose rendezvous is on this host at present, and let it know of this one."""
-        found = self._connector("127.0.0.1", self._task.ports).look()
+        """Return the job whose rendezvous is on this host now, and announce this one to it."""
+        found = self._connector("127.0.0.1", self._task.ports).probe()
         if found is None:
             return None
         found.peek(RunState)
         return found.welcome.job
 
     def _state_at(self, host: str) -> RunState | None:
-        """Return what the rendezvous of this job on another host says; None if there is none."""
-        found = self._connector(host, self._task.ports).look()
+        """Return the state of this job's rendezvous on another host; None if there is none."""
+        found = self._connector(host, self._task.ports).probe()
         return found.peek(RunState) if found is not None else None
 
     def _check_master_address(self) -> None:
-        """Say it when MASTER_ADDR is not this machine: then the others look for node 0 elsewhere."""
+        """Report if MASTER_ADDR is not this machine, because others then look for node 0 elsewhere."""
         began = time.monotonic()
-        say_at = began + _SAY_FIRST_S
+        say_at = began + _LOG_FIRST_S
         while self._gathering.state.phase is RunPhase.WAITING:
             problem, certain = self._master_address_problem()
             self._gathering.master_addr_problem = problem
@@ -216,12 +216,12 @@ class Lead:
                 self.refuse(TopologyError.exit_code, problem, CORRECT_MASTER_ADDR)
                 return
             if now >= say_at:
-                say_at = now + _SAY_EVERY_S
-                self._say(ConsoleLine("WARN", problem, "master-addr-elsewhere"))
-            time.sleep(_LOOK_EVERY_S)
+                say_at = now + _LOG_EVERY_S
+                self._log(ConsoleLine("WARN", problem, "master-addr-elsewhere"))
+            time.sleep(_RESOLVE_EVERY_S)
 
     def _master_address_problem(self) -> tuple[str, bool]:
-        """Return what is wrong with MASTER_ADDR, if anything, and whether that is certain to stay."""
+        """Return what is wrong with MASTER_ADDR, if anything, and whether it cannot change."""
         name = self._task.master_addr
         names = resolve(name, limit_s=15.0)
         found = names.found
@@ -240,7 +240,7 @@ class Lead:
             )
         if any(is_here(family, address) for family, address in found):
             return "", False
-        if self._leads_here(name):  # the address of a service is on no interface, and yet leads here
+        if self._leads_here(name):  # a service's address is on no interface, but reaches this machine
             return "", False
         addresses = ", ".join(address for _, address in found)
         problem = Phrase(
@@ -253,5 +253,5 @@ class Lead:
         return problem, any(address == name for _, address in found)
 
     def _leads_here(self, host: str) -> bool:
-        found = self._connector(host, (self.port,)).look()
+        found = self._connector(host, (self.port,)).probe()
         return found is not None and found.welcome.round == self._coordinator.welcome.round

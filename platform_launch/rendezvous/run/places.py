@@ -1,7 +1,7 @@
-"""Where the nodes of a run may meet: at node 0, and once it is lost, at a host that was started as a spare.
+"""Where the rendezvous of a run may be: on node 0 and, once that is lost, on a host that started as a spare.
 
-Of nodes and spares together at most as many as there are spares may be lost, else too few are left to train:
-so node 0 and the spares cannot all be among them, and no other host need ever be asked.
+At most as many nodes and spares may be lost as there are spares, or too few are left to train. So node 0 and
+all spares are never lost together, and no other host needs to be tried.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _NAME_LIMIT_S = 3.0
 
 @dataclass(frozen=True)
 class Places:
-    """``hosts`` are node 0's and those of the spares, in the order in which they count, and ``own`` is which
-    of them this node was started on. They are empty where the job cannot move, and ``stays`` says why.
-    ``job`` is its id, and whatever else tells it from others on the same hosts.
+    """``hosts`` are those of node 0 and of the spares, in order of preference; ``own`` is the index of this
+    node's host. They are empty if the job cannot move; ``stays`` is the reason. ``job`` is the job's id and
+    whatever else distinguishes it from others on the same hosts.
     """
 
     hosts: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Places:
 
     @property
     def own_host(self) -> str | None:
-        """The place that this node may open; None where it has none, or where its name leads elsewhere."""
+        """The place that this node may open; None if it has none, or if its name resolves to another host."""
         if self.own is None:
             return None
         host = self.hosts[self.own]
@@ -41,9 +41,9 @@ class Places:
         return host if any(is_here(family, address) for family, address in found) else None
 
     def mark(self, master_port: int) -> str:
-        """Return what tells this job's rendezvous from another's on the same hosts.
+        """Return what distinguishes this job's rendezvous from another's on the same hosts.
 
-        A job that cannot move is known by its MASTER_PORT, which no two jobs on one host share.
+        A job that cannot move is identified by its MASTER_PORT, which no two jobs on one host share.
         """
         # Node 0 may be known by several names.
         names = "\0".join((self.job, *self.hosts[1:])) if self.hosts else ""
@@ -51,15 +51,15 @@ class Places:
 
 
 def is_open_to(state: RunState, restarts: int) -> bool:
-    """Tell whether a node that has seen so many restarts may come: to gather, or to a run that began since.
+    """Return whether a node that has seen so many restarts may join: nodes gather, or a newer run began.
 
-    A run of an earlier start is led by a node 0 that was stopped or cut off, and does not know it yet.
+    A run of an earlier attempt is led by a node 0 that was stopped or cut off and does not know it yet.
     """
     return state.phase is RunPhase.WAITING or _has_begun(state, restarts)
 
 
 def must_yield(mine: int, other: int, state: RunState, restarts: int) -> bool:
-    """Tell whether the nodes that gather at the place ``mine`` shall go to ``other``, whose state this is."""
+    """Return whether the nodes that gather at place ``mine`` must move to ``other``, whose state this is."""
     return _has_begun(state, restarts) or (state.phase is RunPhase.WAITING and other < mine)
 
 

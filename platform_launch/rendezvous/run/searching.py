@@ -1,4 +1,4 @@
-"""Where a node looks for the rendezvous of its job, which may have moved, and when it opens one itself.
+"""Where a node looks for its job's rendezvous, which may have moved, and when it opens one itself.
 
 docs/decisions/0020-spare-nodes.md has the reasons, and why two parts of a job never train side by side.
 """
@@ -14,12 +14,12 @@ from platform_launch.rendezvous.run.places import is_open_to
 from platform_launch.rendezvous.run.state import RunPhase, RunState
 from platform_launch.rendezvous.run.task import RunTask
 
-# Of the places that are left the second waits so much longer for the first, and the third for both.
+# Each further place waits this much longer for the ones before it.
 _NEXT_PLACE_S = 4.0
 
 
 class Search:
-    """What a node knows of it. A job whose places are not known meets where its task says, always."""
+    """What a node knows about it. Without known places, the rendezvous is always where the task says."""
 
     def __init__(self, task: RunTask, me: Fingerprint) -> None:
         self._task = task
@@ -27,26 +27,26 @@ class Search:
         self._moves = bool(task.places.hosts)
         self._beside: RunState | None = None
         self._restarts = me.restarts_used
-        self.begin(lost=task.lost)
+        self.restart(lost=task.lost)
 
-    def begin(self, *, lost: bool) -> None:
-        """Look from now on; ``lost``: node 0 is not expected to come back."""
+    def restart(self, *, lost: bool) -> None:
+        """Search from now on. ``lost``: node 0 is not expected to return."""
         self._lost = lost
         self._since = time.monotonic()
 
-    def heard(self, state: RunState) -> None:
-        """Take what node 0 says while this node waits."""
+    def receive(self, state: RunState) -> None:
+        """Record the state that node 0 publishes while this node waits."""
         self._beside = state
-        self._restarts = max(self._restarts, state.restarts_used)  # while nodes gather none is said
+        self._restarts = max(self._restarts, state.restarts_used)  # not published while nodes gather
 
     @property
     def restarts(self) -> int:
-        """How many restarts this node has seen, or heard of while it waited."""
+        """The highest number of restarts that this node knows of."""
         return self._restarts
 
     @property
     def is_needed_no_more(self) -> bool:
-        """Whether the run beside which a spare has waited is the last start."""
+        """Whether the run that a spare waits beside is the last attempt."""
         beside = self._beside
         if beside is None or beside.phase is not RunPhase.RUNNING:
             return False
@@ -61,7 +61,7 @@ class Search:
 
     @property
     def is_own_turn(self) -> bool:
-        """Whether this node shall open the rendezvous, since there was a node 0, and it is heard no more."""
+        """Whether this node must open the rendezvous, because node 0 existed and is lost."""
         places, task = self._task.places, self._task
         was_there = task.node.restarts_used > 0 or self._beside is not None
         if not self._moves or places.own is None or not was_there:
@@ -74,7 +74,7 @@ class Search:
         return time.monotonic() - self._since >= patience_s and places.own_host is not None
 
     def obstacle(self, found: Found) -> str:
-        """Return why this node does not join a rendezvous of its job that it has found."""
+        """Return why this node does not join a rendezvous of its job that it found; empty if it does."""
         usual = found.target.host == self._task.master_addr
         if not self._moves:
             return ""

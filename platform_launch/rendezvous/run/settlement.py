@@ -1,4 +1,4 @@
-"""Node 0 while the training runs: misses who falls silent, and hears how it ended until all can know."""
+"""Node 0 during the run: notices silent nodes, and collects how the run ended until all nodes know."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from platform_launch.rendezvous.run.state import (
 )
 from platform_launch.text import Phrase
 
-# Beside their grace time, nodes need this long to hear of a failure and to report; nobody waits longer.
+# Beyond their grace time, nodes have this long to learn of a failure and to report their ending.
 _REPORT_S = 4.5
-# Node 0 alone says whether it wants another start; on a busy machine its launcher may take long to.
+# Only node 0 decides about a restart; on a busy machine its launcher may take long to.
 _OWN_REPORT_S = 30.0
-# One that does not report and was silent for this long as well has vanished.
+# A node that does not report and has been silent for this long has vanished.
 _DEAD_S = 3.0
-# A spare that is still on its way to a run that has ended would look for node 0 in vain.
+# A spare that joins just after the run has ended would look for node 0 in vain.
 _LAST_CALL_S = 5.0
-# Whoever is silent is looked at no more often than this: it reads what all others say of their progress.
-_LOOK_S = 1.0
+# Silent nodes are checked no more often than this: each check reads the progress of all others.
+_CHECK_EVERY_S = 1.0
 _EXCERPT_EVERY_S = 5.0
 
 
 class Settlement:
-    """Watches over a run that has started. Call :meth:`step` often; it never waits.
+    """Supervises a run that has started. Call :meth:`step` often; it never waits.
 
-    It begins with a ``state`` of the run. ``spares`` were started beside the nodes. ``may_move``: they may
-    start again without node 0.
+    It begins with a ``state`` of the run. ``spares`` were started in addition to the nodes. ``may_move``: the
+    nodes may restart without node 0.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Settlement:
         *,
         node_timeout_s: float,
         grace_s: float,
-        say: Callable[[ConsoleLine], None] = lambda _line: None,
+        log: Callable[[ConsoleLine], None] = lambda _line: None,
         spares: int = 0,
         may_move: bool = False,
     ) -> None:
@@ -72,7 +72,7 @@ class Settlement:
         self._grace_s = grace_s
         self._spares = spares
         self._may_move = may_move
-        self._settled_at = 0.0
+        self._concluded_at = 0.0
         self._reports: dict[int, NodeEnding] = {}
         self._not_again: NotAgain | None = None
         self._ended_at = 0.0
@@ -80,7 +80,7 @@ class Settlement:
         self._stop_grace_s = stop_grace_s(
             max((member.node.gpus for member in self._nodes.values()), default=0)
         )
-        self._say = say
+        self._log = log
         self._silent_after_s = silent_after_s(node_timeout_s)
         self._silences: dict[int, SilenceReporter] = {}
         self._missed_at = 0.0
@@ -92,41 +92,41 @@ class Settlement:
 
     @property
     def state(self) -> RunState:
-        """What was published last."""
+        """The state that was published last."""
         return self._state
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """What came out, once that is known."""
+        """The outcome of the run, once it is known."""
         return self._state.outcome
 
     @property
     def all_left(self) -> bool:
-        """Whether every node that is not given up has read the outcome, and every spare."""
-        # Whoever was replaced by a spare is one itself when it comes back: as many may come as were started.
+        """Whether every spare and every node that is not given up has read the outcome."""
+        # A replaced node that returns becomes a spare; the job never has more nodes than were started.
         spares = self._coordinator.membership.spares
-        if len(spares) < self._spares and time.monotonic() - self._settled_at < _LAST_CALL_S:
+        if len(spares) < self._spares and time.monotonic() - self._concluded_at < _LAST_CALL_S:
             return False
         living = [spare for spare in spares if self._lives(spare)]
         return all(self._coordinator.has_left(member) for member in [*self._nodes.values(), *living])
 
     def step(self) -> None:
-        """Look once."""
+        """Process what has arrived, and check all nodes."""
         now = time.monotonic()
         self._publish_excerpt(now)
         for change in self._coordinator.step():
-            self._take(change, now)
-        self._miss(now)
+            self._handle(change, now)
+        self._expire(now)
         if self.outcome is not None:
             return
         self._collect(now)
         if self._state.ending is not None:
-            self._settle_ending(now, self._state.ending)
+            self._conclude_ending(now, self._state.ending)
         elif self._reports.keys() >= self._nodes.keys():
-            self._settle(RunOutcome(0))
+            self._conclude(RunOutcome(0))
 
     def _publish_excerpt(self, now: float) -> None:
-        """Let all know the last lines of node 0: should it vanish, the others show them."""
+        """Publish the last lines of node 0, which the others print if it vanishes."""
         member = self._nodes.get(0)
         excerpt = self._coordinator.value_of(member, LogExcerpt) if member is not None else None
         if excerpt is not None and excerpt != self._excerpt and now - self._excerpt_at >= _EXCERPT_EVERY_S:
@@ -134,11 +134,11 @@ class Settlement:
             self._coordinator.publish(excerpt)
 
     def close(self) -> None:
-        """End the rendezvous while others still train: node 0 has finished, and waited long enough."""
+        """End the rendezvous while others still run: node 0 has finished and waited long enough."""
         if self.outcome is None:
-            self._settle(RunOutcome(0, closed=True))
+            self._conclude(RunOutcome(0, closed=True))
 
-    def _take(self, change: Change, now: float) -> None:
+    def _handle(self, change: Change, now: float) -> None:
         before = change.before
         if before is None or before.rank is None or self._nodes.get(before.rank) != before:
             return
@@ -154,12 +154,12 @@ class Settlement:
                     now,
                 )
 
-    def _miss(self, now: float) -> None:
-        """Look who is silent, and give up whoever is lost or need not be waited for."""
-        if now - self._missed_at < min(_LOOK_S, self._silent_after_s / 4):
+    def _expire(self, now: float) -> None:
+        """Check for silent nodes, and give up those that are lost or need not be waited for."""
+        if now - self._missed_at < min(_CHECK_EVERY_S, self._silent_after_s / 4):
             return
         self._missed_at = now
-        self._tell_silences()
+        self._report_silences()
         silent = [rank for rank in self._nodes if self._is_silent(rank)]
         gone = [rank for rank in self._nodes if self._gone_s(rank) >= GONE_S]
         waited_for = [rank for rank in {*silent, *gone} if rank not in self._reports and not self._is_over]
@@ -183,7 +183,7 @@ class Settlement:
                 self._coordinator.remove(spare)
 
     def _is_lost(self, silent_s: float, still_s: float | None, now: float) -> bool:
-        """Tell whether all must end for a silence; who has just finished tells nothing of the others."""
+        """Return whether all must stop for a silence; a node that just finished proves nothing."""
         if still_s is None and now - self._reported_at < self._silent_after_s:
             return False
         return is_lost(silent_s, still_s, self._node_timeout_s)
@@ -203,7 +203,7 @@ class Settlement:
         return silent_s >= self._silent_after_s and not self._coordinator.has_left(member)
 
     def _still_s(self) -> float | None:
-        """Return for how long nothing has moved on any node that is heard; None where nobody can tell."""
+        """Return how long no responsive node has made progress; None if unknown."""
         known = []
         for rank, member in self._nodes.items():
             if rank not in self._reports and self._coordinator.silent_s(member) < _DEAD_S:
@@ -212,7 +212,7 @@ class Settlement:
                     known.append(progress.still_s)
         return min(known, default=None)
 
-    def _tell_silences(self) -> None:
+    def _report_silences(self) -> None:
         for rank, member in self._nodes.items():
             reporter = self._silences.setdefault(rank, SilenceReporter(self._silent_after_s))
             silent_s = self._coordinator.silent_s(member)
@@ -229,7 +229,7 @@ class Settlement:
                         silent=silent_s,
                         follows=follows,
                     )
-                    self._say(ConsoleLine("WARN", text, "launcher-is-silent"))
+                    self._log(ConsoleLine("WARN", text, "launcher-is-silent"))
                     continue
                 text = Phrase(
                     "{who} has been silent for {silent:.0f} s; {follows}",
@@ -237,12 +237,12 @@ class Settlement:
                     silent=silent_s,
                     follows=follows,
                 )
-                self._say(ConsoleLine("WARN", text, "node-silent"))
+                self._log(ConsoleLine("WARN", text, "node-silent"))
             elif news is SilenceNews.HEARD_AGAIN:
-                self._say(ConsoleLine("INFO", Phrase("{who} is heard again", who=who), "node-heard-again"))
+                self._log(ConsoleLine("INFO", Phrase("{who} is heard again", who=who), "node-heard-again"))
 
     def _vanished(self, gone: list[int], kind: EndKind | None = None) -> NodeEnding:
-        """Return the end of nodes that are not heard any more."""
+        """Return the ending of nodes that are silent."""
         ranks = sorted(gone)
         members = [self._nodes[rank] for rank in ranks]
         if kind is None and all(self._gone_s(rank) >= GONE_S for rank in ranks):
@@ -264,7 +264,7 @@ class Settlement:
         )
 
     def _collect(self, now: float) -> None:
-        # Where a node is told to end, its partners lose their connections, and may say so first.
+        # If a node is asked to stop, its peers lose their connections and may report that first.
         requests = sorted(
             self._coordinator.values(StopAll).items(), key=lambda one: not one[1].ending.in_good_order
         )
@@ -284,7 +284,7 @@ class Settlement:
             self._ended_at = now
             self._publish(replace(self._state, ending=ending))
 
-    def _settle_ending(self, now: float, ending: NodeEnding) -> None:
+    def _conclude_ending(self, now: float, ending: NodeEnding) -> None:
         waited_s = now - self._ended_at
         limit_s = _REPORT_S + (self._grace_s if ending.in_good_order else self._stop_grace_s)
         missing = [
@@ -298,7 +298,7 @@ class Settlement:
             return
         dead = [rank for rank in missing if self._silent_s(rank) >= _DEAD_S or self._has_gone(rank)]
         spares = self._coordinator.membership.spares
-        self._settle(
+        self._conclude(
             decide(
                 ending,
                 self._reports,
@@ -324,16 +324,16 @@ class Settlement:
         return self._coordinator.gone_s(self._nodes[rank])
 
     def _clock_offset_s(self, rank: int) -> float:
-        """Return a node's clock less that of node 0, 0 unless it is known to differ."""
+        """Return a node's clock minus that of node 0; 0 if the difference is within its error."""
         offset_s, error_s = self._coordinator.clock_of(self._nodes[rank]) or (0.0, 0.0)
         return offset_s if abs(offset_s) > error_s else 0.0
 
     def _silent_s(self, rank: int) -> float:
         return self._coordinator.silent_s(self._nodes[rank])
 
-    def _settle(self, outcome: RunOutcome) -> None:
-        self._settled_at = time.monotonic()
-        if outcome.restart:  # spares look for the next start by themselves
+    def _conclude(self, outcome: RunOutcome) -> None:
+        self._concluded_at = time.monotonic()
+        if outcome.restart:  # spares look for the next attempt by themselves
             self._spares = 0
         self._publish(replace(self._state, phase=RunPhase.ENDED, outcome=outcome))
 

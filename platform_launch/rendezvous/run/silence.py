@@ -1,8 +1,8 @@
 """When silence counts: of a node, of node 0, of a launcher. Pure, but for the clock that callers read.
 
-The rendezvous is not the network that the training uses. So silence alone is told and waited out; a run ends
-for it only when the training makes no progress either. docs/decisions/0019-silence-and-progress.md has the
-reasons for the limits.
+The rendezvous does not use the network that the training uses. So silence alone is only reported; a run
+is stopped for it only if the training makes no progress either. The limits are explained in
+docs/decisions/0019-silence-and-progress.md.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from enum import Enum
 
 from platform_launch.text import Phrase
 
-# After this long a silence is worth a line, nobody waits for that node to read how the run ended, and another
-# launcher may come for its rank.
+# After this long, a silence is reported, nobody waits for that node to read the outcome, and another launcher
+# may take its rank.
 SILENT_S = 12.0
-# After this long a closed connection was not just interrupted, and with nothing moving for so long the run
-# ends.
+# A connection that has been closed for this long was not just interrupted. If the job has made no progress
+# for GONE_STILL_S either, the run is stopped.
 GONE_S = 2.0
 GONE_STILL_S = 5.0
-# A connection that broke, and was not closed, may be resumed only after some tries: the way was cut, perhaps.
+# A connection that broke without being closed may need several tries to resume: the route may be cut.
 BROKEN_S = 8.0
 
 
 def silent_after_s(node_timeout_s: float) -> float:
-    """Return after how many seconds somebody counts as silent, although nothing ends for that."""
+    """Return after how many seconds a node counts as silent, although nothing is stopped for that."""
     return min(SILENT_S, node_timeout_s)
 
 
 def is_lost(silent_s: float, still_s: float | None, limit_s: float) -> bool:
-    """Tell whether a silence ends the run: nothing was heard for ``limit_s``, and nothing moved either.
+    """Return whether the run must stop: silent and without progress for ``limit_s``.
 
-    ``still_s`` is for how long nothing has moved in the training, None where nobody can tell.
+    ``still_s`` is how long the job has made no progress, None if unknown.
     """
     return silent_s >= limit_s and (still_s is None or still_s >= limit_s)
 
@@ -38,30 +38,30 @@ def is_lost(silent_s: float, still_s: float | None, limit_s: float) -> bool:
 def is_gone(
     gone_s: float, still_s: float | None, ended_s: float, limit_s: float, after_s: float = GONE_S
 ) -> bool:
-    """Tell whether a launcher whose connection was closed ends the run.
+    """Return whether the run must stop because a launcher closed its connection.
 
-    One that lives resumes within ``after_s``; ``gone_s`` is for how long it has not. If the job's processes
-    still move, the run goes on: it may be the network that closes connections. But a network does not close
-    them in order and for long: ``ended_s`` is for how long that has been so, and ``limit_s`` the most.
+    A live launcher resumes within ``after_s``; ``gone_s`` is how long it has not. If the job's processes make
+    progress, the run goes on: a network may close connections. But no network closes them in an orderly way
+    for long: ``ended_s`` is how long that has lasted, and ``limit_s`` the maximum.
     """
     return ended_s >= limit_s or (gone_s >= after_s and (still_s is None or still_s >= GONE_STILL_S))
 
 
 class SilenceNews(Enum):
-    """What is to be said of a silence."""
+    """What to report about a silence."""
 
     SILENT = "silent"
     HEARD_AGAIN = Phrase("heard again")
 
 
 class SilenceReporter:
-    """What to say of one silence: that it is there, again when it has doubled, and once that it is over."""
+    """Decides when to report a silence: when it begins, each time it doubles, and when it ends."""
 
     def __init__(self, after_s: float) -> None:
         self._after_s = self._next_s = after_s
 
     def news(self, silent_s: float) -> SilenceNews | None:
-        """Return what is new, of a silence that is this long by now."""
+        """Return what to report about a silence of this length."""
         if silent_s >= self._next_s:
             self._next_s = 2 * silent_s
             return SilenceNews.SILENT
@@ -72,7 +72,7 @@ class SilenceReporter:
 
 
 def in_view_of(still_s: float | None, limit_s: float) -> str:
-    """Say what follows from a silence, given for how long nothing has moved in the training."""
+    """Describe the consequence of a silence, given how long the job has made no progress."""
     if still_s is None:
         return Phrase(
             "whether the training goes on cannot be seen; all stop after {limit:.0f} s of silence",

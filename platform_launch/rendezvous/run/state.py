@@ -28,10 +28,11 @@ class RunPhase(str, Enum):
 
 @dataclass(frozen=True)
 class RunState(Message):
-    """What node 0 makes of the run so far.
+    """The state of the run, as node 0 publishes it.
 
-    ``absent`` are the ranks that are not there, ``last_seen_s`` says of those that were how long ago.
-    ``ending`` is the first reason to stop. ``reordered``: ranks were given anew, in the network's order.
+    ``absent`` are the ranks that have not joined; ``last_seen_s`` is how long ago those that had joined were
+    last seen. ``ending`` is the first reason to stop. ``reordered``: ranks were reassigned in the network's
+    order.
     """
 
     most_bytes: ClassVar[int] = 256 * 1024
@@ -50,34 +51,34 @@ class RunState(Message):
 
 @dataclass(frozen=True)
 class LogExcerpt(Message):
-    """The last lines of a node's training: a node that vanishes cannot say them any more."""
+    """The last lines of a node's output, kept in case the node vanishes."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class NodeProgress(Message):
-    """For how long nothing has moved in a node's training; None where that cannot be told."""
+    """How long a node's processes have made no progress; None if unknown."""
 
     still_s: float | None
 
 
 @dataclass(frozen=True)
 class StopAll(Message):
-    """All trainings must stop, because of what happened to one node."""
+    """All nodes must stop, because of what happened to one of them."""
 
     ending: NodeEnding
 
 
 @dataclass(frozen=True)
 class TrainingEnded(Message):
-    """How the training of a node ended. ``not_again`` counts where this is node 0; None: restart."""
+    """How the processes of a node ended. ``not_again`` is only used of node 0; None: restart."""
 
     ending: NodeEnding
     not_again: NotAgain | None
 
 
-# Launchers say more to each other in texts; what a launcher cannot read of those, it does without.
+# Launchers exchange more in texts, and ignore those that they cannot read.
 PURPOSE = Purpose(
     "run",
     (

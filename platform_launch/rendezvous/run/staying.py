@@ -1,4 +1,4 @@
-"""A node in a run that has started: it stays in touch with node 0 until all know how the run ended."""
+"""A node during the run: it stays connected to node 0 until all know how the run ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from platform_launch.rendezvous.first_failure import last_words
 from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.participant import CoordinatorGoneError
-from platform_launch.rendezvous.run.arriving import Arrived, Command, Wake
+from platform_launch.rendezvous.run.arriving import Arrived, Command, GivenUpError, LostError, Wake
 from platform_launch.rendezvous.run.leading import Lead
-from platform_launch.rendezvous.run.leaving import GivenUpError, LostError
-from platform_launch.rendezvous.run.relay import RequestRelay
 from platform_launch.rendezvous.run.silence import (
     SilenceNews,
     SilenceReporter,
@@ -27,6 +25,7 @@ from platform_launch.rendezvous.run.silence import (
 )
 from platform_launch.rendezvous.run.state import LogExcerpt, NodeProgress, RunState, StopAll, TrainingEnded
 from platform_launch.rendezvous.run.task import OwnProcesses, RunNews, RunTask, Settled
+from platform_launch.rendezvous.run.texts import RequestRelay
 from platform_launch.rendezvous.server import heartbeat_s
 from platform_launch.text import Phrase
 
@@ -36,8 +35,10 @@ _PROGRESS_EVERY_S = 2.0
 
 
 class Stay:
-    """``lead`` is that of node 0, None elsewhere. ``coordinator_excerpt`` is what node 0's processes wrote
-    last."""
+    """A node's membership from the start of the run to its outcome.
+
+    ``lead`` is node 0's, None elsewhere. ``coordinator_excerpt`` is the last output of node 0's processes.
+    """
 
     def __init__(
         self,
@@ -64,14 +65,14 @@ class Stay:
         self.coordinator_excerpt: tuple[str, ...] = ()
 
     def run(self) -> None:
-        """Stay until the launcher knows the outcome. Raises LostError, GivenUpError and RejectedError."""
+        """Run until the launcher knows the outcome. Raises LostError, GivenUpError and RejectedError."""
         pause_s = heartbeat_s(self._task.node.nnodes)
         while True:
             with suppress(Empty):
                 command = self._commands.get(timeout=pause_s)
                 if not isinstance(command, Wake):
                     self._on_command(command)
-            self._look()
+            self._exchange()
             state = self._state
             if state.ending is not None and not self._is_stopping:
                 self._is_stopping = True
@@ -86,8 +87,8 @@ class Stay:
                     return
                 self._lead.closing.set()
 
-    def _look(self) -> None:
-        """Take in what is new, and publish what is. Raises LostError."""
+    def _exchange(self) -> None:
+        """Publish what is new here, and read what is new elsewhere. Raises LostError."""
         participant = self.participant
         now = time.monotonic()
         if now - self._progress_at >= _PROGRESS_EVERY_S:
@@ -113,11 +114,11 @@ class Stay:
         return None if self._has_ended else self._own.still_s()
 
     def _miss_coordinator(self, silent_s: float) -> None:
-        """Report that node 0 is silent, and give it up when nothing moves here either. Raises LostError."""
+        """Report that node 0 is silent; give it up if there is no progress here either. Raises LostError."""
         limit_s = self._task.node_timeout_s
-        if self._has_ended:  # only the outcome is missing, which nobody waits for that long
+        if self._has_ended:  # only the outcome is missing, which nobody waits for so long
             limit_s = silent_after_s(limit_s)
-            # A node 0 that was stopped, or cut off, is to hear how it ended here.
+            # A node 0 that was stopped or cut off must still learn how it ended here.
             silent_s = min(silent_s, time.monotonic() - self._ended_at)
         gone_s, ended_s = self.participant.coordinator_gone_s, self.participant.coordinator_ended_s
         if is_gone(gone_s, self._still_s if gone_s else None, ended_s, limit_s):
@@ -131,13 +132,13 @@ class Stay:
             if self.participant.coordinator_is_stopped:
                 text = "the launcher of node 0 was stopped or is stuck: silent for {silent:.0f} s; {follows}"
                 event = "launcher-is-silent"
-            self._say("WARN", Phrase(text, silent=silent_s, follows=follows), event)
+            self._log("WARN", Phrase(text, silent=silent_s, follows=follows), event)
         elif news is SilenceNews.HEARD_AGAIN:
-            self._say("INFO", "node 0 answers again", "node-heard-again")
+            self._log("INFO", "node 0 answers again", "node-heard-again")
 
     def _on_command(self, command: Command) -> None:
         if command is None:
-            # Asked to end. Of a node whose processes have finished, the others go on without it.
+            # Asked to stop. If this node's processes have finished, the others go on without it.
             if self._lead is None or self._finished_at == float("inf"):
                 raise GivenUpError
             self._lead.closing.set()
@@ -152,8 +153,8 @@ class Stay:
             if ending.kind is EndKind.FINISHED:
                 self._finished_at = time.monotonic()
         else:
-            with suppress(ConnectionLostError):  # whoever asks waits with a limit
+            with suppress(ConnectionLostError):  # the node that asks waits with a limit
                 self._relay.pass_on(command, self.participant)
 
-    def _say(self, level: str, text: str, event: str) -> None:
+    def _log(self, level: str, text: str, event: str) -> None:
         self._emit(ConsoleLine(level, text, event))

@@ -1,37 +1,50 @@
-"""One node's part in a run, from the first try to reach node 0 to what its launcher hears at the end.
+"""One node's part in a run, from the first try to reach node 0 to the outcome of the job.
 
-It runs in a thread of the launcher, and the connections in another one (``loop``). The launcher sends
-commands, and receives news: lines for the user, what the nodes agreed, how it ended.
+It runs in one thread of the launcher, and its connections in another (``loop``). The launcher sends commands
+and receives news: lines for the user, what the nodes agreed on, how the run ended.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from queue import Queue
 from threading import RLock, Thread
 
 from platform_launch.errors import LaunchError, NodesAbsentError
-from platform_launch.rendezvous.connecting import NeverReachedError, RejectedError
+from platform_launch.rendezvous.connecting import Connector, NeverReachedError, RejectedError
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, describe_ending
+from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.listening import PortTakenError
+from platform_launch.rendezvous.loop import ConnectionLostError
+from platform_launch.rendezvous.participant import CoordinatorGoneError
 from platform_launch.rendezvous.rejection import launch_error
-from platform_launch.rendezvous.run.arriving import Arrival, Command, Wake
-from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
-from platform_launch.rendezvous.run.refusing import refuse
+from platform_launch.rendezvous.run.arriving import (
+    Arrival,
+    Command,
+    GivenUpError,
+    LostError,
+    NoPlaceError,
+    Wake,
+)
 from platform_launch.rendezvous.run.silence import SILENT_S
+from platform_launch.rendezvous.run.state import RunPhase, RunState
 from platform_launch.rendezvous.run.staying import Stay
 from platform_launch.rendezvous.run.task import OwnProcesses, RendezvousLost, RunNews, RunTask, fault
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase
 
 _WHERE_ELSE = "end that run, or give this one another MASTER_ADDR, MASTER_PORT or rank"
-# How long node 0 lets the others read the outcome, and some.
+# How long node 0 waits until the others have read the outcome, and a little more.
 _END_S = SILENT_S + 5.0
+# How long a node that cannot start tries to report it to node 0.
+_REFUSE_LIMIT_S, _REFUSE_PAUSE_S = 10.0, 0.1
 
 
 class TakingPart:
-    """``receive(news)`` is called from threads of the rendezvous, one at a time; None comes last."""
+    """Calls ``receive(news)`` from threads of the rendezvous, one at a time; None comes last."""
 
     def __init__(self, task: RunTask, own: OwnProcesses, receive: Callable[[RunNews | None], None]) -> None:
         self._task = task
@@ -48,11 +61,11 @@ class TakingPart:
         self._thread.start()
 
     def send(self, command: Command) -> None:
-        """Take a command, from any thread; it has no effect once the run is over."""
+        """Queue a command, from any thread. It has no effect once the run is over."""
         self._commands.put(command)
 
     def close(self) -> None:
-        """Leave the rendezvous, and wait until the others have heard it."""
+        """Leave the rendezvous, and wait until the others know."""
         self._commands.put(None)
         if self._thread.ident is not None:
             self._thread.join(_END_S)
@@ -66,7 +79,7 @@ class TakingPart:
             self._run()
         except LaunchError as error:
             self._emit(RunRefusal(error.exit_code, error.message, error.hint))
-        except Exception as error:  # the launcher says what follows from it
+        except Exception as error:  # the launcher reports the consequence
             self._emit(fault(error))
         finally:
             lead = self._arrival.lead
@@ -108,7 +121,7 @@ class TakingPart:
             participant.leave()
 
     def _withdraw(self, ending: NodeEnding | None) -> None:
-        """Leave before the run begins; all others do too if this is node 0, or if all must end."""
+        """Leave before the run begins. All others leave too if this is node 0, or if all must stop."""
         lead = self._arrival.lead
         if self._stay is not None:
             self._leave()
@@ -120,7 +133,7 @@ class TakingPart:
                 "node 0, {place}, was told to end before all nodes were there", place=self._task.node.place
             )
             lead.give_up(NodesAbsentError.exit_code, reason)
-        elif lead is not None and ending is not None:  # the others come for the next start, and hear it
+        elif lead is not None and ending is not None:  # the others join the next attempt, and are told
             lead.refuse(ending.exit_code, describe_ending(ending))
         self._leave()
         if lead is None and ending is not None:
@@ -145,3 +158,25 @@ def _hint_for(error: NeverReachedError | PortTakenError) -> str:
     return Phrase(
         "look at node 0: still pulling its image, not scheduled, crashed, or under another name or address"
     )
+
+
+def refuse(arrival: Arrival, me: Fingerprint) -> None:
+    """Join as ``me``, which cannot start, so that nobody waits for it, and leave once node 0 knows."""
+    connector = Connector(
+        replace(arrival.target, me=me),
+        timeout_s=_REFUSE_LIMIT_S,
+        pause=time.sleep,
+        log=lambda _line: None,
+        elsewhere=[replace(other, me=me) for other in arrival.elsewhere],
+        obstacle=arrival.obstacle,
+    )
+    deadline = time.monotonic() + _REFUSE_LIMIT_S
+    with suppress(NeverReachedError, RejectedError, ConnectionLostError, CoordinatorGoneError):
+        participant = connector.join()
+        while time.monotonic() < deadline:
+            participant.step()
+            state = participant.state(RunState)
+            if state is not None and state.phase is not RunPhase.WAITING:
+                break
+            time.sleep(_REFUSE_PAUSE_S)
+        participant.leave()

@@ -1,4 +1,4 @@
-"""What a launcher gives its part in the rendezvous of a run, and what it hears from there."""
+"""What a launcher passes to the rendezvous of a run, and the news it receives."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from platform_launch.text import Phrase, one_line
 
 @dataclass(frozen=True)
 class RunTask:
-    """Where the nodes of a run meet, and what this one brings.
+    """Where the rendezvous of a run is, and what this node contributes.
 
-    ``ports`` are those of the rendezvous, in their order. ``grace_s`` is how long the job's processes may
-    take to end on SIGTERM. Of the nodes that were started ``spares`` wait without a rank, and ``spare`` is
-    set if this is one; node 0 gives the ranks in ``replaced`` to spares at once. After ``max_restarts`` a
-    spare is needed no more. ``by_network``: ranks follow the network, not the platform. ``places`` is where
-    a run that has lost node 0 may go on, and ``lost`` says that this one has.
+    ``ports`` are those of the rendezvous, in the order to try. ``grace_s`` is how long the job's processes
+    may take to exit after SIGTERM. ``spares`` of the nodes wait without a rank; ``spare`` is set if this is
+    one. Node 0 assigns the ranks in ``replaced`` to spares at once. After ``max_restarts`` no spare is needed
+    any more. ``by_network``: ranks follow the network, not the platform. ``places`` is where a run that lost
+    node 0 may continue; ``lost`` is set if it has.
     """
 
     node: Fingerprint
@@ -52,16 +52,16 @@ class RunTask:
 
     @property
     def mark(self) -> str:
-        """What tells this job's rendezvous from another's on the same hosts."""
+        """Distinguishes this job's rendezvous from another's on the same hosts."""
         return self.places.mark(self.master_port)
 
 
 @dataclass(frozen=True)
 class OwnProcesses:
-    """What the rendezvous observes of the processes of this node.
+    """The processes of this node, as the rendezvous observes them.
 
-    ``still_s()`` is for how long nothing has moved there, None if nobody can tell; ``tail()`` is the end of
-    what they wrote.
+    ``still_s()`` is how long they have made no progress, None if unknown; ``tail()`` is the end of their
+    output.
     """
 
     still_s: Callable[[], float | None] = lambda: None
@@ -70,10 +70,10 @@ class OwnProcesses:
 
 @dataclass(frozen=True)
 class AllHere:
-    """All nodes are there and agree, but for what is warned of.
+    """All nodes have joined and agree, except for the ``warnings``.
 
-    ``restarts_used`` is the highest number that any of them counts, ``node_rank`` the rank of this node: a
-    spare was given it, or ranks were ``reordered``. ``host`` and ``port`` are where they met.
+    ``restarts_used`` is the highest count of any node; ``node_rank`` is this node's rank, which a spare was
+    assigned, or which was ``reordered``. ``host`` and ``port`` are those of the rendezvous.
     """
 
     nnodes: int
@@ -87,7 +87,7 @@ class AllHere:
 
 @dataclass(frozen=True)
 class Moved:
-    """The nodes that gathered here meet at ``host``; they have seen so many restarts."""
+    """The nodes that gathered here moved to ``host``, after ``restarts_used`` restarts."""
 
     host: str
     restarts_used: int
@@ -95,7 +95,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Standby:
-    """This node waits as a spare, while others run or gather."""
+    """This node waits as a spare while others run or gather."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ RunNews = (
 
 
 def fault(error: BaseException) -> ConsoleLine:
-    """Say what went wrong in the launcher itself, and where, in one line."""
+    """Describe an error of the launcher itself, and where it happened, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     problem = one_line(f"{type(error).__name__}: {error}{where}")

@@ -1,13 +1,19 @@
-"""What the launchers of a run ask each other and share: texts that the rendezvous carries and does not
-read."""
+"""Texts that the launchers of a run send each other: questions, answers, and values that a node shares.
+
+The rendezvous passes them on and does not read them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from platform_launch.rendezvous.messages import MIB, Message
+from platform_launch.rendezvous.messages import MIB, InvalidMessageError, Message
+from platform_launch.rendezvous.participant import Participant, PendingRequest
+from platform_launch.rendezvous.protocol import OpenRequest
+
+_MOST_WAITING = 64
 
 
 @dataclass(frozen=True)
@@ -79,3 +85,52 @@ class AnswersReceived:
 
 TextCommand = SendRequest | SendAnswer | SharedText | ReadShared
 TextNews = SharedTexts | RequestReceived | AnswersReceived
+
+
+class RequestRelay:
+    """Passes on the questions of this node's launcher, and brings it those of others."""
+
+    def __init__(self, emit: Callable[[TextNews], None]) -> None:
+        self._emit = emit
+        self._inquiries: dict[int, PendingRequest] = {}
+        self._requests: dict[str, OpenRequest] = {}
+
+    def pass_on(self, command: TextCommand, participant: Participant) -> None:
+        """Send what the launcher asks for. Raises ConnectionLostError."""
+        if isinstance(command, SharedText):
+            participant.publish(command)
+        elif isinstance(command, ReadShared):
+            shared = participant.values(SharedText)
+            self._emit(SharedTexts({rank: value.text for rank, value in shared.items()}))
+        elif isinstance(command, SendRequest):
+            inquiry = participant.query(RelayedText(command.body), limit_s=command.limit_s)
+            self._inquiries[command.number] = inquiry
+        elif command.key in self._requests:
+            try:
+                participant.answer(self._requests.pop(command.key), RelayedText(command.body))
+            except InvalidMessageError:
+                return  # too long: the node that asked counts this one as silent
+
+    def step(self, participant: Participant) -> None:
+        """Pass the launcher what has arrived. Call it after each step of the participant."""
+        for request in participant.requests():
+            if isinstance(request.body, RelayedText):
+                key = f"{request.asker}-{request.number}"
+                self._requests[key] = request
+                self._emit(RequestReceived(key, request.body.text, participant.clock))
+        while len(self._requests) > _MOST_WAITING:
+            del self._requests[next(iter(self._requests))]
+        for number in [number for number, inquiry in self._inquiries.items() if inquiry.done]:
+            inquiry = self._inquiries.pop(number)
+            self._emit(
+                AnswersReceived(
+                    number,
+                    {
+                        seat.node_rank: body.text
+                        for seat, body in inquiry.answers.items()
+                        if isinstance(body, RelayedText) and seat.node_rank is not None
+                    },
+                    {seat.node_rank: seat.place for seat in inquiry.silent if seat.node_rank is not None},
+                    participant.clock,
+                )
+            )

@@ -49,7 +49,7 @@ def platform_launch(folder: Path, *arguments: str) -> subprocess.CompletedProces
 @pytest.mark.parametrize(
     "launcher",
     [
-        ["--launcher", "torchrun"],
+        pytest.param(["--launcher", "torchrun"], marks=pytest.mark.nightly),
         pytest.param(
             ["--launcher", "accelerate", "--deepspeed-config", "plain.yaml"], marks=pytest.mark.nightly
         ),

@@ -59,6 +59,6 @@ def why_no_index() -> str:
 
 requires_root = Need("root", lambda: "needs root" if os.geteuid() != 0 else "").mark
 requires_index = Need("a package index", why_no_index).mark
-# They need nothing but time, much of it, and `make test` is to end within five minutes on two cores.
+# They only need much processor time, and `make test` must end within three minutes on two cores.
 takes_long = Need("many seconds of processor time", lambda: "").mark
 requires_pid_namespace = Need("a pid namespace", why_no_pid_namespace).mark

@@ -46,13 +46,16 @@ def lines(folder: Path, *options: str, **variables: str) -> tuple[list[str], lis
     return of_nodes(screen(folder, *options, **variables))
 
 
-def test_success_takes_at_most_six_lines_on_node_0_and_less_elsewhere(tmp_path: Path) -> None:
+def test_success_takes_at_most_six_lines_and_the_log_has_the_rest(tmp_path: Path) -> None:
     first, other = lines(tmp_path)
     assert len(first) <= 6, first
     assert len(other) <= 3, other
     assert "node 0 of 2" in first[1]
     assert "train.py" in first[1]
     assert "[training-finished]" in other[-1]
+    (log,) = (tmp_path / "logs").glob("*_node0_*.log")
+    assert "== 1/5 Environment" in log.read_text()
+    assert "[record-written]" in log.read_text()
 
 
 @pytest.mark.parametrize("failing", ["0", "1"])
@@ -94,10 +97,6 @@ def test_a_failure_under_a_launcher_takes_fifteen_lines_too(tmp_path: Path, laun
     assert "[traceback-folded]" not in log.read_text()
 
 
-def test_what_the_screen_does_not_show_is_in_the_log_and_with_verbose(tmp_path: Path) -> None:
-    lines(tmp_path)
-    (log,) = (tmp_path / "logs").glob("*_node0_*.log")
-    assert "== 1/5 Environment" in log.read_text()
-    assert "[record-written]" in log.read_text()
+def test_verbose_shows_what_the_log_has(tmp_path: Path) -> None:
     first, _ = lines(tmp_path, "--verbose")
     assert any("== 1/5 Environment" in line for line in first)

@@ -14,6 +14,7 @@ from platform_launch.cli.program import SETTINGS, Commands, run_program
 COMMANDS = {
     "run": "launch training on this node; every node runs the same command",
     "simulate": "start several nodes of a job on this machine",
+    "drill": "find out whether a script survives faults: kills, SIGTERM, a full disk, broken checkpoints",
     "topology": "print which node of which job this is",
     "doctor": "say what would go wrong with a launch, on this node or between all of them",
     "entrypoint": "print the path of the shell entrypoint, for a container command",

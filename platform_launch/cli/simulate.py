@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,16 +22,16 @@ from platform_launch.text import Phrase
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_PLACES = Phrase("simulate itself tells each node its place; --nodes says how many there are")
+_PLACES = Phrase("each node gets its place from this command; --nodes sets their number")
 _INSTEAD = {
     "print_env": Phrase("platform-launch run --print-env shows what one node would run"),
     "assume_gpus": Phrase(
-        "simulate trains on what this machine has; platform-launch run --print-env pretends"
+        "this command trains on what this machine has; platform-launch run --print-env pretends"
     ),
 }
 
 
-class _WithOptionsOfRun(run.ArgumentsAfterDashes):
+class WithOptionsOfRun(run.ArgumentsAfterDashes):
     """Takes what `run` takes, so that is offered too."""
 
     format_options = click.Command.format_options
@@ -42,43 +42,20 @@ class _WithOptionsOfRun(run.ArgumentsAfterDashes):
         return own if ctx.meta["is_cut"] else [*own, *run.command.shell_complete(ctx, incomplete)]
 
 
-def _value_for_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def value_for_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer values of the option of `run` that was typed last, or files."""
     last = next(reversed(ctx.params["run_options"]), None)
     options = (one for one in run.command.params if isinstance(one, click.Option) and not one.is_flag)
     option = next((one for one in options if last in one.opts), None)
     return option.shell_complete(ctx, incomplete) if option else completion.files(ctx, param, incomplete)
 
 
-@click.command(
-    "simulate",
-    cls=_WithOptionsOfRun,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
-)
-@click.option(
-    "--nodes",
-    type=click.IntRange(1, 64),
-    default=2,
-    show_default=True,
-    metavar="N",
-    help="Number of nodes to start.",
-)
-@click.argument(
-    "run_options", nargs=-1, type=click.UNPROCESSED, metavar="[run options]", shell_complete=_value_for_run
-)
-def command(nodes: int, run_options: tuple[str, ...]) -> int:
-    """Start several nodes of a job on this machine, on the CPU or splitting its GPUs.
+def read_run_options(words: Sequence[str], command: str) -> dict[str, Any]:
+    """Return the options of `run`, so that a wrong one is refused once, instead of on every node.
 
-    Takes the options of `run`, and what follows --. One failing node ends all.
+    Raises UsageError also for those that a command which makes up the nodes sets itself.
     """
-    from platform_launch.launch import simulate as simulation
-    from platform_launch.launch.job import VERBOSE
-    from platform_launch.supervise import DEFAULT_GRACE_S, Command
-    from platform_launch.supervise.processes import fill_closed_descriptors
-
-    fill_closed_descriptors()
-
-    # Refuse a wrong option here, once, instead of on every node.
-    values = run.command.make_context("run", list(run_options)).params
+    values = run.command.make_context("run", list(words)).params
     for name in (
         "nnodes",
         "node_rank",
@@ -92,8 +69,41 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
         if values[name] is not None and values[name] is not False:  # rank 0 is a rank
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(
-                Phrase("{flag} cannot be used with simulate", flag=flag), _INSTEAD.get(name, _PLACES)
+                Phrase("{flag} cannot be used with {command}", flag=flag, command=command),
+                _INSTEAD.get(name, _PLACES),
             )
+    return values
+
+
+@click.command(
+    "simulate",
+    cls=WithOptionsOfRun,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Number of nodes to start.",
+)
+@click.argument(
+    "run_options", nargs=-1, type=click.UNPROCESSED, metavar="[run options]", shell_complete=value_for_run
+)
+def command(nodes: int, run_options: tuple[str, ...]) -> int:
+    """Start several nodes of a job on this machine, on the CPU or splitting its GPUs.
+
+    Takes the options of `run`, and what follows --. One failing node ends all.
+    """
+    from platform_launch.launch import simulate as simulation
+    from platform_launch.launch.job import VERBOSE
+    from platform_launch.supervise import DEFAULT_GRACE_S, Command
+    from platform_launch.supervise.processes import fill_closed_descriptors
+
+    fill_closed_descriptors()
+
+    values = read_run_options(run_options, "simulate")
     options = list(run_options)
     root = project_root()
     if values["example"] == "taehv" and values["config"] is None:

@@ -119,23 +119,27 @@ class StepFollower:
 
     def read(self) -> list[NamedStep]:
         """Return the steps that were named since."""
+        return named_steps(self.read_lines())
+
+    def read_lines(self) -> str:
+        """Return the whole lines that were written since."""
         size = self._size()
         if size < self._offset:  # a new file under the same name
             self._offset, self._rest = 0, b""
         if size <= self._offset:
-            return []
+            return ""
         start = max(self._offset, size - _MOST_BYTES)
         try:
             with self._log.open("rb") as file:
                 file.seek(start)
                 data = file.read(size - start)
         except OSError:
-            return []
+            return ""
         text = (self._rest if start == self._offset else b"") + data
         self._offset = start + len(data)
         whole, newline, rest = text.replace(b"\r", b"\n").rpartition(b"\n")
         self._rest = rest[-_LONGEST_REST:]
-        return named_steps((whole + newline).decode(errors="replace"))
+        return (whole + newline).decode(errors="replace")
 
     def _size(self) -> int:
         try:

@@ -331,3 +331,10 @@ finally:
             _platform_launch_stop.prepare(_act_after_import)
     except Exception:
         pass
+    try:
+        if os.environ.get("PLATFORM_LAUNCH_DRILL") and hasattr(sys, "_platform_launch_stop"):
+            import _platform_launch_drill
+
+            _platform_launch_drill.prepare(_act_after_import)
+    except Exception:
+        pass

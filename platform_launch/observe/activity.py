@@ -1,4 +1,4 @@
-"""Frames of Python → what a process is busy with, where that has a name: a checkpoint, a compilation, data.
+"""Python frames → what a process is busy with, if that has a name: a checkpoint, a compilation, data.
 
 A table, searched from the innermost frame outwards: the first entry that fits is what it does.
 """
@@ -81,7 +81,7 @@ ACTIVITIES = (
 
 
 def activity_of(frames: Sequence[PythonFrame]) -> Activity | None:
-    """Return what the innermost frame that is known tells; None where none is."""
+    """Return the activity of the innermost frame that has one; None if no frame has."""
     for frame in frames:
         for activity in ACTIVITIES:
             if activity.covers(frame):

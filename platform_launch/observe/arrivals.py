@@ -113,7 +113,7 @@ class RankPace:
 
 @dataclass(frozen=True)
 class Window:
-    """What the arrivals of some time tell: the pace of each rank, by rank, and the median step.
+    """The result of one window: the pace of each rank, by rank, and the median step.
 
     ``unknown`` says why nothing can be told, as a code of ``words``; empty if something can.
     """
@@ -304,7 +304,7 @@ class OwnPace:
         return median(self._usual) if self._usual else 0.0
 
     def add(self, step_s: float) -> bool:
-        """Take the next window's median step; return whether that changed what ``is_slower`` tells."""
+        """Add the median step of the next window; return whether ``is_slower`` changed."""
         if len(self._usual) < self._first:
             self._usual.append(step_s)
             return False

@@ -199,7 +199,7 @@ class CheckpointWatch:
         self._woken.set()
 
     def report(self, *, killed: bool, limit_s: float) -> StopReport | None:
-        """Return what became of a request; None without one, or if that cannot be told in time.
+        """Return what became of a request; None without one, or if it is not known in time.
 
         ``killed``: the ranks did not end by themselves.
         """

@@ -161,7 +161,7 @@ def _is_circular(suspects: Collection[int], waiting: Iterable[Waiting]) -> bool:
 
 
 def _members(traces: Mapping[int, RankTrace]) -> dict[str, set[int]]:
-    """Return each group's ranks; an empty set where no dump names them."""
+    """Return each group's ranks; an empty set if no dump names them."""
     members: dict[str, set[int]] = {}
     for trace in traces.values():
         for name, status in trace.groups.items():
@@ -170,7 +170,7 @@ def _members(traces: Mapping[int, RankTrace]) -> dict[str, set[int]]:
 
 
 def _assumed_members(name: str, traces: Mapping[int, RankTrace], everyone: set[int]) -> set[int]:
-    """Return who is in a group that no dump describes: all where it is the default one, else who used it."""
+    """Return the ranks of a group that no dump describes: all for the default group, else its users."""
     status = next(trace.groups[name] for trace in traces.values() if name in trace.groups)
     if name in DEFAULT_GROUPS or status.description == "default_pg":
         return everyone
@@ -179,13 +179,13 @@ def _assumed_members(name: str, traces: Mapping[int, RankTrace], everyone: set[i
 
 @dataclass
 class _Waits:
-    """Which ranks wait, and which are waited for: not who for whom, which of thousands were millions."""
+    """Which ranks wait, and which are waited for. Not every pair: thousands of ranks would make millions."""
 
     waiters: set[int] = field(default_factory=set)
     waited_for: set[int] = field(default_factory=set)
 
     def add(self, ranks: Iterable[int], others: Collection[int]) -> None:
-        """Note that each of some ranks waits for others, if there are any."""
+        """Record that ranks wait for others, if there are any."""
         if others:
             self.waiters.update(ranks)
             self.waited_for.update(others)
@@ -219,7 +219,7 @@ class _Stalled:
 def _waits_in_group(
     name: str, traces: Mapping[int, RankTrace], ranks: Collection[int], waits: _Waits
 ) -> list[Waiting]:
-    """Return where ranks of a group wait, and note in ``waits`` whom each of them waits for."""
+    """Return the operations that ranks of a group wait in; record in ``waits`` which ranks they wait for."""
     oldest = _oldest_pending(name, traces, ranks)
     stalled: dict[int, _Stalled] = {}
     for rank, operation in sorted(oldest.items()):
@@ -245,7 +245,7 @@ def _waits_in_group(
 def _oldest_pending(
     name: str, traces: Mapping[int, RankTrace], ranks: Collection[int]
 ) -> dict[int, Collective]:
-    """Return the operation of a group that each rank is in, where it is in one."""
+    """Return the operation of a group that each rank is in, if it is in one."""
     oldest = {}
     for rank in ranks:
         if rank in traces:
@@ -256,7 +256,7 @@ def _oldest_pending(
 
 
 def _enqueued(name: str, traces: Mapping[int, RankTrace], ranks: Collection[int]) -> dict[int, float]:
-    """Return how far each rank of a group came, where that can be told."""
+    """Return how far each rank of a group came, as far as that is known."""
     named = any(trace.groups[name].ranks for trace in traces.values() if name in trace.groups)
     found: dict[int, float] = {}
     for rank in ranks:
@@ -315,7 +315,7 @@ def _point_to_point(traces: Mapping[int, RankTrace], waits: _Waits) -> None:
 
 
 def _global_rank(number: int, group: GroupStatus | None) -> int | None:
-    """Return which rank of the job has a number in a group; None where that cannot be told."""
+    """Return which rank of the job has a number in a group; None if that is not known."""
     if group is None or not group.ranks:
         return None if group is None else number
     return group.ranks[number] if number < len(group.ranks) else None

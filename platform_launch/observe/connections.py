@@ -38,7 +38,7 @@ class UnheardConnection:
 
 
 def unheard_connections(pid: int) -> tuple[UnheardConnection, ...]:
-    """Return those of a process, the longest silent first; none where the kernel does not tell."""
+    """Return those of a process, the longest silent first; none if the kernel hides them."""
     found = [one for name in ("tcp", "tcp6") for one in _silent(Path(f"/proc/{pid}/net/{name}"))]
     if not found:
         return ()
@@ -96,7 +96,7 @@ _DIAG_LIMIT_S = 1.0
 
 
 def moved_by_sockets(inodes: Collection[str]) -> dict[str, int]:
-    """Return the bytes that TCP sockets have sent and received so far; empty if the kernel does not tell."""
+    """Return the bytes that TCP sockets have sent and received so far; empty if the kernel hides them."""
     moved: dict[str, int] = {}
     with suppress(OSError, struct.error):
         for family in (socket.AF_INET, socket.AF_INET6):

@@ -63,7 +63,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """How far a rank is in one process group; numbers are sequence numbers, None where the dump does not say.
+    """How far a rank is in one process group; numbers are sequence numbers, None if the dump has none.
 
     ``ranks`` are the group's, in its own order; empty if they are not known. ``operations`` counts what was
     enqueued and what was completed, together, sends and receives included.
@@ -173,7 +173,7 @@ def looks_like_dump(path: Path) -> bool:
 
 
 def read_dump(path: Path, rank: int) -> RankTrace:
-    """Read one rank's dump. Raises InputError, or OSError where the file cannot be read."""
+    """Read one rank's dump. Raises InputError, or OSError if the file cannot be read."""
     if path.stat().st_size > _LARGEST_DUMP:
         raise InputError(
             Phrase(

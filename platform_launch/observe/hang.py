@@ -1,8 +1,8 @@
-"""Snapshots of all nodes → who keeps whom waiting, and the paragraph that tells a person so.
+"""Snapshots of all nodes → which rank the others wait for, and the paragraph that reports it.
 
-Pure. The collectives tell whom the others wait for; where none is known (JAX, an old torch), the ranks that
-stand apart from the large group are the suspects. Whether a suspect works is told by what it uses (``work``);
-stacks and the kernel only name what it is doing.
+Pure. The collectives show which rank the others wait for; if none is known (JAX, an old torch), the
+ranks that stand apart from the large group are the suspects. Evidence of work (``work``)
+shows whether a suspect works; stacks and the kernel only name what it is doing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Culprit:
     stack: tuple[str, ...] = ()
 
     def sentence(self) -> Sentence:
-        """Return who it is and what it does."""
+        """Return which rank it is and what it does."""
         known = self.node_rank is not None
         who = (
             rank_on(self.rank, self.node_rank or 0, self.host, self.pid, self.gpu)
@@ -76,7 +76,7 @@ class Culprit:
 
 
 def rank_on(rank: int, node: int, host: str, pid: int, gpu: str) -> Sentence:
-    """Return the name of a rank with where it is."""
+    """Return a rank and its location."""
     if gpu:
         return sentence("rank-on-gpu", rank=rank, node=node, host=host, pid=pid, gpu=gpu)
     return sentence("rank-on", rank=rank, node=node, host=host, pid=pid)
@@ -139,7 +139,7 @@ class HangFinding:
 
 
 def judge(nodes: Sequence[NodeSnapshot], world_size: int, silent_nodes: Mapping[int, str]) -> HangFinding:
-    """Say who keeps whom waiting. ``silent_nodes`` did not answer: rank of the node → its name."""
+    """Find the ranks that the others wait for. ``silent_nodes`` did not answer: node rank → name."""
     ranks = {rank.rank: rank for node in nodes for rank in node.ranks}
     home = {rank.rank: node for node in nodes for rank in node.ranks}
     alive = {rank: found for rank, found in ranks.items() if not found.state.gone}
@@ -258,7 +258,7 @@ def _device_computes(found: RankSnapshot) -> bool:
 
 
 def _telling(report: WaitReport, suspects: set[int]) -> list[Waiting]:
-    """Return the operations that wait for the suspects, or all where they name none."""
+    """Return the operations that wait for the suspects, or all if none does."""
     naming = [w for w in report.waiting if {*w.behind, *w.stopped, *w.differ} & suspects]
     others = [waiting for waiting in naming or report.waiting if set(waiting.ranks) - suspects]
     return (others if suspects else list(report.waiting))[:_MOST_GROUPS]
@@ -497,7 +497,7 @@ def _unheard_end(what: Sentence, found: RankSnapshot) -> Sentence:
 def _in_a_collective(
     found: RankSnapshot, report: WaitReport, activity: Activity | None, own_frame: PythonFrame | None
 ) -> tuple[str, Sentence, bool]:
-    """Say what is wrong with a rank that waits in an operation itself."""
+    """Return what is wrong with a rank that waits in an operation itself."""
     at = next((one for one in report.waiting if found.rank in {*one.differ}), None)
     mine = _own_operation(found, at) or _operation(found) if at is not None else None
     if at is not None and mine is not None:

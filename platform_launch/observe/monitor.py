@@ -1,8 +1,8 @@
-"""Watches one node's training for progress, in a thread, and finds out who is stuck when nothing moves.
+"""Watches the job's processes on one node for progress, in a thread; finds the stuck rank if nothing moves.
 
 One node of a job leads: when nothing has moved on it for long, it asks the others, and only if none of them
 has moved either all are looked at, and judged. The others answer, and hear what was found. A monitor that
-fails says so once and is silent from then on: the training never notices it.
+fails reports that once and then stops: the job never notices it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ABOUT_AS_LONG = 0.6
 
 @dataclass(frozen=True)
 class NodeReply:
-    """What a node answers: for how long nothing has moved there, and, where that is long, what it sees."""
+    """A node's answer: for how long nothing has moved there and, if that is long, its snapshot."""
 
     still_s: float
     snapshot: NodeSnapshot | None = None
@@ -150,7 +150,7 @@ class HangMonitor:
         return self._progress.still_s(time.monotonic()) if self._progress.sees_ranks else None
 
     def record_finding(self, report: HangReport) -> None:
-        """Hear what another node found, so that it is known here when work goes on.
+        """Record what another node found, so that this node notices when the job goes on.
 
         A shorter time than the last means that it went on in between, though it was not seen here.
         """

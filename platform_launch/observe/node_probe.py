@@ -1,7 +1,7 @@
 """Looks at the processes of one node: samples, and snapshots from every source that answers in time.
 
 Sources, in order: torch's own server (collectives, stacks), faulthandler's signal (stacks, also while a
-thread holds the GIL), py-spy where it is installed, /proc. What one could not tell stands in ``problems``.
+thread holds the GIL), py-spy if it is installed, /proc. What failed is in ``problems``.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def _answers(hooked: HookedProcess) -> bool:
 
 
 def _tried(ask: Callable[[], T], problems: list[str]) -> T | None:
-    """Ask a source; note why it does not answer."""
+    """Ask a source; record why it does not answer."""
     try:
         return ask()
     except NoAnswerError as error:

@@ -95,7 +95,7 @@ def rarest(nodes: Sequence[NodeSnapshot], most: int) -> list[NodeSnapshot]:
 
 
 class _Place(NamedTuple):
-    """Where a rank is: ``frame`` empty where no stack is known, then ``gone`` tells why."""
+    """A rank's location: ``frame`` is empty if no stack is known; ``gone`` is then the reason."""
 
     frame: str = ""
     operation: str = ""

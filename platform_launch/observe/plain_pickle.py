@@ -12,7 +12,7 @@ from platform_launch.text import Phrase
 
 
 def load(data: bytes) -> object:
-    """Return dictionaries, lists, text and numbers. Raises InputError, also where a class is named.
+    """Return dictionaries, lists, text and numbers. Raises InputError, also if a class is named.
 
     Values may share others, so that what a few bytes hold is endless when it is written out in full.
     """

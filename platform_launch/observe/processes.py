@@ -1,4 +1,4 @@
-"""What the kernel tells of a process: /proc, which needs neither a library nor the process's help.
+"""What the kernel knows of a process: /proc, which needs neither a library nor the process's help.
 
 Only files are read that the kernel answers without the process's memory, so that a process that is stuck in
 the kernel cannot hold its reader up.
@@ -203,7 +203,7 @@ def _waits_in(folder: Path, wchan: str) -> tuple[str, str, int]:
 
 
 def lock_owner(file: os.stat_result, waiter: int) -> int:
-    """Return who holds a lock on a file that ``waiter`` waits for; 0 if the kernel does not tell."""
+    """Return who holds a lock on a file that ``waiter`` waits for; 0 if the kernel does not show it."""
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     for line in _read(Path("/proc/locks")).splitlines():
         fields = line.split()

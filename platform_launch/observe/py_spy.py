@@ -1,4 +1,4 @@
-"""Stacks of a process by py-spy, where it is installed: for one that cannot give them itself."""
+"""Stacks of a process that cannot give them itself, by py-spy if that is installed."""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ class SlowRanks:
         return NodesArrivals(nodes, {**clocks, self._node_rank: ClockOffset()})
 
     def _closer(self, finding: SlowFinding) -> SlowFinding:
-        """Look at a slow rank and some others, and add where it was and why, if that can be told."""
+        """Look at a slow rank and some others, and add where it was and why, if they are known."""
         seen = {one.rank: one for one in self._sample(finding.ranks)}
         slow = [seen[rank] for rank in finding.ranks if rank in seen]
         if not slow:
@@ -333,7 +333,7 @@ def chosen_others(ranks: Sequence[int], slow: Sequence[int]) -> list[int]:
 
 
 def boot_id() -> str:
-    """Return the identity of this kernel's boot; empty if the kernel does not tell."""
+    """Return the identity of this kernel's boot; empty if the kernel hides it."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

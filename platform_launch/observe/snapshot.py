@@ -82,7 +82,7 @@ class Sample:
 
 
 def with_sample(samples: Sequence[Sample], new: Sample) -> list[Sample]:
-    """Return the samples with a new one, and without those that tell nothing any more, however many come.
+    """Add a sample, and drop those that no longer matter: the list stays short however many come.
 
     What was used and moved is told by the first and the last, of all and of those with a stack; of other
     places the first is enough.

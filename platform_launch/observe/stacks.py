@@ -38,7 +38,7 @@ class PythonFrame:
 
 @dataclass(frozen=True)
 class ThreadStack:
-    """A thread of Python, the innermost frame first; ``name`` if the interpreter tells it (3.14).
+    """A thread of Python, the innermost frame first; ``name`` if the interpreter reports it (3.14).
 
     ``ident`` is its identity, as Python and torch know it; 0 if it is unknown.
     """

@@ -34,7 +34,7 @@ _LONGEST_LINE = 2000
 
 
 class NamedStep(NamedTuple):
-    """A step, and the last one of the job if it is told with it."""
+    """A step, and the last step of the job if the line names it."""
 
     step: int
     target: int | None

@@ -1,4 +1,4 @@
-"""Asks the processes that the hook opened: who they are, how far their collectives came, where they are."""
+"""Asks hooked processes for their rank, their collectives and their stacks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def find_hooked(folder: Path) -> list[HookedProcess]:
 
 
 def find_unhooked(folder: Path, root: int) -> list[HookedProcess]:
-    """Return the processes below another that have a rank in their environment; only /proc tells of them."""
+    """Return the descendants that have a rank in their environment; only /proc knows these."""
     found = []
     for pid in processes.children(root):
         try:

@@ -8,7 +8,7 @@ steps, and its agent (torchrun, accelerate) must not end the others when the fir
 - Each helper of a rank leads its own process group, so that a signal to the rank's group misses it.
 - Helpers started by multiprocessing also take requests only from their parent and their rank: a scheduler
   may signal every process of a node.
-- A rank then gets a request twice, from the scheduler and from the launcher. It hears it once.
+- A rank then gets a request twice, from the scheduler and from the launcher. It handles it once.
 
 Loaded by ``sitecustomize.py`` and bound by the same rules: it never fails a script, and imports nothing of
 this package.
@@ -37,7 +37,7 @@ _SHIELDED = tuple(number for number in _REQUESTS if number != signal.SIGQUIT)
 
 
 def prepare(after_import):
-    """Take the part of this process; ``after_import(name, act)`` acts once a module has been imported."""
+    """Set up the role of this process; ``after_import(name, act)`` acts once a module has been imported."""
     hold = [int(number) for number in os.environ.pop(_HOLD, "").split(",") if number]
     if len(hold) == 3 and hold[2] == os.getppid():
         _Agent(hold[0], hold[1]).hold_on_requests()

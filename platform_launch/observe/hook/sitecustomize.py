@@ -63,7 +63,7 @@ def _open_to_questions(folder):
 
 
 class _Process:
-    """This process, as its files tell of it."""
+    """This process, as it describes itself in its files."""
 
     def __init__(self, folder):
         self.pid = os.getpid()
@@ -249,7 +249,7 @@ def _serve(path):
 
 
 def _end_service(path):
-    """End the server before the interpreter does, which would say so in three lines.
+    """Stop the server before the interpreter does, which would print three lines.
 
     torch waits for the answers under way while it holds the GIL, which the stacks of all threads need: so
     from here on nobody can ask, and whoever has asked is answered first.

@@ -12,6 +12,7 @@ from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome.result import Result, was_failure
 from platform_launch.launch.training_command import RESTART, NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
+from platform_launch.observe.checkpoints import Checkpoint
 from platform_launch.supervise import Outcome
 
 
@@ -26,7 +27,7 @@ def run_alone(
     Main thread only. Raises Interrupted for a signal before they start.
     """
     restarts = 0
-    failures: list[Outcome] = []
+    failures: list[tuple[Outcome, Checkpoint | None]] = []
     while True:
         watched = WatchedTraining(training.started_again(restarts), context)
         try:
@@ -38,7 +39,7 @@ def run_alone(
         bad = worth is not None and worth.bad
         if not hung and not was_failure(outcome):
             break
-        failures.append(outcome)
+        failures.append((outcome, watched.saves.newest_written() if flags.max_restarts else None))
         if not _starts_again(failures, flags, context.console, hung=hung, bad=bad):
             break
         restarts += 1
@@ -65,7 +66,12 @@ def run_alone(
 
 
 def _starts_again(
-    failures: Sequence[Outcome], flags: TogetherFlags, console: Console, *, hung: bool, bad: bool
+    failures: Sequence[tuple[Outcome, Checkpoint | None]],
+    flags: TogetherFlags,
+    console: Console,
+    *,
+    hung: bool,
+    bad: bool,
 ) -> bool:
     """Return whether a single node restarts, by the rules for several; report why it does not."""
     if not flags.max_restarts:
@@ -83,14 +89,17 @@ def _starts_again(
     from platform_launch.why.explaining import explain
     from platform_launch.why.sources import LogSource
 
-    runs = [FailedRun(highest_step(one.tail.decode(errors="replace")), one.duration_s) for one in failures]
+    runs = [
+        FailedRun(highest_step(one.tail.decode(errors="replace")), one.duration_s, checkpoint)
+        for one, checkpoint in failures
+    ]
     not_again = why_not_again(runs, len(failures) - 1, flags.max_restarts)
     if bad:
         not_again = NotAgain(NotAgainKind.BAD_NODE)
     elif hung and flags.on_hang != RESTART:
         not_again = NotAgain(NotAgainKind.HANG)
     elif not_again is None and not hung and is_young(runs[-1]):
-        found = explain([LogSource("the end of the output", io.BytesIO(failures[-1].tail))])
+        found = explain([LogSource("the end of the output", io.BytesIO(failures[-1][0].tail))])
         not_again = NotAgain(NotAgainKind.JOB) if found.retry == "no" else None
     if not_again is not None:
         values = {"kind": not_again.kind.value, "max_restarts": flags.max_restarts}

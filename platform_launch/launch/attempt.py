@@ -30,6 +30,7 @@ from platform_launch.launch.outcome.result import SpareNotNeededError, was_failu
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
+from platform_launch.observe.checkpoints import Checkpoint
 from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.ending import (
     Cause,
@@ -136,6 +137,10 @@ class Attempt:
     def saves(self) -> Saves:
         """What is known about the checkpoints of this attempt."""
         return self._watched.saves.known
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """Return the newest checkpoint that this start wrote."""
+        return self._watched.saves.newest_written()
 
     def close(self) -> None:
         """Leave the rendezvous."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from platform_launch.events import Event, event
 from platform_launch.launch.training_command import TrainingCommand
 from platform_launch.observe import processes
-from platform_launch.observe.checkpoints import CheckpointWatch, StopReport, folders_named
+from platform_launch.observe.checkpoints import Checkpoint, CheckpointWatch, StopReport, folders_named
 from platform_launch.observe.workers import find_hooked
 from platform_launch.supervise import Outcome
 from platform_launch.text import seconds
@@ -93,6 +93,10 @@ class SaveWatch:
             return
         report = self._watch.report(killed=bool(outcome.killed), limit_s=_REPORT_S)
         self.known = replace(self.known, signal=signal, report=report)
+
+    def newest_written(self) -> Checkpoint | None:
+        """Return the newest checkpoint that this start wrote, None if it is not known to have written any."""
+        return self._watch.newest_written(_REPORT_S) if self._watch is not None else None
 
     def _took(self, took_s: float) -> None:
         self.known = replace(self.known, last_s=round(took_s, 1))

@@ -154,7 +154,9 @@ class _JobSoFar:
     def record(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
         """Record an attempt and its place; return why this node wants no restart, None if it does."""
         self._adopt_place(attempt)
-        self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
+        written = attempt.newest_checkpoint() if self.settings.max_restarts and outcome.exit_code else None
+        step = highest_step(attempt.output.text())
+        self._failed.append(FailedRun(step, outcome.duration_s, written))
         max_restarts = self.settings.max_restarts
         not_again = why_not_again(self._failed, self.restarts - self._port_given_up, max_restarts)
         if len(self.settings.ports) > 1 and not self._port_given_up and attempt.was_in_the_way(outcome):

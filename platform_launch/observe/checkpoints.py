@@ -17,7 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 _LOOK_S = 2.0
 # After a request, when every second of a save counts.
@@ -169,6 +171,8 @@ class CheckpointWatch:
         self._writing: set[Path] = set()
         self._last: set[Path] = set()
         self._before: dict[Path, int] | None = None
+        self._at_start: dict[Path, int] = {}
+        self._began_ns = time.time_ns()
         self._asked_at = float("-inf")
         self._is_asked, self._late_ns = False, 0
         self._ended, self._woken, self._listed = Event(), Event(), Event()
@@ -206,18 +210,23 @@ class CheckpointWatch:
         self.stop()
         if not self._is_asked:
             return None
-        found: list[StopReport] = []
+        return _within(limit_s, lambda: self._report(killed=killed))
 
-        def look() -> None:
-            found.append(self._report(killed=killed))
+    def newest_written(self, limit_s: float) -> Checkpoint | None:
+        """Return the newest checkpoint that was written since the start; None also if that takes too long."""
+        return _within(limit_s, self._newest_written)
 
-        thread = Thread(target=look, name="checkpoint-report", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            return None
-        thread.join(limit_s)
-        return found[0] if found else None
+    def _newest_written(self) -> Checkpoint | None:
+        after = listing(self._everywhere())
+        new = [
+            path
+            for path, changed in after.items()
+            if self._at_start.get(path, changed) != changed
+            # Of a folder that was not known at the start the clock decides.
+            or (path not in self._at_start and changed >= self._began_ns)
+        ]
+        newest = max(new, key=lambda path: after[path], default=None)
+        return checkpoint_of(newest) if newest is not None else None
 
     def _report(self, *, killed: bool) -> StopReport:
         with self._lock:
@@ -242,6 +251,7 @@ class CheckpointWatch:
         return list(dict.fromkeys((*self._learned, *self._folders())))
 
     def _work(self) -> None:
+        self._at_start = listing(self._everywhere())
         while not self._ended.is_set():
             asked_s = time.monotonic() - self._asked_at
             self._woken.wait(_LOOK_CLOSELY_S if asked_s < _SAME_REQUEST_S else _LOOK_S)
@@ -282,3 +292,15 @@ class CheckpointWatch:
         checkpoint = checkpoint_of(path)
         if checkpoint is not None and len(self._learned) < _MOST_FOLDERS:
             self._learned.setdefault(checkpoint.path.parent)
+
+
+def _within(limit_s: float, look: Callable[[], T | None]) -> T | None:
+    """Return what a function finds, None if it takes too long: a file system may hang."""
+    found: list[T | None] = []
+    thread = Thread(target=lambda: found.append(look()), name="checkpoint-report", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    thread.join(limit_s)
+    return found[0] if found else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from platform_launch.observe.checkpoints import Checkpoint
 from platform_launch.text import Phrase
 
 # If the output names no steps, only this is known: the job worked for a while.
@@ -34,10 +35,14 @@ class NotAgain:
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A failed run: the highest step in its output (None: it names none), and its duration."""
+    """A failed run: the highest step in its output (None: it names none), and its duration.
+
+    ``checkpoint`` is the newest one that it wrote, None if it is not known to have written any.
+    """
 
     step: int | None
     duration_s: float
+    checkpoint: Checkpoint | None = None
 
 
 def why_not_again(failed: Sequence[FailedRun], restarts_used: int, max_restarts: int) -> NotAgain | None:
@@ -88,6 +93,11 @@ def describe_not_again(reason: NotAgain) -> Phrase:
 
 
 def _progressed(earlier: FailedRun, later: FailedRun) -> bool:
+    if later.checkpoint is not None:
+        before = earlier.checkpoint.step if earlier.checkpoint is not None else None
+        # A job that starts from scratch each time writes the same checkpoints again.
+        if before is None or later.checkpoint.step is None or later.checkpoint.step > before:
+            return True
     if later.step is not None:
         return earlier.step is None or later.step > earlier.step
     return later.duration_s >= _LONG_ENOUGH_S

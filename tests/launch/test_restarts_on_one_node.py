@@ -20,6 +20,7 @@ def run(tmp_path: Path, code: str, *options: str) -> subprocess.CompletedProcess
             *(sys.executable, str(MAIN), "run", "--launcher", "python", "--no-doctor", *options),
             *("--script", str(tmp_path / "train.py"), "--log-dir", str(tmp_path)),
         ],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -56,3 +57,11 @@ def test_a_job_that_does_not_ask_for_it_never_starts_again(tmp_path: Path) -> No
     done = run(tmp_path, KILLED)
     assert done.returncode == 137
     assert "not started again" not in done.stdout + done.stderr
+
+
+def test_a_newer_checkpoint_is_progress_although_the_same_step_is_printed(tmp_path: Path) -> None:
+    saves = "print('step 7')\nopen(f'step-{(start + 1) * 10}.pt', 'w').close()\n"
+    done = run(tmp_path, saves + KILLED, "--max-restarts", "3")
+    assert "all 3 restarts are used" in done.stdout + done.stderr
+    done = run(tmp_path, f"print('step 7')\n{KILLED}", "--max-restarts", "3")
+    assert "the last two restarts brought the training no further" in done.stdout + done.stderr

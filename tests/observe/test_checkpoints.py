@@ -139,3 +139,14 @@ def test_nothing_is_reported_without_a_request(tmp_path: Path) -> None:
     watch = CheckpointWatch(list, lambda: [tmp_path], lambda _seconds: None)
     watch.start()
     assert watch.report(killed=False, limit_s=60) is None
+
+
+def test_the_newest_checkpoint_written_since_the_start_is_found(tmp_path: Path) -> None:
+    (tmp_path / "step-10.pt").touch()
+    watch = CheckpointWatch(list, lambda: [tmp_path], lambda _seconds: None)
+    watch.start()
+    until(lambda: bool(watch._at_start))
+    assert watch.newest_written(5.0) is None
+    (tmp_path / "step-20.pt").touch()
+    assert watch.newest_written(5.0) == Checkpoint(tmp_path / "step-20.pt", 20)
+    watch.stop()

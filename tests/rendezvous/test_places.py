@@ -135,6 +135,9 @@ class ScriptedAttempt:
     def was_in_the_way(self, _outcome: Outcome) -> bool:
         return False
 
+    def newest_checkpoint(self) -> None:
+        pass
+
     def conclude(self, _outcome: Outcome, not_again: object) -> RunOutcome:
         return RunOutcome(1, restart=not_again is None)
 

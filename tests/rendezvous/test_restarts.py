@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from platform_launch.observe.checkpoints import Checkpoint
 from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.restarts import (
     FailedRun,
@@ -51,6 +54,21 @@ def test_two_restarts_without_progress_are_the_last() -> None:
 @pytest.mark.parametrize("steps", [(7, 8, 8), (7, 7, 8), (None, 3, 3)])
 def test_progress_in_either_of_the_last_two_runs_earns_another(steps: tuple[int | None, ...]) -> None:
     assert why_not_again(runs(*steps), restarts_used=2, max_restarts=9) is None
+
+
+def saving(*steps: int | None) -> list[FailedRun]:
+    """Return runs that end at the same printed step, each with a checkpoint of its own."""
+    return [FailedRun(7, 30.0, Checkpoint(Path("last.pt"), step)) for step in steps]
+
+
+@pytest.mark.parametrize("steps", [(10, 20, 30), (10, 10, 20), (None, None, None)])
+def test_a_newer_checkpoint_is_progress(steps: tuple[int | None, ...]) -> None:
+    assert why_not_again(saving(*steps), restarts_used=2, max_restarts=9) is None
+
+
+def test_the_same_checkpoint_written_again_is_no_progress() -> None:
+    reason = why_not_again(saving(10, 10, 10), restarts_used=2, max_restarts=9)
+    assert reason == NotAgain(NotAgainKind.NO_PROGRESS, 9, step=7)
 
 
 def test_job_whose_output_names_no_steps_gets_all_its_restarts() -> None:

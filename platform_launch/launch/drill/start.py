@@ -128,7 +128,7 @@ class DrillStart:
             self._exit_code = shell_code(code)
             self._ended.set()
 
-        watch = Watch(grace_s=5.0, tell=lambda _event: None, ended=on_end)
+        watch = Watch(grace_s=5.0, report=lambda _event: None, ended=on_end)
 
         def observe() -> None:
             try:

@@ -104,7 +104,9 @@ class Attempt:
         self._left: NodeEnding | None = None  # ranks of this node that exited before others failed
         self.place = NodePlace(task.node.node_rank, task.master_addr)
         self.restarts = task.node.restarts_used
-        self.output = TrainingOutput(training.log_path, lambda: self._supervisor.tail)
+        self.output = TrainingOutput(
+            training.log_path, lambda: self._supervisor.tail, lambda: self._training.exit_file.reported
+        )
         self.health: NodeHealth | None = None
         own = OwnProcesses(self._still_s, lambda: self._supervisor.tail)
         self._rendezvous = TakingPart(task, own, self._on_news)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.console import languages
+from platform_launch.events import event
 from platform_launch.health.finding import Grade, NodeHealth
 from platform_launch.launch.outcome.node_ending import TrainingOutput, of_hang, wants_port
 from platform_launch.observe.hang import Culprit, FindingKind, HangFinding
@@ -99,3 +100,14 @@ def test_whatever_letters_a_log_is_written_in_the_end_of_a_run_is_told(letter: s
     state = RunState(RunPhase.ENDED, 2, outcome=outcome)
     for message in (TrainingEnded(ending, None), StopAll(ending), state):
         assert decode(encode(message), Message) == message
+
+
+def test_the_reason_that_a_job_gives_is_what_other_nodes_are_told() -> None:
+    tail = b"[0]:\n  exitcode  : 66 (pid: 12)\n"
+    reason = event("training-reason", exit_code=66, reason="no video in /data")
+    without = TrainingOutput(Path("log"), lambda: tail).why()
+    cause = TrainingOutput(Path("log"), lambda: tail, lambda: reason).why()
+    assert cause is not None
+    assert cause.id == "training_refused"
+    assert any("no video in /data" in line for line in cause.lines)
+    assert without is None or without.id != "training_refused"

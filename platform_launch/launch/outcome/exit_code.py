@@ -41,10 +41,14 @@ _EXIT_CODE = re.compile(rb"^ *exitcode {1,4}: (-?\d{1,3}) \(pid: \d+\)", re.MULT
 
 
 class ExitFile:
-    """Where one node's training says with which code it ended; ``path`` None where no file can be written."""
+    """Where one node's training says with which code it ended; ``path`` None where no file can be written.
+
+    ``reported`` is the reason that the last start gave, as it was reported.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self.reported: Event | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -59,6 +63,7 @@ class ExitFile:
 
     def clear(self) -> None:
         """Forget what an earlier start left."""
+        self.reported = None
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -71,7 +76,8 @@ class ExitFile:
         if outcome.exit_code == 1 and own is not None:
             outcome = replace(outcome, exit_code=own)
         if reason and code == outcome.exit_code:
-            tell(event("training-reason", exit_code=code, reason=reason))
+            self.reported = event("training-reason", exit_code=code, reason=reason)
+            tell(self.reported)
         return outcome
 
     def _read(self) -> tuple[int | None, str]:

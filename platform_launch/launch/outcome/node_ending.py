@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from platform_launch.console import in_a_log
 from platform_launch.console.languages import translate
 from platform_launch.errors import HangError
+from platform_launch.events import Event
 from platform_launch.hardware.cgroup import OomKills
 from platform_launch.health.finding import NodeHealth
 from platform_launch.observe.monitor import HangReport
@@ -90,11 +92,17 @@ def of_hang(node: Fingerprint, report: HangReport) -> NodeEnding:
 
 
 class TrainingOutput:
-    """The end of what the processes wrote. ``tail()`` returns it as it is in the log at ``log``."""
+    """The end of what the processes wrote. ``tail()`` returns it as it is in the log at ``log``.
 
-    def __init__(self, log: Path, tail: Callable[[], bytes]) -> None:
+    ``reported()`` is the reason for its end that the job itself gave, None if it gave none.
+    """
+
+    def __init__(
+        self, log: Path, tail: Callable[[], bytes], reported: Callable[[], Event | None] = lambda: None
+    ) -> None:
         self._log = log
         self._tail = tail
+        self._reported = reported
         self._lines_before: int | None = 0  # None: too many to be counted
         self._oom_kills = OomKills()
 
@@ -122,6 +130,8 @@ class TrainingOutput:
             text = "\n" * self._lines_before + text
         else:  # line numbers would mislead
             name = f"the end of {name}"
+        if reason := self._reported():
+            text = f"{text.rstrip()}\n{in_a_log(reason)}\n"
         verdict = explain([LogSource(name, io.BytesIO(text.encode()))], self._oom_kills.so_far())
         if verdict.kind in ("cause", "suspect", "unknown"):
             first = (verdict.first_error,) if verdict.first_error else ()

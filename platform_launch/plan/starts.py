@@ -73,7 +73,7 @@ def torchrun(
             *("--node-rank", str(topology.node_rank)),
             *("--master-addr", bracketed(topology.master_addr)),
             *("--master-port", str(topology.master_port)),
-            *_python_program(training, "-m", template=True),
+            *_python_program(training, "-m", template=True, dashes=True),
         ),
         packages=("torch",),
         env=(*_node(topology), *_elastic(env)),
@@ -148,12 +148,21 @@ def jax(
     return Start(argv, ("jax",), tuple(common))
 
 
-def _python_program(training: Training, module_flag: str, *, template: bool) -> tuple[str, ...]:
-    """Return the program for a launcher; torchrun reads each word as a string.Template."""
+def _python_program(
+    training: Training, module_flag: str, *, template: bool, dashes: bool = False
+) -> tuple[str, ...]:
+    """Return the program for a launcher.
+
+    ``template``: torchrun reads each word as a string.Template. ``dashes``: it refuses a script's option that
+    abbreviates several of its own (``--start``), unless ``--`` comes before the script.
+    """
     program = training.program
     module = (module_flag,) if program.form is Form.MODULE else ()
-    words = (program.target, *program.arguments)
-    return (*module, *(word.replace("$", "$$") for word in words)) if template else (*module, *words)
+    words: tuple[str, ...] = (program.target, *program.arguments)
+    if template:
+        words = tuple(word.replace("$", "$$") for word in words)
+    cut = ("--",) if dashes and any(word.startswith("-") for word in program.arguments) else ()
+    return (*module, *cut, *words)
 
 
 def _variable(name: str, value: object, reason: str) -> EnvVar:

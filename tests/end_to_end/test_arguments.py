@@ -13,7 +13,23 @@ import pytest
 from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
-ARGUMENTS = ["$$", "$", "${local_rank}", "$local_rank", "$HOME", "$$$x", "a b", "", "*"]
+# --start and --node abbreviate options of torchrun.
+ARGUMENTS = [
+    "--start",
+    "3",
+    "--node",
+    "--",
+    "-m",
+    "$$",
+    "$",
+    "${local_rank}",
+    "$local_rank",
+    "$HOME",
+    "$$$x",
+    "a b",
+    "",
+    "*",
+]
 
 pytestmark = pytest.mark.train
 
@@ -30,7 +46,7 @@ pytestmark = pytest.mark.train
     ],
     ids=["torchrun", "accelerate", "accelerate without torchrun", "python"],
 )
-def test_dollars_in_arguments_and_in_the_scripts_path_arrive(launcher: list[str], tmp_path: Path) -> None:
+def test_arguments_and_dollars_in_the_scripts_path_arrive(launcher: list[str], tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text("distributed_type: 'NO'\ncompute_environment: LOCAL_MACHINE\n")
     script = tmp_path / "show$$.py"
     script.write_text("import json, sys; json.dump(sys.argv, open('argv.json', 'w'))\n", encoding="utf-8")

@@ -46,6 +46,7 @@ _LOCAL_WARNINGS = {
     "interface-loopback",
     "interpreter-other-environment",
     "master-elsewhere",
+    "master-is-this-node",
     "master-no-route",
     "master-unresolved",
     "memlock-low",

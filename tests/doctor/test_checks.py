@@ -259,6 +259,12 @@ def test_node_0_is_told_when_the_master_is_elsewhere() -> None:
     assert "10.9.9.9" in only(elsewhere, "master-elsewhere").what
 
 
+def test_another_node_whose_master_is_itself_is_told() -> None:
+    found = only(healthy({"RANK": "1"}), "master-is-this-node")
+    assert "this is node 1, but the master '10.0.0.1' (MASTER_ADDR) is this machine itself" in found.what
+    assert examine(named(healthy({"RANK": "1"}), master=ResolverAnswer("10.0.0.1", ("10.0.0.9",)))) == []
+
+
 def test_gpus_whose_adapter_is_on_the_other_socket_are_named() -> None:
     ports = (port("mlx5_0"), port("mlx5_1"))
     near = [NicDistance(gpu, "mlx5_0", PciDistance.PIX if gpu < 4 else PciDistance.SYS) for gpu in range(8)]

@@ -43,7 +43,7 @@ def test_torchrun_gets_the_place_of_the_node_on_its_command_line() -> None:
     assert made.argv == (
         *("/env/python", "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "8"),
         *("--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "29500"),
-        *("/job/train.py", "--lr", "a b"),
+        *("--", "/job/train.py", "--lr", "a b"),
     )
     assert made.packages == ("torch",)
 

@@ -81,6 +81,19 @@ def master_name(facts: Facts) -> Iterator[Finding]:
             master.query,
             "let MASTER_ADDR name node 0, unless an address is translated on the way",
         )
+    elif not topology.is_master and any(address in own for address in master.found):
+        yield warning(
+            "master-is-this-node",
+            Phrase(
+                "this is node {rank}, but the master {name!r} ({source}) is this machine itself: it would "
+                "wait for itself, unless node 0 runs here too",
+                rank=topology.node_rank,
+                name=master.query,
+                source=source,
+            ),
+            master.query,
+            "give all nodes the address of node 0; a command such as $(hostname -i) differs on each",
+        )
     elif not is_here and machine.route_interface is None and not machine.assumed:
         yield warning(
             "master-no-route",

@@ -327,6 +327,17 @@ def test_gpu_that_computes_is_work_and_one_that_idles_or_waits_in_nccl_is_none()
     assert judged(*others, replace(spins, work=COMPUTES)).kind is FindingKind.HANG
 
 
+def test_rank_that_a_person_debugs_is_no_hang_and_one_with_a_forgotten_breakpoint_is() -> None:
+    reads = PythonFrame("/usr/lib/python3.11/pdb.py", 397, "_cmdloop")
+    look = PythonFrame("/venv/lib/python3.11/site-packages/x/hook/_platform_launch_look.py", 265, "readline")
+    debugged = one(absent(2, look, reads, STEP))
+    assert (debugged.kind, debugged.suspect_ranks) == (FindingKind.BUSY, (2,))
+    assert debugged.headline().endswith(
+        "is in a debugger (platform-launch debug) at /job/train.py:56 in step"
+    )
+    assert one(absent(2, reads, STEP)).kind is FindingKind.HANG
+
+
 def test_circular_wait_names_both_operations_and_both_groups() -> None:
     """A rank that reduces in its tensor group first, and one that reduces over all first."""
 

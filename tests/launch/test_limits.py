@@ -118,7 +118,13 @@ def test_what_keeps_a_node_from_starting_is_told_to_the_others_whatever_it_is(
 NO_TORCH = "raise ImportError('libcudart.so.12: cannot open shared object file')"
 
 
-@pytest.mark.parametrize("secret", [{}, {"PLATFORM_LAUNCH_SECRET": "a secret of the whole job"}])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        pytest.param({}, marks=pytest.mark.nightly),
+        {"PLATFORM_LAUNCH_SECRET": "a secret of the whole job"},
+    ],
+)
 def test_nodes_without_a_torch_that_works_meet_and_finish(
     start_node: Callable[..., Popen[str]], tmp_path: Path, secret: dict[str, str]
 ) -> None:

@@ -22,6 +22,7 @@ from platform_launch.procguard.agent.slow_ranks import SlowRanksReader
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from platform_launch.sentences import sentence
 from tests.conftest import FakeNvml
+from tests.lab.needs import takes_long
 from tests.lab.nvml import fake
 from tests.lab.waiting import LIMIT_S, until
 from tests.procguard.agent_lab import TOKEN, AgentNode, WireServer, node_in, serving
@@ -340,6 +341,7 @@ def test_an_agent_whose_name_another_has_taken_ends_its_trainings(
     assert "another agent has this node's name" in node.said.read_text()
 
 
+@takes_long
 def test_two_agents_one_folder_wrong_token_taken_node(
     server: WireServer, node: AgentNode, tmp_path: Path
 ) -> None:
@@ -434,6 +436,7 @@ def test_other_peoples_processes_on_the_gpus_are_reported_and_its_own_are_not(
             other.kill()
 
 
+@takes_long
 def test_https_by_the_authority_that_was_given(server: WireServer, node: AgentNode, tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
     if openssl is None:

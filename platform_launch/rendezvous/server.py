@@ -180,6 +180,7 @@ class Server:
         self._beats = self._joined = 0
         self._servers: list[asyncio.Server] = []
         self._closed = False
+        # The loop has only weak references to tasks, and none to a connection that does not read at present.
         self._tasks: set[asyncio.Task[None]] = set()
         loop.call(self._open(listeners), 60.0)
 
@@ -218,13 +219,17 @@ class Server:
         self._closed = True
         for server in self._servers:
             server.close()
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         for peer in self._peers.values():
             if peer.writer is not None:
                 peer.writer.close()
 
     async def _serve(self, stream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         address = str((writer.get_extra_info("peername") or ("?",))[0])
         peer = None
         try:

@@ -69,7 +69,7 @@ def test_a_phrase_arrives_with_its_words_and_values() -> None:
         {"words": "{a.__class__}", "values": {"a": "x"}},
         {"words": "{a[0]}", "values": {"a": "x"}},
         {"words": "{a:99999999}", "values": {"a": 1}},
-        {"words": "{a}", "values": {}},
+        {"words": "{a} {b}", "values": {"a": "x"}},
         {"words": "{a:.0f}", "values": {"a": "text"}},
         {"words": "{", "values": {}},
         {"words": ["{a}"], "values": {"a": 1}},

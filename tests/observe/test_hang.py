@@ -151,7 +151,7 @@ def test_blocked_file_is_named() -> None:
 @pytest.mark.parametrize(
     ("child", "words"),
     [
-        (ProcessState(900, "pt_data_worker", "T"), "worker process 900 (pt_data_worker) is stopped"),
+        (ProcessState(900, "pt_data_worker", "T"), "worker process 900 (pt_data_worker) is suspended"),
         (ProcessState(900, "p", "S", "wait_for_partner", call="open"), "waits for a file to open"),
         (
             ProcessState(900, "p", "S", "pipe_read", waits_for="/data/shard", call="read"),

@@ -130,7 +130,7 @@ FAULTS = (
     Fault("gil", "gil", "in hold_gil", ended_by="release"),
     Fault("stop", "stopped", "", ended_by="SIGCONT"),
     Fault("dead-lock", "asleep", "in dead_lock"),
-    Fault("data-stop", "data-worker", "is stopped", ended_by="SIGCONT"),
+    Fault("data-stop", "data-worker", "is suspended", ended_by="SIGCONT"),
     Fault("data-fifo", "data-worker", "in read_fifo", ended_by="shard"),
     Fault("retry", "asleep", "in retry"),
     Fault("lock", "asleep", "cache.lock (held by process "),

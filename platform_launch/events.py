@@ -72,15 +72,15 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "signal-traceback-left": Kind(
         "INFO",
-        "the traceback of SignalException above is no failure: torchrun says so that it was told to end",
+        "the SignalException traceback above is expected: torchrun prints it when it is asked to stop",
     ),
     "training-failed": Kind(
         "ERROR", "training ended with exit code {exit_code} after {duration}", ("exit_code",)
     ),
-    "training-reason": Kind("ERROR", "the training says why it ended: {reason}", ("exit_code",)),
+    "training-reason": Kind("ERROR", "the script gave a reason for its exit: {reason}", ("exit_code",)),
     "training-killed": Kind(
         "ERROR",
-        "training was ended by {signal} after {duration} (exit code {exit_code})",
+        "training was killed by {signal} after {duration} (exit code {exit_code})",
         ("signal", "exit_code"),
     ),
     "training-stopped": Kind(
@@ -193,7 +193,7 @@ CATALOGUE: dict[str, Kind] = {
     "roll-call-skipped": Kind("INFO", "starting training, without waiting for the other nodes"),
     "nodes-differ": Kind("WARN", "not the same on all nodes: {difference}"),
     "roll-call-complete": Kind(
-        "SUCCESS", "roll call: all {nnodes} nodes are here, and they {agree}; starting training"
+        "SUCCESS", "roll call: all {nnodes} nodes are connected, {agree}; starting training"
     ),
     "spare-waits": Kind("INFO", "this node is a spare: it waits until one of the others is lost"),
     "spare-stands-in": Kind(

@@ -170,7 +170,9 @@ class Attempt:
                 for warning in message.warnings:
                     self._console.tell(event("nodes-differ", difference=warning))
                 self._announce_place()
-                agree = Phrase("differ in what is warned of above" if message.warnings else "agree")
+                agree = Phrase(
+                    "their differences are listed above" if message.warnings else "their configurations match"
+                )
                 self._console.tell(event("roll-call-complete", nnodes=message.nnodes, agree=agree))
                 return
             elif isinstance(message, Standby):

@@ -1,7 +1,7 @@
 """Nodes that no job should use for a while: one file on shared storage, which many nodes write.
 
 Each line is JSON and adds or releases a node; the last line about a node counts. Lines are appended under a
-lock, each in one write, and an unreadable line spoils only itself.
+lock, each in one write, and an unreadable line spoils only itself. A file that has grown is compacted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from platform_launch.text import Phrase, one_line
 FILE_VARIABLE = "PLATFORM_LAUNCH_QUARANTINE"
 NODE_NAME_VARIABLE = "PLATFORM_LAUNCH_NODE_NAME"
 DEFAULT_S = 24 * 3600.0
-_LARGEST_FILE = 64 * 1024 * 1024
+_LARGEST_FILE = 4 * 1024 * 1024
+# A file that has grown to this is rewritten: one line for each node that is in quarantine.
+_COMPACTED_AT = 1024 * 1024
 _LONGEST_TEXT = 500
 _LOCK_LIMIT_S = 5.0
 LAST_MOMENT = 253_402_300_799.0
@@ -147,13 +149,16 @@ def utc(moment: float) -> str:
 
 
 def _append(path: Path, document: Mapping[str, object]) -> None:
-    line = json.dumps(document, default=str).encode() + b"\n"
+    line = _line(document)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             _lock(descriptor)
             size = os.fstat(descriptor).st_size
+            if _COMPACTED_AT < size <= _LARGEST_FILE:
+                _compact(path, descriptor, size)
+                size = os.fstat(descriptor).st_size
             # The previous writer may have been killed in the middle of a line.
             torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
             write_all(descriptor, b"\n" + line if torn else line)
@@ -162,6 +167,24 @@ def _append(path: Path, document: Mapping[str, object]) -> None:
             os.close(descriptor)
     except OSError as error:
         raise _unusable(path, error) from error
+
+
+def _compact(path: Path, locked: int, size: int) -> None:
+    """Leave one line for each node that is in quarantine, in the same file, which others may have open."""
+    lines = os.pread(locked, size, 0).decode(errors="replace").splitlines()
+    kept = _in_force(lines, time.time(), [])
+    data = b"".join(_line({"event": "quarantined", **asdict(entry)}) for entry in kept)
+    descriptor = _open(path, os.O_WRONLY)  # not appending
+    try:
+        if len(data) < size:
+            os.pwrite(descriptor, data, 0)
+            os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
+
+
+def _line(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, default=str).encode() + b"\n"
 
 
 def _open(path: Path, flags: int) -> int:

@@ -5,14 +5,19 @@ Nothing depends on clocks: a claim whose number does not change while it is watc
 node that creates its next generation first.
 
     <job>.rank-<rank>.<generation>     {"host", "address", "job", "nonce", "count"}, rewritten every second
+
+Others may be able to write to the folder: a claim is a regular file and no link, a node writes only to the
+file that it created, and believes only claims with the same owner.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -100,8 +105,9 @@ def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: fl
 class RankClaim:
     """A rank that this node holds until :meth:`release`. ``master_addr`` is node 0's address."""
 
-    def __init__(self, node_rank: int, path: Path, values: dict[str, object]) -> None:
+    def __init__(self, node_rank: int, path: Path, values: dict[str, object], inode: int) -> None:
         self.node_rank = node_rank
+        self._inode = inode
         self.master_addr = ""
         self.path = path
         self._values = values
@@ -122,7 +128,7 @@ class RankClaim:
         while not self._released.wait(_COUNT_EVERY_S):
             count += 1
             with suppress(OSError):
-                _write(self.path, {**self._values, "count": count})
+                _write(self.path, {**self._values, "count": count}, self._inode)
 
 
 class RankFolder:
@@ -136,6 +142,7 @@ class RankFolder:
         # Claim by (path, nonce) → its last count, and when that was first seen; None until it has changed.
         self._seen: dict[tuple[Path, str], tuple[int, float]] = {}
         self._alive: set[tuple[Path, str]] = set()
+        self._owner: int | None = None  # of this node's own claim, once it has one
 
     def claim_rank(self, me: NodeIdentity, timeout_s: float) -> RankClaim:
         """Claim the lowest free rank, and find node 0's address.
@@ -197,8 +204,10 @@ class RankFolder:
             "count": 0,
         }
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-            _write(path, values)
+            created = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+            at = os.fstat(created)
+            os.close(created)
+            _write(path, values, at.st_ino)
         except FileExistsError:
             return None
         except OSError as error:
@@ -220,7 +229,8 @@ class RankFolder:
         for old in left_over:
             with suppress(OSError):
                 old.unlink()
-        return RankClaim(rank, path, values)
+        self._owner = at.st_uid
+        return RankClaim(rank, path, values, at.st_ino)
 
     def _address_of_node_0(self, me: NodeIdentity, deadline: float) -> str:
         say_at = time.monotonic() + 2.0
@@ -286,24 +296,39 @@ class RankFolder:
         for name in names:
             match = shape.fullmatch(name)
             if match:
-                yield _read(int(match[1]), int(match[2]), self._folder / name)
+                yield _read(int(match[1]), int(match[2]), self._folder / name, self._owner)
 
 
-def _write(path: Path, values: dict[str, object]) -> None:
+def _open(path: Path, flags: int) -> tuple[int, os.stat_result]:
+    """Open a claim, which is no link, and no pipe that would be waited for. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    at = os.fstat(descriptor)
+    if not stat.S_ISREG(at.st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return descriptor, at
+
+
+def _write(path: Path, values: dict[str, object], inode: int) -> None:
     """Rewrite an existing claim in place: one that was removed must not reappear."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    descriptor, at = _open(path, os.O_WRONLY)
     try:
+        if at.st_ino != inode:  # somebody put another file in its place
+            return
         os.pwrite(descriptor, json.dumps(values).encode().ljust(256) + b"\n", 0)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _read(rank: int, generation: int, path: Path) -> _Claim:
+def _read(rank: int, generation: int, path: Path, owner: int | None) -> _Claim:
     """Read a claim; one that is being written or is invalid has no owner, and becomes stale."""
     try:
-        with path.open("rb") as file:
+        descriptor, at = _open(path, os.O_RDONLY)
+        with os.fdopen(descriptor, "rb") as file:
             values = json.loads(file.read(_LONGEST_CLAIM))
+        if owner not in (None, at.st_uid):
+            return _Claim(rank, generation, path)
         texts = {name: str(values[name])[:200] for name in ("host", "address", "job", "nonce")}
         return _Claim(rank, generation, path, **texts, count=int(values["count"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,15 @@ def test_a_line_for_which_the_disk_has_no_room_is_no_success_and_spoils_no_other
     assert "InputError: the quarantine file" in done.stderr
     quarantine.add(file, QuarantinedNode("gn8", 0.0, None, "XID 48"))
     assert [node.node for node in quarantine.read(file)] == ["gn6", "gn8"]
+
+
+def test_a_file_that_has_grown_is_compacted_when_a_node_is_added(file: Path) -> None:
+    quarantine.add(file, QuarantinedNode("kept", time.time(), None, "GPU lost"))
+    added = json.loads(file.read_text())
+    lines = (json.dumps({**added, "node": f"n{number % 7}", "until": 1.0}) for number in range(8_000))
+    with file.open("a") as grown:
+        grown.writelines(f"{line}\n" for line in lines)
+    assert file.stat().st_size > 2**20
+    quarantine.add(file, QuarantinedNode("new", time.time(), None, "GPU lost"))
+    assert file.stat().st_size < 1000
+    assert [entry.node for entry in quarantine.read(file)] == ["kept", "new"]

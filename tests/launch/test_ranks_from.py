@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -173,3 +175,23 @@ def test_flags_that_do_not_belong_together(
 ) -> None:
     assert main(["run", "--ranks-from", ".", *flags]) == 64
     assert wrong in capsys.readouterr().err
+
+
+def test_a_link_in_the_place_of_a_claim_is_not_written_through(take: Take, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine\n")
+    claim = take("a")
+    claim.path.unlink()
+    claim.path.symlink_to(precious)
+    time.sleep(0.5)  # several times as long as it takes to count
+    hard = claim.path.with_name("hard")
+    os.link(precious, hard)
+    hard.replace(claim.path)
+    time.sleep(0.5)
+    assert precious.read_text() == "mine\n"
+
+
+def test_a_pipe_in_the_place_of_a_claim_holds_nobody_up(take: Take, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "job.rank-0.1")
+    with pytest.raises(NodesAbsentError):  # at its limit
+        take("a", wait_s=1.0)

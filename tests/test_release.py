@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,15 @@ def test_the_workflows_are_what_github_takes() -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+
+
+def test_actions_are_pinned_by_their_hash() -> None:
+    texts = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    used = [
+        line.split("uses:")[1].split()[0] for text in texts for line in text.splitlines() if "uses:" in line
+    ]
+    assert used
+    assert [name for name in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", name)] == []
 
 
 def test_a_release_says_what_changed() -> None:

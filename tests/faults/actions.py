@@ -18,6 +18,7 @@ from pathlib import Path
 from platform_launch.rendezvous.listening import candidates
 from tests.faults.launchers import PORT
 from tests.faults.stage import SCRIPT, Stage
+from tests.lab.bad_link import bad_link
 from tests.lab.waiting import LIMIT_S, until
 from tests.rendezvous.cluster import processes_on
 
@@ -118,6 +119,17 @@ def slow_link(rank: int, rate: str) -> Action:
         subprocess.run(command, check=True, capture_output=True)
 
     return slow
+
+
+def slow_and_lossy_link(rank: int, delay_s: float, loss: float) -> Action:
+    """Let a host's cable delay and lose what it carries, each way."""
+
+    def spoil(stage: Stage) -> None:
+        link = bad_link(stage.machines[rank], stage.machines, delay_s=delay_s, loss=loss)
+        link.__enter__()
+        stage.later(lambda: link.__exit__(None, None, None))
+
+    return spoil
 
 
 def lose_large_packets(rank: int, most_bytes: int) -> Action:

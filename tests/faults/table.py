@@ -70,7 +70,7 @@ def page(results: Results) -> str:
         "Another launcher needs an adapter of a few lines: how a node is started, how its output is read",
         "(`tests/faults/launchers.py`). After each fault nothing may be left behind: processes, files of the",
         "launcher's in `TMPDIR`, `/dev/shm`, ports that listen. Not played here, for they need other means:",
-        "GPUs and their drivers, file systems that freeze, packet loss.",
+        "GPUs and their drivers, file systems that freeze.",
         "",
         "The ranks of most rows talk to nobody. Such a training goes on when another node is lost, as",
         "[decided](../decisions/0019-silence-and-progress.md); where ranks talk to each other (`…-gloo`), it",

@@ -28,7 +28,6 @@ ENGLISH = {
     "tasks-ended-cut": "processes that ended with an error: {tasks} and on {more} more",
     "exited": "{tasks} on {host} (exit code {code})",
     "killed": "{tasks} on {host} (signal {signal})",
-    "task-left-out": "only task {task} was not ended with the others: it is likely the one that failed",
     # Other events.
     "showed-first": "it showed first as: {event}",
     "went-on-until": "the others went on until: {event}",
@@ -36,10 +35,7 @@ ENGLISH = {
     "also": "also in these logs: {event}",
     "another-program": "another program failed in the same log, as it seems by itself: {event}",
     "order-unknown": "the logs do not say which came first; also {event}",
-    "consequence-earlier": "earlier by the clocks, and usually a consequence: {event}",
     "error-above": "an error stands near it ({log}:{line}): {text}",
-    "success-said": "yet the log ends with ({log}:{line}): {text}; a script that goes on after "
-    "a failure prints that too",
     "last-words": "the last line above its end ({log}:{line}): {text}",
     "event": "{title} ({log}:{line})",
     "event-on": "{title} on {place} ({log}:{line})",
@@ -62,16 +58,10 @@ ENGLISH = {
     "no-timeout": "{ranks} reported no timeout: look there first",
     "none-completed": "every rank that reports timed out in its first collective",
     "none-completed-of": "of {size} ranks only these report, and from the first collective: {ranks}",
-    "only-these": "of {size} ranks only these report it: {ranks}; the logs of the others tell who is behind",
-    "waited-alike": "{ranks} all timed out at number {number}: none is behind",
-    "came-twice": "{ranks} of {size} came twice: two nodes count themselves as the same one",
     "did-not-come": "of {size} ranks these did not come, as far as the logs tell: {ranks}",
-    "beyond-size": "{ranks} came, which no world of {size} ranks has: a node's rank, or the number of nodes "
-    "or of processes a node, is wrong there",
     "rank": "rank {numbers}",
     "ranks": "ranks {numbers}",
     "ranks-cut": "ranks {numbers} and {more} more",
-    "ranks-on": "{ranks} (host {host})",
 }
 
 

@@ -42,16 +42,6 @@ ACTOR = """ray.exceptions.ActorDiedError: The actor died unexpectedly before fin
 \tpid: 4711
 \tip: 10.9.8.7
 """
-LSF = """TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.
-Exited with exit code 137.
-
-Resource usage summary:
-
-    CPU time :                                   301.00 sec.
-    Max Memory :                                 8192 MB
-    Average Memory :                             4100.00 MB
-    Total Requested Memory :                     8192.00 MB
-"""
 
 
 @pytest.mark.parametrize(
@@ -189,25 +179,3 @@ def test_endpoint_that_torchrun_printed_stands_in_the_advice_ready_to_paste(expl
     )
     assert verdict.cause == "master_unreachable"
     assert "`nc -zv trainer-0.lan 29411`" in verdict.fix
-
-
-CRASH = """Fatal Python error: Segmentation fault
-
-Thread 0x00007f2e93fff640 (most recent call first):
-  File "/env/lib/python3.11/threading.py", line 324 in wait
-
-{head} 0x00007f2ea0870640 (most recent call first):
-  File "/work/kernels.py", line 88 in gather
-  File "/work/train.py", line 12 in <module>
-"""
-
-
-def test_place_of_a_crash_is_the_innermost_frame_of_the_thread_that_crashed(explain_text: Explain) -> None:
-    assert (
-        explain_text(CRASH.format(head="Current thread")).details["innermost"]
-        == "/work/kernels.py:88 in gather"
-    )
-    # Which of two threads crashed is not known, where the dump does not say so.
-    assert "innermost" not in explain_text(CRASH.format(head="Thread")).details
-    alone = CRASH.format(head="Thread").split("\n\n")
-    assert explain_text(f"{alone[0]}\n\n{alone[2]}").details["innermost"] == "/work/kernels.py:88 in gather"

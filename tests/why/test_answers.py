@@ -77,37 +77,9 @@ def test_rank_with_the_lowest_number_is_the_one_that_is_behind(explain_text: Exp
     assert "rank 5 timed out at number 7752 (ALLREDUCE), the others at 7753" in verdict.notes
 
 
-def test_rank_far_behind_is_late_whatever_it_waits_in(explain_text: Explain) -> None:
-    numbers = [(64088, "BROADCAST") if rank == 5 else (96117, "ALLREDUCE") for rank in range(8)]
-    log = "".join(LATE.format(rank, *numbers[rank]) for rank in range(8))
-    verdict = explain_text(log)
-    assert verdict.where.rank == 5
-    assert "rank 5 timed out at number 64088 (BROADCAST), the others at 96117" in verdict.notes
-    # Two such, or one of two, may wait in a group of their own that counts for itself, unless it has a name.
-    several = "".join(LATE.format(rank, *numbers[5 if rank > 5 else 0]) for rank in range(8))
-    one_of_two = "".join(LATE.format(rank, *numbers[rank + 4]) for rank in range(2))
-    for unclear in (several, one_of_two):
-        assert not any("number" in note for note in explain_text(unclear).notes)
-        named = unclear.replace("[Rank", "[PG 0 (default_pg) Rank")
-        assert any("at number 64088" in note for note in explain_text(named).notes)
-    messages = named.replace("ALLREDUCE", "SEND").replace("BROADCAST", "RECV")
-    assert not any("number" in note for note in explain_text(messages).notes)
-
-
 def test_rank_that_is_silent_is_named_where_the_world_size_counts_nodes(explain_text: Explain) -> None:
     log = "WORLD_SIZE=2\n" + "".join(LATE.format(rank, 40, "ALLREDUCE") for rank in range(8) if rank != 6)
     assert explain_text(log).where.rank == 6
-
-
-def test_rank_that_no_world_of_that_size_has_is_the_one_to_look_at(explain_text: Explain) -> None:
-    barrier = (
-        "Timed out initializing process group in store based barrier on rank {0}, for key: "
-        "store_based_barrier_key:1 (world_size=4, num_workers_joined=3, timeout=0:30:00)\n"
-    )
-    verdict = explain_text("".join(map(barrier.format, (0, 1, 6))))
-    assert (verdict.cause, verdict.where.rank) == ("barrier_absent", 6)
-    assert [one.id for one in verdict.noted] == ["same-on", "beyond-size"]
-    assert explain_text("".join(map(barrier.format, (0, 1, 3)))).where.rank == 2
 
 
 def test_tasks_that_a_line_lists_are_all_named(explain_text: Explain) -> None:
@@ -149,13 +121,6 @@ def test_first_collective_that_no_rank_got_through_is_told_as_such(explain_text:
     without_one = explain_text("".join(ranks[1:]))
     assert without_one.cause == "nccl_watchdog"
     assert "rank 0 reported no timeout: look there first" in without_one.notes
-
-
-def test_collective_that_all_ranks_are_in_is_nobodys_delay(explain_text: Explain) -> None:
-    ranks = "".join(LATE.format(rank, 40, "ALLREDUCE") for rank in range(4))
-    assert explain_text("world_size=4\n" + ranks).cause == "collective_stuck"
-    assert explain_text("world_size=8\n" + ranks).cause == "nccl_watchdog"
-    assert explain_text(ranks).cause == "nccl_watchdog"
 
 
 def test_rank_that_reports_no_timeout_is_named_where_the_world_size_is_known(explain_text: Explain) -> None:
@@ -264,15 +229,6 @@ def test_a_rank_of_a_part_of_the_job_is_no_rank_of_the_job(explain_text: Explain
         assert explain_text(f"[rank7]:[E1121 03:14:05.1 x.cpp:607] {group}{late}").where.rank == 7
 
 
-def test_a_process_that_a_logger_names_twice_came_once(explain_text: Explain) -> None:
-    came = "Initializing distributed: GLOBAL_RANK: {0}, MEMBER: {1}/4\n"
-    lines = [came.format(rank, rank + 1) for rank in range(2)]
-    ended = "slurmstepd: error: *** JOB 77 ON gn05 CANCELLED AT 2026-01-02T03:04:05 ***\n"
-    noted = explain_text("".join(f"INFO:x:{line}{line}" for line in lines) + ended).noted
-    assert [one.id for one in noted] == ["did-not-come"]
-    assert [one.id for one in explain_text("".join(lines * 2) + ended).noted] == ["came-twice"]
-
-
 def test_ranks_that_a_stall_lists_as_missing_are_all_named(explain_text: Explain) -> None:
     stall = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks\n"
     missing = "".join(f"{rank}: [DistributedSGD_Allreduce/HorovodAllreduce_grads_0]\n" for rank in (1, 6))
@@ -292,21 +248,6 @@ def test_what_nccl_says_last_is_in_the_message(explain_text: Explain) -> None:
     assert verdict.cause == "nccl_system_error"
     assert verdict.exception is not None
     assert verdict.exception.message.endswith("Last error:\nthe odd thing")
-
-
-@pytest.mark.parametrize(
-    "command", ["+ horovodrun -np 4 -H gn1:2,gn2:2", "$ mpirun --allow-run-as-root -np 4"]
-)
-def test_the_command_that_starts_the_ranks_tells_how_many_there_are(
-    explain_text: Explain, command: str
-) -> None:
-    stalled = (
-        "[0]<stderr>:One or more tensors were submitted to be reduced, gathered or broadcasted by subset of "
-        "ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
-        "[0]<stderr>:Stalled ops: HorovodAllreduce_grad [ready ranks: 0, 1, 2]\n"
-    )
-    assert explain_text(stalled).where.rank is None
-    assert explain_text(f"{command} python train.py\n{stalled}").where.rank == 3
 
 
 def test_the_master_s_endpoint_stands_in_the_advice(explain_text: Explain) -> None:

@@ -64,33 +64,11 @@ def test_what_ended_the_last_attempt_answers_if_it_has_a_cause_of_its_own(
     assert explain_text(OOM + begins + progress(2) + left_without).cause == "cuda_out_of_memory"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "(base) jl@gpu7:~/proj$ python train.py --size 4\n",
-        "[jl@gpu7 proj]$ torchrun --nproc-per-node 2 train.py\n",
-        "$ CUDA_VISIBLE_DEVICES=0 accelerate launch train.py\n",
-    ],
-)
-def test_a_command_that_someone_typed_begins_another_attempt(explain_text: Explain, command: str) -> None:
-    own = uncaught("KeyError: 'reward'")
-    assert explain_text(OOM + command + progress(2) + own).title == "KeyError: 'reward'"
-    assert explain_text(
-        OOM + command.replace("train.py", "x").partition("$")[0] + "$ nvidia-smi\n" + own
-    ).cause
-
-
 def test_a_loop_in_a_script_starts_the_same_program_again(explain_text: Explain) -> None:
     own = uncaught("KeyError: 'reward'")
     log = f"+ python train.py --seed 1\n{OOM}+ sleep 9\n+ python train.py --seed 2\n{own}"
     assert explain_text(log).title == "KeyError: 'reward'"
     assert explain_text(log.replace("train.py --seed 2", "evaluate.py")).cause == "cuda_out_of_memory"
-
-
-def test_of_several_runs_in_one_log_the_last_failure_answers(explain_text: Explain) -> None:
-    own = uncaught("KeyError: 'reward'")
-    assert explain_text(OOM + "next setting\n" + progress(12) + own).title == "KeyError: 'reward'"
-    assert explain_text(OOM + "next setting\n" + progress(3) + own).cause == "cuda_out_of_memory"
 
 
 HEAD = (

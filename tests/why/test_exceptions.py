@@ -11,7 +11,7 @@ from platform_launch.why.lines.line import parse
 from platform_launch.why.messages.exception_rules import ExceptionRule, filled, rule_of, rules
 from platform_launch.why.messages.exceptions import Raised, TracebackFrame
 from platform_launch.why.messages.signatures import catalogue
-from tests.why.conftest import Explain, progress, uncaught
+from tests.why.conftest import Explain, uncaught
 
 ALL = [(rule, rule.example) for rule in rules()]
 
@@ -138,13 +138,6 @@ def test_what_a_failed_lookup_was_turned_into_answers(explain_text: Explain) -> 
     assert "raised while handling KeyError: 'round'" in verdict.notes
 
 
-def test_what_was_handled_is_told_where_the_rest_is_cut_off(explain_text: Explain) -> None:
-    cut = LOOKUP[: LOOKUP.index('  File "/workspace/registry.py", line 11')]
-    verdict = explain_text(cut)
-    assert verdict.cause == "traceback_cut"
-    assert "raised while handling KeyError: 'round'" in verdict.notes
-
-
 def test_a_wait_that_was_broken_off_gives_way_to_what_was_waited_for(explain_text: Explain) -> None:
     waited = uncaught("asyncio.exceptions.CancelledError")
     caused = "\nThe above exception was the direct cause of the following exception:\n\n"
@@ -186,19 +179,6 @@ def test_words_of_a_log_are_bounded_and_harmless_in_advice(explain_text: Explain
     assert len(verdict.meaning) < 600
 
 
-def test_traceback_that_its_printer_calls_the_end_is_a_cause(explain_text: Explain) -> None:
-    log = (
-        "(EngineCore pid=9) ERROR [core.py:8] EngineCore encountered a fatal error.\n"
-        "(EngineCore pid=9) ERROR [core.py:8] Traceback (most recent call last):\n"
-        '(EngineCore pid=9) ERROR [core.py:8]   File "/srv/engine.py", line 5, in step\n'
-        "(EngineCore pid=9) ERROR [core.py:8]     run()\n"
-        "(EngineCore pid=9) ERROR [core.py:8] RuntimeError: worker said 'HIP out of memory. Tried to'\n"
-        "(APIServer pid=1) ERROR [api.py:4] EngineDeadError: EngineCore encountered an issue.\n"
-    )
-    verdict = explain_text(log)
-    assert (verdict.kind, verdict.cause) == ("cause", "device_out_of_memory")
-
-
 def test_message_of_an_indented_excerpt_is_read(explain_text: Explain) -> None:
     log = "".join(f"        {line}\n" for line in uncaught("ValueError: bad").splitlines())
     assert explain_text(log).title == "ValueError: bad"
@@ -233,19 +213,6 @@ def test_tasks_that_slurm_kills_after_one_gave_up_are_no_cause(explain_text: Exp
     assert explain_text("srun: error: cn-7: task 3: Killed\n" + log.splitlines()[1]).cause == "killed"
 
 
-def test_task_killed_in_a_training_after_another_step_was_cancelled_is_the_cause(
-    explain_text: Explain,
-) -> None:
-    verdict = explain_text(
-        "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-11-21T03:04:05 ***\n"
-        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
-        + progress(30)
-        + "srun: error: n2: task 5: Killed\n"
-        "srun: error: n1: task 1: Exited with exit code 1\n"
-    )
-    assert (verdict.cause, str(verdict.where)) == ("killed", "host n2, task 5")
-
-
 def test_traceback_whose_lines_but_the_first_stand_further_in_is_read(explain_text: Explain) -> None:
     first, *rest = uncaught("ValueError: bad", line=77).splitlines()
     verdict = explain_text("\n".join([first, *(f"    {line}" for line in rest)]) + "\n")
@@ -272,19 +239,6 @@ def test_what_loggers_and_java_print_below_an_exception_is_not_of_its_message(
 ) -> None:
     verdict = explain_text(uncaught("RuntimeError: inner error!", "[rank2]:") + f"[rank2]:{below}\n")
     assert verdict.title == "RuntimeError: inner error!"
-
-
-def test_sizes_that_differ_while_a_sharded_checkpoint_is_loaded_are_of_its_world_size(
-    explain_text: Explain,
-) -> None:
-    log = uncaught("RuntimeError: The size of tensor a (8) must match the size of tensor b (16)")
-    assert explain_text(log).cause == "shape_mismatch"
-    loading = log.replace("torch/nn/module.py", "deepspeed/runtime/zero/stage3.py")
-    assert explain_text(loading).cause == "shape_mismatch"
-    loading = loading.replace("in _call_impl", "in _rigid_load_state_dict")
-    assert explain_text(loading).cause == "checkpoint_world_size"
-    said = uncaught("AssertionError: Loading a checkpoint for MP=1 but world size is 4")
-    assert explain_text(said).cause == "checkpoint_world_size"
 
 
 def test_a_path_that_a_page_put_on_the_next_line_belongs_to_the_message(explain_text: Explain) -> None:
@@ -347,10 +301,3 @@ def test_function_in_which_a_program_crashed_is_named(explain_text: Explain) -> 
         " 2 0x000000000001aa80 nvshmemt_ibgda_connect()  ???:0\n"
     )
     assert (verdict.cause, verdict.details["library"]) == ("segfault", "ibgda_make_queue")
-
-
-def test_rank_for_which_lightning_has_no_device(explain_text: Explain) -> None:
-    log = uncaught("IndexError: list index out of range").replace("in _call_impl", "in root_device")
-    assert explain_text(log).cause == "python_exception"
-    ours = log.replace("torch/nn/module.py", "pytorch_lightning/strategies/parallel.py")
-    assert explain_text(ours).cause == "invalid_device"

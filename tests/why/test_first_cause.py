@@ -197,19 +197,6 @@ def test_another_nodes_failure_is_quoted_and_not_taken_for_ones_own(explain_text
     assert (verdict.kind, verdict.cause) == ("consequence", "other_node_failed")
 
 
-def test_the_node_that_all_name_is_asked_and_not_those_that_followed(explain_text: Explain) -> None:
-    named = "[ERROR] node 1, gpu-1: the training ended with exit code 9 [node-failed node=1 exit_code=9]\n"
-    stopped = "[node 0] W1 api.py:753] Received 15 death signal, shutting down workers\n[node 0] " + named
-    alone = (
-        "[node 1] internal error: 7\n"
-        "[node 1] [ERROR] training ended with exit code 9 after 4 s [training-failed exit_code=9]\n[node 1] "
-    )
-    verdict = explain_text(stopped, alone + named)
-    assert (verdict.cause, verdict.where.node) == ("program_error", 1)
-    assert "internal error: 7" in verdict.lines()[0]
-    assert explain_text(alone + named).cause == "program_error"
-
-
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("before", [True, False], ids=["before it was asked to end", "while it ended"])
 def test_node_that_names_another_one_keeps_the_cause_it_had_before_it_was_asked_to_end(
@@ -334,20 +321,6 @@ def test_pods_on_one_stream_are_not_ordered_by_its_lines(explain_text: Explain) 
     verdict = explain_text(stream)
     assert (verdict.cause, verdict.where.pod) == ("cuda_out_of_memory", "job-1-fghij")
     assert any("do not say" in note for note in verdict.notes)
-
-
-def test_unknown_failure_names_the_first_error_and_how_the_process_ended(explain_text: Explain) -> None:
-    verdict = explain_text(
-        progress(3)
-        + "ERROR frobnicator lost its widget\nERROR second\n"
-        + "E1121 03:04:05.1 42 api.py:1] failed (exitcode: 1) local_rank: 0 (pid: 43) of binary: python\n"
-    )
-    assert (verdict.kind, verdict.cause) == ("suspect", "program_error")
-    assert verdict.lines()[:2] == [
-        "likely:     ERROR frobnicator lost its widget [program_error] on local rank 0",
-        "seen:       log0:4: ERROR frobnicator lost its widget",
-    ]
-    assert verdict.notes == ("local rank 0 ended with exit code 1",)
 
 
 def test_warning_of_nemo_is_not_the_first_error(explain_text: Explain) -> None:
@@ -490,22 +463,6 @@ def test_container_that_does_not_start_tells_what_its_runtime_said(explain_text:
         "container_start",
         "Failed to parse the image's configuration",
     )
-
-
-def test_error_that_nobody_asked_for_names_where_ray_says_it_was(explain_text: Explain) -> None:
-    prefix = "(TaskRunner pid=234) "
-    frames = [
-        '  File "/workspace/rl/workers.py", line 488, in _build_rollout',
-        "    from serving.rollout import Rollout",
-        "ModuleNotFoundError: No module named 'serving.rollout'",
-    ]
-    lines = [
-        *frames,
-        "Unhandled error (suppress with 'RAY_IGNORE=1'): ray::Worker.start() (pid=26, ip=10.0.0.9)",
-        *frames,
-    ]
-    verdict = explain_text("".join(f"{prefix}{line}\n" for line in lines))
-    assert (verdict.kind, verdict.where.host) == ("cause", "10.0.0.9")
 
 
 def test_what_a_library_says_as_it_stops_is_no_cause(explain_text: Explain) -> None:

@@ -48,29 +48,6 @@ def test_a_rank_that_ended_as_any_exception_does_says_nothing_by_its_code() -> N
     assert cause != "rank_exited"
 
 
-def test_a_rank_that_a_signal_ended_below_its_shell_did_not_leave_with_a_code_of_its_own(
-    explain_text: Explain,
-) -> None:
-    verdict = explain_text(
-        "[3]<stderr>:tree of shard 3 is not sorted\n"
-        "Process 3 exit with status code 134.\n"
-        "Terminating remaining workers after failure of Process 3.\n"
-        "Process 0 exit with status code 143.\n"
-    )
-    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", "abort", 3)
-
-
-def test_what_horovods_launcher_does_after_a_failure_is_no_error_of_a_rank(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "[3]<stdout>:loading shard 3\n"
-        "Process 3 exit with status code 1.\n"
-        "Terminating remaining workers after failure of Process 3.\n"
-        "Process 0 exit with status code 143.\n"
-    )
-    assert (verdict.kind, verdict.first_error, verdict.where.rank) == ("unknown", None, 3)
-    assert {one.id for one in verdict.noted} == {"process-ended", "last-words"}
-
-
 def test_an_exception_without_a_traceback_right_above_its_tasks_end_is_told(explain_text: Explain) -> None:
     verdict = explain_text(
         "RuntimeError: the third shard has no header\n"

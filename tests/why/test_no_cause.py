@@ -157,18 +157,6 @@ def test_a_full_shared_memory_of_multiprocessing_is_no_full_disk(explain_text: E
     assert verdict.cause == "shared_memory"
 
 
-def test_what_a_server_printed_before_it_stopped_all_its_processes_ended_it(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "[2026-01-02 03:04:05 TP3] Scheduler hit an exception: Traceback (most recent call last):\n"
-        '  File "/env/lib/python3.11/site-packages/sglang/srt/managers/scheduler.py", line 9, in run\n'
-        "    f()\n"
-        "MyError: oh\n\n"
-        "[2026-01-02 03:04:05] Received sigquit from a child process. It usually means the child failed.\n"
-        "Killed\n"
-    )
-    assert (verdict.kind, verdict.title) == ("cause", "MyError: oh")
-
-
 def test_what_breaks_over_http_is_no_lost_process(explain_text: Explain) -> None:
     verdict = explain_text(
         uncaught("ConnectionResetError: [Errno 104] Connection reset by peer")
@@ -190,12 +178,6 @@ def test_a_carriage_return_in_a_script_is_named(explain_text: Explain) -> None:
     assert explain_text("/usr/bin/env: 'python3\\r': No such file or directory\n").cause == "line_ends"
 
 
-def test_the_host_of_a_tpu_slice_that_failed_is_named(explain_text: Explain) -> None:
-    ended = "##### Command execution on worker 3 failed with exit status 139. Continuing.\n"
-    verdict = explain_text(progress(3) + ended)
-    assert (verdict.cause, verdict.where.node) == ("segfault", 3)
-
-
 EVENTS = """  Warning  FailedMount  12m  kubelet  MountVolume.SetUp failed: configmap "x" not found
   Warning  FailedCreatePodSandBox  11m  kubelet  Failed to create pod sandbox: rpc error: code = Unknown
 """
@@ -215,18 +197,6 @@ def test_a_task_that_ended_before_the_training_is_not_why_its_ranks_waited(expla
     waited = "".join(failed.format(rank) for rank in range(3))
     assert explain_text(ended + waited).cause == "exited_first"
     assert explain_text(ended + progress(100) + waited).cause == "nccl_aborted"
-
-
-def test_a_fatal_line_that_nobody_knows_is_suspected_of_the_abort_below_it(explain_text: Explain) -> None:
-    banner = "WARNING: Logging before InitGoogle() is written to STDERR"
-    fatal = "F0000 00:00:1714411013.223456    1234 tpu_init.cc:88] TpuPlatform initialize failed: not open\n"
-    aborted = "*** SIGABRT received by PID 1234 (TID 1234) on cpu 12 from PID 1234; ***\n"
-    for log in (f"{banner}\n{fatal}{aborted}", f"{banner} {fatal}{aborted}"):
-        verdict = explain_text(log)
-        assert (verdict.kind, verdict.cause) == ("suspect", "native_assert")
-        assert explain_text(log + OOM).cause == "cuda_out_of_memory"
-    by_order = "F0000 00:00:1714411013.223456    1234 client.h:77] Terminating process: the service failed\n"
-    assert explain_text(by_order + aborted).cause == "abort"
 
 
 def test_what_sagemaker_reports_of_a_script_is_read(explain_text: Explain) -> None:

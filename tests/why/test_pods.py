@@ -6,7 +6,7 @@ import pytest
 
 from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.reading.pods import pod_of, speaks_of_a_pod
-from tests.why.conftest import Explain, uncaught
+from tests.why.conftest import Explain
 
 UNHEALTHY = (
     "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu"
@@ -31,23 +31,6 @@ def test_description_of_a_pod_names_it_and_its_node(explain_text: Explain) -> No
         "out_of_memory_kill",
         Location(pod="sft-worker-1", host="gpu-17"),
     )
-
-
-@pytest.mark.parametrize(
-    ("command", "pod"),
-    [
-        ("kubectl describe pod -n ml sft-worker-1", "sft-worker-1"),
-        ("$ kubectl describe pod sft-worker-1", "sft-worker-1"),
-        ("$ kubectl describe pod -l app=sft", None),
-    ],
-)
-def test_description_without_its_name_is_of_the_pod_of_the_command(
-    command: str, pod: str | None, explain_text: Explain
-) -> None:
-    verdict = explain_text(
-        f"{command}\nContainers:\n  pytorch:\n    State:          Terminated\n      Reason:       OOMKilled\n"
-    )
-    assert (verdict.cause, verdict.where.pod) == ("out_of_memory_kill", pod)
 
 
 @pytest.mark.parametrize(
@@ -95,21 +78,6 @@ def test_without_them_no_place_is_named() -> None:
 )
 def test_only_lines_of_a_description_are_looked_up(text: str, speaks: bool) -> None:
     assert speaks_of_a_pod(text) is speaks
-
-
-WAITED = """Events:
-  Type     Reason            Age  From               Message
-  Warning  FailedScheduling  9m   default-scheduler  0/4 nodes are available: 4 Insufficient nvidia.com/gpu.
-  Normal   Scheduled         8m   default-scheduler  Successfully assigned jobs/train-0 to gpu-7
-  Normal   Started           7m   kubelet            Started container worker
-"""
-
-
-def test_pod_that_found_a_node_in_the_end_is_no_cause(explain_text: Explain) -> None:
-    assert explain_text(WAITED).kind == "nothing"
-    never = "".join(line for line in WAITED.splitlines(keepends=True) if "Normal" not in line)
-    assert explain_text(never).cause == "pod_unschedulable"
-    assert explain_text(never + "Name:  train-1\n" + WAITED).cause == "pod_unschedulable"
 
 
 def test_node_that_another_pod_found_is_no_help(explain_text: Explain) -> None:
@@ -173,29 +141,6 @@ def test_pod_that_the_cluster_refuses_is_told_with_the_reason(
         f'Warning  FailedCreate  20s  job-controller  Error creating: pods "sft-0" is forbidden: {said}\n'
     )
     assert (verdict.cause, verdict.details["reason"].startswith(reason)) == ("pod_refused", True)
-
-
-UNRESOLVED = uncaught("ValueError: host not found: Name or service not known")
-
-
-@pytest.mark.parametrize(
-    ("above", "pod"),
-    [
-        ("kubectl logs optimizer-worker-0\n", "optimizer-worker-0"),
-        ("$ kubectl -n train logs --tail 50 pod/optimizer-worker-0 -c pytorch\n", "optimizer-worker-0"),
-        ("user@login:~$ kubectl exec -it optimizer-worker-1 -- python run.py\n", "optimizer-worker-1"),
-        ("# oc logs a-0\nfine\n# oc logs b-1 --previous\n", "b-1"),
-        ("$ kubectl logs -l app=optimizer\n", None),
-        ("$ kubectl logs job/optimizer\n", None),
-        ("kubectl logs a-0 or kubectl logs b-1\n", None),
-        ("1\n2\n3\nTo see more:\n  kubectl logs -f optimizer-launcher\n", None),
-    ],
-)
-def test_pod_is_told_by_the_command_that_shows_its_log(
-    above: str, pod: str | None, explain_text: Explain
-) -> None:
-    verdict = explain_text(above + UNRESOLVED)
-    assert (verdict.cause, verdict.where.pod) == ("name_not_resolved", pod)
 
 
 def test_first_container_that_is_started_again_and_again_has_not_passed(explain_text: Explain) -> None:

@@ -83,22 +83,7 @@ def test_a_line_that_quotes_a_failure_is_none(explain_text: Explain, line: str) 
     assert explain_text(f"loading\n{lost}\nready\n").kind in ("nothing", "unknown")
 
 
-def test_an_example_in_a_text_raises_nothing(explain_text: Explain) -> None:
-    example = (
-        "Expecting:\n    Traceback (most recent call last):\n        ...\n    FileNotFoundError: 'a.pt'\nok\n"
-    )
-    assert explain_text(example).kind == "nothing"
-
-
 def test_a_size_that_does_not_fit_and_for_which_a_smaller_one_is_taken(explain_text: Explain) -> None:
     tried = "CUDA out of memory. Tried to allocate 20.00 MiB\nsize 64 does not fit, trying batch size 32\n"
     shape = "RuntimeError: shape '[8, 4]' is invalid for input of size 31"
     assert explain_text(tried + progress(4) + uncaught(shape)).cause != "cuda_out_of_memory"
-
-
-def test_what_a_cut_off_handler_answered_for_is_only_perhaps_the_cause(explain_text: Explain) -> None:
-    sought = uncaught("FileNotFoundError: [Errno 2] No such file or directory: '/cache/a'")
-    handling = "\nDuring handling of the above exception, another exception occurred:\n\n"
-    begun = 'Traceback (most recent call last):\n  File "run.py", line 3, in <module>\n    fetch()\n'
-    assert explain_text(sought).kind == "cause"
-    assert explain_text(sought + handling + begun).kind == "suspect"

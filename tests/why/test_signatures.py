@@ -19,7 +19,7 @@ MESSAGES = [(s, e) for s, e in EXAMPLES if s.role is not SignatureRole.NOISE]
 # Chosen by other means than a line of the log.
 WITHOUT_PATTERN = {
     "killed_from_outside", "caught_exception", "python_exception", "rank_exited",
-    "traceback_cut", "parent_gone", "program_error", "unknown_error", "first_collective", "collective_stuck",
+    "traceback_cut", "parent_gone", "unknown_error", "first_collective",
     *(one.id for one in ALL if one.narrows and not one.patterns),
 }  # fmt: skip
 

@@ -61,17 +61,6 @@ def test_box_of_rich_that_ends_below_a_name_that_it_broke_is_a_traceback_that_wa
     assert (verdict.cause, verdict.details) == ("traceback_cut", {"innermost": place})
 
 
-def test_traceback_cut_off_below_a_raise_says_what_was_raised(explain_text: Explain) -> None:
-    head = "".join(uncaught("x").splitlines(keepends=True)[:4])
-    verdict = explain_text(head + '    raise ValueError(f"no shards for {split} in {folder}")\n')
-    assert (verdict.kind, verdict.title) == ("cause", "ValueError: no shards for … in …")
-    known = explain_text(head + '    raise ValueError(f"Can\'t find a valid checkpoint at {path}")\n')
-    assert (known.cause, known.details) == ("checkpoint_missing", {})
-    assert explain_text(head + "    raise ValueError(message)\n").cause == "traceback_cut"
-    checked = explain_text(head + "    assert split in found, f'{split} is no split of the data'\n")
-    assert checked.title == "AssertionError: … is no split of the data"
-
-
 def test_traceback_of_which_a_page_took_the_indentation_off_is_read(explain_text: Explain) -> None:
     lines = [line.strip() for line in uncaught("RuntimeError: bad").splitlines()]
     lines[4] = "self.comm: Comm = self.library.open("
@@ -108,16 +97,6 @@ def test_line_of_code_of_a_twin_is_no_part_of_a_message(explain_text: Explain) -
     assert verdict.title == 'TypeError: can only concatenate str (not "device") to str'
 
 
-def test_traceback_cut_inside_of_a_handler_does_not_blame_what_was_only_sought(explain_text: Explain) -> None:
-    handling = "\nDuring handling of the above exception, another exception occurred:\n\n"
-    begun = "\n".join(uncaught("x", file="build.py", line=8).splitlines()[:2]) + "\n    make()\n"
-    cut = begun + '  File "build.py", line 3, in make\n'
-    verdict = explain_text(uncaught("KeyError: 'cuda'") + handling + cut)
-    assert (verdict.cause, verdict.details["innermost"]) == ("traceback_cut", "build.py:3 in make")
-    assert explain_text(uncaught("ValueError: bad") + handling + cut).title == "ValueError: bad"
-    assert explain_text(uncaught("KeyError: 'RANK'") + handling + cut).cause == "rendezvous_variables"
-
-
 def test_code_in_a_box_of_which_a_part_is_left_is_no_error(explain_text: Explain) -> None:
     verdict = explain_text(
         "│ C:\\tools\\launch.py:6 │\n│ 04 in start   │\n│   603 │   │   try:  │\n"
@@ -141,24 +120,6 @@ def test_blanks_after_an_exception_without_a_message_are_no_text(explain_text: E
     lines = ["    result = func()", frame, "    assert metadata is not None", "AssertionError"]
     verdict = explain_text("".join(f"{prefix}{line}{' ' * 20}\n" for line in lines))
     assert (verdict.advice, verdict.where.rank) == ("checkpoint_metadata_missing", 2)
-
-
-def test_summary_below_its_stacks_is_paddles_message(explain_text: Explain) -> None:
-    def of(summary: str) -> str:
-        return (
-            'Traceback (most recent call last):\n  File "train.py", line 21, in <module>\n    train(args)\n'
-            "paddle.fluid.core_avx.EnforceNotMet: \n\n----------------------\n"
-            "C++ Call Stacks (More useful to developers):\n----------------------\n"
-            "0   std::string paddle::platform::GetTraceBackString<char const*>(char const*&&, int)\n"
-            "----------------------\nError Message Summary:\n----------------------\n" + summary
-        )
-
-    verdict = explain_text(of("PaddleCheckError: CUBLAS: not initialized,  at [/paddle/cuda_helper.h:32]\n"))
-    assert (verdict.cause, verdict.evidence[0].line) == ("cublas", 13)
-    verdict = explain_text(of("ResourceExhaustedError: \n\nOut of memory error on GPU 3. Cannot allocate\n"))
-    assert (verdict.cause, verdict.where.gpu) == ("cuda_out_of_memory", "3")
-    verdict = explain_text(of("InvalidArgumentError: The shape of input should be 4\n"))
-    assert verdict.title.endswith("InvalidArgumentError: The shape of input should be 4")
 
 
 def test_indent_of_another_process_does_not_make_its_code_part_of_a_message(explain_text: Explain) -> None:

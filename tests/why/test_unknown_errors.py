@@ -29,102 +29,16 @@ def first_line(verdict: Verdict) -> int | None:
     return verdict.first_error.line if verdict.first_error else None
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "E1103 10:12:44.120031  4123 shard_reader.cc:211] Manifest version 9 is newer than this build\n",
-        "panic: index out of range [8] with length 8\n\ngoroutine 1 [running]:\n",
-        'Exception in thread "main" com.acme.NoManifest: no files\n\tat com.acme.Main.main(Main.scala:3)\n',
-        "ERROR STOP the third namelist has no end, unit 12, file input.nml\n",
-        "ERROR: LoadError: DimensionMismatch: lengths 4 and 5\nStacktrace:\n [1] _bcs1\n",
-        "Error in readRDS(file) : unknown input format\nCalls: source -> eval\nExecution halted\n",
-        "/home/u/job.sh: line 12: MASTER_HOST: no node of that name\n",
-        "Trainer.java:41: error: cannot find symbol\nmake: *** [Trainer.class] Error 1\n",
-        '{"ts":"t","level":"error","msg":"shard 12 is older than its manifest"}\n{"level":"info"}\n',
-        'time="t" level=error msg="the lease is held by run 7712"\ntime="t" level=info msg="bye"\n',
-        "2025-11-03 10:00:02.123 | ERROR    | feed.run:open:44 - checksum of part-0007 is 12ab; giving up\n",
-        "2025-11-03T10:00:02.123Z [error    ] vocabulary is not the model's [train] want=50257\n",
-        "2025-11-03 10:00:02,100 - data.index - ERROR - no block map for split\n",
-        "Error: Invalid value for '--precision': 'bf17' is not one of 'fp32', 'bf16'.\n",
-        "[ERR] mesh axis has 6 members; 8 needed\n",
-    ],
-)
-def test_an_error_in_the_words_of_any_program_is_shown_with_its_place(
-    explain_text: Explain, said: str
-) -> None:
-    verdict = explain_text(NOISE + progress(12) + said + EXITED)
-    assert (verdict.kind, verdict.cause, first_line(verdict)) == ("suspect", "program_error", 17)
-    assert str(verdict.where) == "host gn07, task 3"
-    assert "tasks-ended" in {one.id for one in verdict.noted}
-    assert verdict.meaning
-    assert verdict.fix
-
-
-def test_the_error_that_a_program_ends_with_is_quoted_without_what_stands_before_it(
-    explain_text: Explain,
-) -> None:
-    verdict = explain_text("[3]<stderr>:ERROR: shard 12 has no header\nProcess 3 exit with status code 1.\n")
-    assert verdict.headline() == "ERROR: shard 12 has no header [program_error] on rank 3"
-    assert (verdict.kind_word, verdict.retry_reason) == ("likely", "it depends on what the line says")
-    assert "where:      rank 3" not in verdict.lines()
-
-
-@pytest.mark.parametrize(
-    ("said", "ended"),
-    [
-        ("[rank3]: ERROR: no header\n", "srun: error: gn07: tasks 3-4: Exited with exit code 5\n"),
-        ("[rank3]: ERROR: no header\n", "Process 4 exit with status code 5.\n"),
-        ("ERROR: no header\n", "srun: error: gn07: task 3: Terminated\n"),
-        ("ERROR: no header\n" + "the epoch is over\n" * 30, EXITED),
-        ("ERROR: no header\n" + progress(12) + "ERROR: no header\n", EXITED),
-        ("ERROR: no header\n", ""),
-    ],
-    ids=["two ended", "another ended", "ended by order", "long before", "work went on once", "nobody ended"],
-)
-def test_an_error_that_need_not_be_of_the_process_that_ended_is_only_shown(
-    explain_text: Explain, said: str, ended: str
-) -> None:
-    verdict = explain_text(progress(12) + said + ended)
-    assert verdict.cause != "program_error"
-
-
 @pytest.mark.parametrize("line", NOISE.splitlines())
 def test_a_word_for_errors_in_an_option_or_a_measurement_is_none(line: str) -> None:
     assert not hints_at_error(parse(1, line.encode()))
     assert not says_error(parse(1, line.encode()))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "terminate called after throwing an instance of 'Corrupt'\n  what():  shard 17 has a bad magic\n",
-        "╭─ Error ────────────────────╮\n│ shard 17 has a bad magic    │\n╰────────────────────────────╯\n",
-    ],
-)
-def test_the_message_that_is_introduced_above_it_is_shown(explain_text: Explain, said: str) -> None:
-    verdict = explain_text(NOISE + progress(12) + said + EXITED)
-    assert verdict.cause == "program_error"
-    assert "shard 17 has a bad magic" in verdict.title
-
-
-def test_the_error_of_the_rank_that_the_others_then_waited_for_answers(explain_text: Explain) -> None:
-    verdict = explain_text(progress(12) + "[rank3]: serve: FATAL: the vocabulary differs\n" + WAITED + EXITED)
-    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("suspect", 13, 3)
-    assert [one.id for one in verdict.consequences] == ["nccl_watchdog"]
-
-
 def test_the_error_of_a_rank_that_then_waited_too_is_only_named(explain_text: Explain) -> None:
     verdict = explain_text("[rank1]: ERROR: no fused kernel, using the plain one\n" + WAITED)
     assert verdict.cause == "nccl_watchdog"
     assert [one.id for one in verdict.noted if one.id == "error-above"]
-
-
-def test_an_error_that_work_went_on_after_is_not_the_first_of_the_failure(explain_text: Explain) -> None:
-    survived = "Error loading the cached plan, rebuilding\n"
-    verdict = explain_text(survived + progress(30) + "Error: the plan is of another mesh\n" + EXITED)
-    assert first_line(verdict) == 32
-    verdict = explain_text("[rank3]: ERROR: no cached plan\n" + progress(30) + WAITED)
-    assert verdict.cause == "nccl_watchdog"
 
 
 def test_the_last_words_of_a_process_that_did_not_say_why_are_told(explain_text: Explain) -> None:
@@ -191,17 +105,6 @@ def test_last_words_that_give_a_reason_answer_however_long_the_launchers_report_
     assert explain_text(progress(12) + block).cause == "rank_exited"
 
 
-def test_the_exit_code_is_told_of_a_rank_whose_host_is_not_known(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "can't find package mesh 4.2\n"
-        "mpiexec detected that one or more processes exited with non-zero status, thus causing\n"
-        "the job to be terminated. The first process to do so was:\n\n"
-        "  Process name: [[7,1],4]\n  Exit code:    1\n"
-    )
-    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("suspect", 1, 4)
-    assert {one.id for one in verdict.noted} == {"process-ended"}
-
-
 def test_a_host_on_which_only_later_tasks_ended_is_not_the_one_of_an_earlier_rank(
     explain_text: Explain,
 ) -> None:
@@ -222,20 +125,6 @@ def test_a_traceback_in_a_report_that_a_logger_calls_mild_was_caught(explain_tex
     lines = uncaught("ValueError: no device").splitlines()  # of a collector that calls all lines so
     each = "".join(json.dumps({"level": "info", "msg": line}) + "\n" for line in lines)
     assert explain_text(each).kind == "cause"
-
-
-def test_the_error_that_another_log_ends_with_answers_before_what_its_partners_suffered(
-    explain_text: Explain,
-) -> None:
-    said = "[rank5]: ERROR: shard 3 is malformed\n"
-    verdict = explain_text(WAITED, said + "srun: error: gn03: task 5: Exited with exit code 3\n")
-    assert (verdict.kind, verdict.where.rank) == ("suspect", 5)
-    assert verdict.first_error is not None
-    assert (verdict.first_error.log, verdict.first_error.line) == ("log1", 1)
-    silent = explain_text(WAITED, "srun: error: gn03: task 5: Exited with exit code 3\n")
-    assert (silent.cause, silent.where.task) == ("exited_first", 5)
-    went_on = explain_text(WAITED, said + "the epoch goes on\n" * 9)
-    assert went_on.cause == "nccl_watchdog"
 
 
 def test_a_file_that_is_missing_is_told_with_the_error_of_what_was_to_write_it(explain_text: Explain) -> None:
@@ -277,16 +166,6 @@ def test_at_the_end_of_a_log_a_message_is_read_whatever_its_words(explain_text: 
     assert explain_text(dull + message + dull).cause is None
 
 
-def test_what_cpp_says_of_an_exception_is_told_with_its_type(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "terminate called after throwing an instance of 'toml::ParseError'\n"
-        "  what():  ParseError\n"
-        "job.sh: line 9:  7711 Aborted                 (core dumped) ./solve settings.toml\n"
-    )
-    assert verdict.first_error is not None
-    assert verdict.first_error.text == "toml::ParseError: ParseError"
-
-
 ABORTED = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n"
 
 
@@ -303,16 +182,3 @@ def test_what_a_program_says_before_it_calls_mpi_abort_is_its_reason(explain_tex
 def test_a_heading_above_a_harmless_line_is_no_error(explain_text: Explain) -> None:
     harmless = "tool: /opt/lib/libz.so.1: no version information available (required by tool)\n"
     assert explain_text(f"Command error:\n{harmless}step 1\n").kind == "nothing"
-
-
-def test_the_message_of_a_cpp_exception_may_have_several_lines(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "terminate called after throwing an instance of 'mesh::InputError'\n"
-        "  what():  \n"
-        "--- mesh input ---\n"
-        "unknown keyword: WIDHT\n"
-        "[gn07:41710] *** Process received signal ***\n"
-        "[gn07:41710] Signal: Aborted (6)\n"
-    )
-    assert verdict.first_error is not None
-    assert verdict.first_error.text == "mesh::InputError: --- mesh input --- unknown keyword: WIDHT"

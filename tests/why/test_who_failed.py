@@ -106,11 +106,6 @@ def test_of_equal_failures_in_several_files_the_one_that_came_least_far_is_the_f
         (f"{ABORT} rank=[2] was aborted.\n", ["rank 2"]),
         (f"{ABORT} rank=[0, 1] was aborted.\n", ["rank 0", "rank 1"]),
         ("[2026-11-02 10:00:00] Rank[2] failed.\n", ["rank 2"]),
-        (REPLICA.format("workerpool0-0"), ["pod workerpool0-0"]),
-        (
-            REPLICA.format("workerpool0-0") + REPLICA.format("workerpool1-2"),
-            ["pod workerpool0-0", "pod workerpool1-2"],
-        ),
     ],
 )
 def test_all_processes_that_a_launcher_names_are_told(
@@ -119,18 +114,6 @@ def test_all_processes_that_a_launcher_names_are_told(
     verdict = explain_text(log)
     assert (verdict.kind, str(verdict.where)) == ("unknown", places[0])
     assert all(any(place in note for note in verdict.notes) for place in places[1:])
-
-
-def test_prompt_names_the_machine_on_which_a_training_was_started(explain_text: Explain) -> None:
-    def ran(prompt: str) -> str | None:
-        return explain_text(f"{prompt}\nloading\n{uncaught(SHORT)}").where.host
-
-    assert ran("root@job-worker-1:/workspace# python train.py --cfg a.yaml") == "job-worker-1"
-    assert ran("(base) [me@gn-07 run]$ torchrun --nproc-per-node 4 train.py") == "gn-07"
-    assert ran("root@job-worker-1:/workspace# mpirun -np 4 python train.py") is None
-    assert ran("me@laptop:~$ python train.py") is None
-    both = "root@job-worker-1:/# python a.py\nroot@job-worker-2:/# python a.py"
-    assert ran(both) is None
 
 
 def test_file_of_azures_names_its_process() -> None:
@@ -142,15 +125,6 @@ def test_processes_that_a_signal_ended_in_the_same_second_are_named() -> None:
     assert (str(verdict.where), verdict.notes) == ("host gn31, rank 1", ("the same on ranks 2, 3",))
     # The launcher ends those that are left with SIGTERM, in the same second too.
     assert explain_file(LOGS / "terminated_one_rank.log").notes == ()
-
-
-def test_paths_that_other_processes_miss_are_told_beside_the_first(explain_text: Explain) -> None:
-    missing = "FileNotFoundError: [Errno 2] No such file or directory: '/data/{}.json'"
-    names = ("train", "valid", "train")
-    verdict = explain_text(
-        "".join(uncaught(missing.format(name), f"[rank{rank}]: ") for rank, name in enumerate(names))
-    )
-    assert verdict.details == {"path": "/data/train.json", "other paths": "/data/valid.json"}
 
 
 def test_a_file_before_each_line_is_no_host(explain_text: Explain) -> None:
@@ -229,15 +203,6 @@ def test_traceback_in_what_a_launcher_lists_is_of_the_process_above_it(explain_t
     other = listed.replace(": 3 (", ": 1 (").replace("gn7", "gn9").replace(ODD, SHORT)
     verdict = explain_text(listed + other)
     assert (verdict.title, str(verdict.where)) == (ODD, "host gn7, rank 3")
-
-
-def test_the_process_that_crashed_under_windows_mpi_is_named(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "job aborted:\n[ranks] message\n\n[0-2] terminated\n\n[3] process exited without calling finalize\n\n"
-        "---- error analysis -----\n\n[3] on WS-7\n.\\solve.exe ended prematurely and may have crashed. "
-        "exit code 0xc0000005\n\n---- error analysis -----\n"
-    )
-    assert (verdict.cause, verdict.where.host, verdict.where.rank) == ("segfault", "WS-7", 3)
 
 
 def test_what_an_exception_in_cpp_says_outranks_that_operations_failed(explain_text: Explain) -> None:

@@ -1,1 +1,1 @@
-"""The answer: what it holds, and how it is said."""
+"""Makes the verdict of one chosen event: where it happened, what to do, whether to retry."""

@@ -11,7 +11,6 @@ from platform_launch.why.answer.place import (
     common_place,
     ended_alike,
     fill_place,
-    left_out,
     others_of,
     place_of_error,
     shown_elsewhere,
@@ -37,7 +36,6 @@ _TOLD_BY_THE_TABLE = {
     "ran-another": "collective_mismatch",
     "none-completed": "first_collective",
     "none-completed-of": "first_collective",
-    "waited-alike": "collective_stuck",
 }
 
 
@@ -84,9 +82,6 @@ def verdict_of(
         notes.append(note("ended-as", exception=shown(event.ended_as)))
     named = replace(where, host=None) != NOWHERE or any(n.id == "first-of-several" for n in notes)
     notes += who_ended(where, nodes, process_known=named)
-    if signature.id == "step_task_failed" and (one := left_out(nodes)) != NOWHERE:
-        where = one if one.host else where
-        notes.append(note("task-left-out", task=one.task or 0))
     kind = (
         role.value
         if role in (SignatureRole.CAUSE, SignatureRole.SUSPECT, SignatureRole.CONSEQUENCE)
@@ -177,13 +172,8 @@ def _code(raised: Raised, *, told: bool) -> Code | None:
     return replace(code, file=frame.file, line=frame.line, function=frame.function) if frame else code
 
 
-def unknown(
-    nodes: Sequence[NodeEvents], catalogue: Catalogue, error: FirstError | None, *, likely: bool = False
-) -> Verdict:
-    """Say what is known when no signature answers: an error, and who ended how.
-
-    ``likely``: only one process ended, and this error is why, as far as lines can tell.
-    """
+def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, error: FirstError | None) -> Verdict:
+    """Return what is known when no signature answers: an error, and who ended how."""
     every = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
     ended = [one for one in every if one[1].is_root]
     endings = [ending for _, ending in ended]
@@ -219,14 +209,6 @@ def unknown(
     one = endings[0].where if len(endings) == 1 and not steps else NOWHERE
     if one.host is None or one.rank is None:  # else that is said
         notes += ended_so
-    if not notes and steps and steps[0].exit_code > 0:
-        notes = [_ended(common_place(steps[0].places), steps[0].exit_code)]
-    if likely and error is not None and first is not None:
-        known = catalogue["program_error"]
-        return Verdict(
-            "suspect", known.id, error.message, known.meaning, known.fix, source=known.source,
-            where=where, evidence=(first,), first_error=first,
-        ).with_notes(notes)  # fmt: skip
     meaning, fix = "", ""
     if error is not None or endings or summaries or steps:
         known = catalogue["unknown_error" if error is not None else "child_failed"]

@@ -20,14 +20,10 @@ from platform_launch.why.reading.steps import StepEnd
 # What a signal did to single processes.
 _BY_SIGNAL = frozenset(("interrupted", "killed"))
 # What a handler of signals tells, in the process itself.
-_CRASHES = frozenset(("abort", "bus_error", "segfault"))
 _CANCELS = frozenset(("job_cancelled", "step_task_failed"))
 _BARRIERS = ("barrier_absent", "group_barrier_absent")
 _LOST = frozenset(("connection_lost", "store_lost"))
-_UNREACHED = frozenset(("ib_completion", "ib_retry_exceeded"))
-_SEVERAL = 2
 _SOON_LINES = 20
-_FEW_TASKS = 2
 _FEW_LINES_BELOW = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
@@ -55,45 +51,35 @@ def fill_place(
             notes.append(note("first-of-several", place=process.note))
     first = first_to_end(nodes)
     if first in ranks and event.role is SignatureRole.CAUSE and not event.span.exact:
-        # Which of several ranks says the same above the others is chance.
+        # Which of several ranks reports the same above the others is chance.
         where = next(place for place in event.wheres if place.rank == first)
     table = Collectives()
     for node_events in nodes:
         table.merge(node_events.collectives)
     behind: int | None = None
     told: Note | None = None
-    missing: Sequence[int] = ()
     came_in_vain = waits or event.signature.id in _BARRIERS
-    if event.signature.id == "rendezvous_timeout" and table.members:
-        came_in_vain = table.absent().told is not None
     differ = event.signature.id == "collective_mismatch"
     if event.signature.has(SignatureTrait.WAITED) or differ:
-        behind, told, missing = table.finding()
+        behind, told = table.finding()
         if differ and behind is None:
             told = None  # the two that the event itself compares
     elif came_in_vain or _is_soon_after(event, table):
-        behind, told, missing = table.absent()
+        behind, told = table.absent()
     if waits and (named := event.details.get("missing ranks", "")).isdecimal():
         behind = int(named)
     homes = _homes(nodes)
-    home = _host_of_all(missing, nodes, homes)
     if told is not None:
-        notes.append(_with_host(told, home))
+        notes.append(told)
     if gone := _gone(event, nodes):
         notes += [note("lost-by", place=_at_home(where, nodes, homes).note)] if where != NOWHERE else []
         where = Location(host=gone)
-    if silent := _answers_nobody(event, nodes):
-        where = Location(host=silent)
-        if (others := others_of(event, where)) is not None:
-            notes.append(note("lost-by", place=others))
     if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)
         if differ:
-            event.details.clear()  # of the rank that says it, with this one for its peer
+            event.details.clear()  # of the rank that reports it, with this one for its peer
     elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
         where = NOWHERE
-    if behind is None and home is not None and not _ends(event):
-        where = Location(host=home)
     timed_out = event.signature.has(SignatureTrait.WAITED) or event.signature.id == "gloo_timeout"
     still = table.still_runs if timed_out and behind is None else None
     if still is not None and still not in ranks:
@@ -195,18 +181,6 @@ def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
     return host if name not in {_short(host or "") for host in (event.where.host, *before)} else None
 
 
-def _answers_nobody(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
-    """Return the peer to which several hosts had no connection, where it is the same for all of them."""
-    pairs = {
-        pair for other in all_events(nodes) if other.signature is event.signature for pair in other.pairs
-    }
-    peers = {peer.partition("<")[0] for _, peer in pairs}
-    if event.signature.id not in _UNREACHED or len({host for host, _ in pairs}) < _SEVERAL or len(peers) > 1:
-        return None
-    peer = peers.pop()
-    return peer if names_a_machine(peer) else None
-
-
 def _short(host: str) -> str:
     """Return a host's name without its domain, and an address as it is."""
     return host if host[:1].isdigit() else host.partition(".")[0]
@@ -300,13 +274,9 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents], homes: Homes) -> Loca
         return where
     if where.node is not None:
         return where.filled(homes.opened.get(where.node, NOWHERE))
-    home = homes.only
-    if where.task is not None:
-        home = home.filled(homes.of_task(where.task))
     if where.rank is None:
-        return where.filled(home)
-    told = homes.of_rank(where.rank)
-    hosts = {host for host in (home.host, told.host) if host}
+        return where
+    hosts = {host for host in (homes.of_rank(where.rank).host,) if host}
     hosts |= {
         ending.where.host
         for node_events in nodes
@@ -314,48 +284,21 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents], homes: Homes) -> Loca
         if ending.where.rank == where.rank and ending.where.host
     }
     hosts |= {w.host for event in all_events(nodes) for w in event.wheres if w.rank == where.rank and w.host}
-    if not hosts and told != NOWHERE:
-        return where.filled(told)
-    hosts = hosts or _of_the_only_rank(nodes)
     return replace(where, host=max(hosts, key=len)) if len(set(map(_short, hosts))) == 1 else where
-
-
-def _host_of_all(ranks: Sequence[int], nodes: Sequence[NodeEvents], homes: Homes) -> str | None:
-    """Return the host of several ranks, where it is known and the same for all."""
-    places = {_at_home(Location(rank=rank), nodes, homes).host for rank in ranks[:_MOST_COMPARED]}
-    return places.pop() if len(places) == 1 and 1 < len(ranks) <= _MOST_COMPARED else None
-
-
-def _with_host(told: Note, host: str | None) -> Note:
-    """Return a note of ranks with the host that they have in common."""
-    if host is None:
-        return told
-    ranks = note("ranks-on", ranks=told.values["ranks"], host=host)
-    return replace(told, values={**told.values, "ranks": ranks})
 
 
 def _numbered_process(where: Location, event: Occurrence, homes: Homes) -> Location:
     """Add the rank of a process, where its line has its id and another line tells which rank has that."""
     if where.rank is not None or where.pod is not None or where.host != event.where.host:
         return where
-    where = where.filled(homes.of_process(where.host, event.shown))
-    return where.filled(homes.alone_on(where.host)) if where.host and event.of_one_process else where
+    return where.filled(homes.of_process(where.host, event.shown))
 
 
 def _homes(nodes: Sequence[NodeEvents]) -> Homes:
     homes = Homes()
     for node_events in nodes:
         homes.merge(node_events.homes)
-        homes.world = max(homes.world, *node_events.collectives.world_sizes, 0)
     return homes
-
-
-def _of_the_only_rank(nodes: Sequence[NodeEvents]) -> set[str]:
-    """Return the host on which a process crashed, where the logs speak of one rank only."""
-    events = list(all_events(nodes))
-    if len({w.rank for event in events for w in event.wheres} - {None}) != 1:
-        return set()
-    return {w.host for e in events if e.signature.id in _CRASHES for w in e.wheres if w.host}
 
 
 def _cancelled_on(nodes: Sequence[NodeEvents]) -> Location:
@@ -363,19 +306,6 @@ def _cancelled_on(nodes: Sequence[NodeEvents]) -> Location:
     events = [event for node_events in nodes for event in node_events.episode.events.values()]
     places = {where for event in events if event.signature.id in _CANCELS for where in event.wheres}
     return Location(host=next(iter(places)).host) if len(places) == 1 else NOWHERE
-
-
-def left_out(nodes: Sequence[NodeEvents]) -> Location:
-    """Return the only task that was not ended with its step: likely the one that had failed."""
-    places = [p for n in nodes for step in n.episode.steps if step.was_cancelled for p in step.places]
-    tasks = [place.task for place in places if place.task is not None]
-    missing = set(range(max(tasks, default=0))) - set(tasks)
-    if len(missing) != 1 or len(tasks) != len(set(tasks)) or len(tasks) < _FEW_TASKS:
-        return NOWHERE  # none, several, or tasks of several steps
-    task = missing.pop()
-    by_host = {host: [p.task or 0 for p in places if p.host == host] for host in {p.host for p in places}}
-    hosts = {host for host, held in by_host.items() if len(by_host) == 1 or min(held) < task < max(held)}
-    return Location(host=hosts.pop() if len(hosts) == 1 else None, task=task)
 
 
 def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:

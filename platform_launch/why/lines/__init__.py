@@ -1,1 +1,1 @@
-"""From bytes to lines: which of them may matter, who wrote each, and when."""
+"""Turns the bytes of a log into lines, each with its writer and its time."""

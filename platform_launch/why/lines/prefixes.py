@@ -32,20 +32,20 @@ _KNOWN = re.compile(
       (?:is[ ]called[ ])?(?:is|are)[ ]written[ ]to[ ]STDERR[ ](?=[EWIF]\d{{4}}[ ])
     | \[node[ ](?P<node>\d{{1,6}})\][ ]?
     | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
-    | \[(?P<replica>[a-z0-9][a-z0-9.-]{{2,100}}-(?:chief|launcher|master|ps|worker)-\d{{1,5}})\][ ]
+    | \[(?P<pod__replica>[a-z0-9][a-z0-9.-]{{2,100}}-(?:chief|launcher|master|ps|worker)-\d{{1,5}})\][ ]
     | [ ]{{0,8}}\[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
-    | (?:[Rr]ank|RANK)[ =]?(?P<rank_word>\d{{1,7}})[ ]?(?:[:|]|[,-](?![ ]{_FURTHER}))[ ]
-    | (?:[Rr]ank|RANK):[ ](?P<rank_said>\d{{1,7}})[ ]?(?:\||-(?![ ]{_FURTHER}))[ ]
-    | \((?:[Rr]ank|RANK)[ =:]?[ ]?(?P<rank_aside>\d{{1,7}})\)[ ]
+    | (?:[Rr]ank|RANK)[ =]?(?P<rank__word>\d{{1,7}})[ ]?(?:[:|]|[,-](?![ ]{_FURTHER}))[ ]
+    | (?:[Rr]ank|RANK):[ ](?P<rank__said>\d{{1,7}})[ ]?(?:\||-(?![ ]{_FURTHER}))[ ]
+    | \((?:[Rr]ank|RANK)[ =:]?[ ]?(?P<rank__aside>\d{{1,7}})\)[ ]
     | (?:\(worker_|\[?[Ww]orker[ ])(?P<worker>\d{{1,5}})(?:\)|\]:?|:)[ ]
     | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
-    | {_TAGGED_AT}\[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?
-    | \[\d{{1,6}},mpirank:(?P<sagemaker>\d{{1,7}}),(?P<algo>[\w.-]{{1,100}})\]<std(?:out|err)>:[ ]?
-    | \[(?P<ompi_host>[A-Za-z][\w.-]{{0,100}})\]\[\[\d+,\d+\],(?P<ompi_rank>\d{{1,7}})\]
+    | {_TAGGED_AT}\[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<rank__mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?
+    | \[\d{{1,6}},mpirank:(?P<rank__aws>\d{{1,7}}),(?P<host__algo>[\w.-]{{1,100}})\]<std(?:out|err)>:[ ]?
+    | \[(?P<host__ompi>[A-Za-z][\w.-]{{0,100}})\]\[\[\d+,\d+\],(?P<rank__ompi>\d{{1,7}})\]
       (?:\[[\w./:]{{1,100}}\])?[ ]?
-    | \[(?P<mpi_label>\d{{1,6}})\][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
+    | \[(?P<rank__mpi_label>\d{{1,6}})\][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
     | \[\d{{1,3}}\][ ](?=(?:[\w/.]{{1,80}}:\d+[ ])?NCCL[ ](?:INFO|WARN)[ ])
-    | {_TAGGED_AT}\[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
+    | {_TAGGED_AT}\[(?P<rank__horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
     | \((?P<labels>(?:VllmWorker[ ])?(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?
       ,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
@@ -60,18 +60,19 @@ _KNOWN = re.compile(
     | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%|\[[\w./]{{0,200}}(?i:allreduce|allgather|broadcast))
     | (?P<file>[\w./=@-]{{1,200}}\.(?:log|out|err|txt|stdout|stderr)):(?:\d{{1,9}}:)?(?=\S)
     | \[(?!(?i:(?:cuda|epoch|iter|npu|rank|step|xpu)[_-]?\d*):)
-      (?P<host_and_number>(?=[\w.-]*\d)[A-Za-z][\w.-]{{1,100}}):\d{{1,4}}\]:
-    | slurmstepd-(?P<slurmstepd>[\w.-]{{1,100}}):[ ](?=error)
+      (?P<host__numbered>(?=[\w.-]*\d)[A-Za-z][\w.-]{{1,100}}):\d{{1,4}}\]:
+    | slurmstepd-(?P<host__slurmstepd>[\w.-]{{1,100}}):[ ](?=error)
     | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)
       (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}
         |(?:cn|compute|gn|nid|node|worker)\d{{1,6}}):[ ]
     | std(?:out|err):[ ](?=\S|[ ]{{2}}\w)
-    | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::|[ ]\[(?P<xla_worker>\d{{1,5}})\])[ ]
+    | (?P<host__address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::|[ ]\[(?P<worker__xla>\d{{1,5}})\])[ ]
     | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
-      (?:Z|[ ]?(?:UTC|[+-]\d\d:?\d\d))?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?
+      (?:Z|[ ]?(?:UTC|[+-]\d\d:?\d\d))?
+      (?:[ ]?(?P<worker__dp>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?
       (?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
       (?:std(?:out|err)[ ][FP](?:[ ]|$)
-      |(?P<unithost>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:(?:[ ]|$))?
+      |(?P<host__unit>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:(?:[ ]|$))?
     | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
     | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[?[\w./-]{{1,80}}:\d{{1,6}}\][ ]
     | \[?(?P<severity>[EWIF])[ ]?(?P<month>\d{{1,2}}?)-?(?P<day>\d\d)[ ]
@@ -79,11 +80,11 @@ _KNOWN = re.compile(
     | (?P<us>\d\d/\d\d/\d{{4}})[ ](?P<us_clock>\d\d:\d\d:\d\d)(?:[ ]-)?[ ]
     | \[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ])?(?P<mon>{"|".join(_MONTHS)})[ ]{{1,2}}(?P<mday>\d{{1,2}})[ ]
       (?P<syslog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?)(?:[ ]\d{{4}})?\]?[ ]?
-      (?:(?P<syshost>[A-Za-z0-9][\w.-]{{0,100}})[ ][\w./@:-]{{1,100}}?(?:\[\d{{1,10}}\])?:[ ])?
+      (?:(?P<host__syslog>[A-Za-z0-9][\w.-]{{0,100}})[ ][\w./@:-]{{1,100}}?(?:\[\d{{1,10}}\])?:[ ])?
     | \[[ ]{{0,5}}\d{{1,10}}\.\d{{3,9}}\][ ]
     | \d\d:\d\d:\d\d[ ](?=\[(?:INFO|SUCCESS|WARN|ERROR)\][ ]|==[ ])
-    | \[(?P<grid>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}})\][ ]
-    | \[\d\d:\d\d:\d\d(?P<clocked>(?:[ ][A-Z]{{1,4}}\d{{1,4}}){{0,5}})\][ ]
+    | \[(?P<worker__grid>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}})\][ ]
+    | \[\d\d:\d\d:\d\d(?P<worker__clocked>(?:[ ][A-Z]{{1,4}}\d{{1,4}}){{0,5}})\][ ]
     """,
     re.VERBOSE,
 )
@@ -237,7 +238,7 @@ class Prefixes:
         prefix.place.update(_labelled(names.get("labels", "") or fields))
         if named := _HOST_FIELD.search(fields):
             prefix.place["host"] = named[1]
-        who = [value for name, value in names.items() if name in _IDENTITIES]
+        who = [value for name, value in names.items() if _field_of(name) in _IDENTITIES]
         prefix.writer += "".join(f"{value};" for value in who)
         prefix.text = prefix.text[known.end() :]
         return True
@@ -270,84 +271,27 @@ class Prefixes:
         return prefix.text
 
 
-_IDENTITIES = frozenset(
-    [
-        "node",
-        "pod",
-        "replica",
-        "rank",
-        "rank_word",
-        "rank_said",
-        "rank_aside",
-        "worker",
-        "xla_worker",
-        "parallel",
-        "clocked",
-        "grid",
-        "local_rank",
-        "mpi",
-        "mpi_label",
-        "sagemaker",
-        "algo",
-        "horovod",
-        "ompi_host",
-        "ompi_rank",
-        "labels",
-        "fields",
-        "raylet",
-        "task",
-        "address",
-        "host",
-        "host_and_number",
-        "file",
-        "slurmstepd",
-        "syshost",
-        "unithost",
-    ]
-)
+# A group's name is the field of Location that it tells, perhaps with the writer behind two underscores.
+_NUMBERS = frozenset(("node", "task", "rank", "local_rank"))
+_NAMES = frozenset(("host", "worker", "pod"))
+_IDENTITIES = _NUMBERS | _NAMES | {"labels", "fields", "raylet", "file"}
+
+
+def _field_of(group: str) -> str:
+    return group.partition("__")[0]
 
 
 def where_of(prefix: Prefix) -> dict[str, str | int]:
     """Return the place that prefixes name, by the names of Location's fields."""
-    found = prefix.found
     place: dict[str, str | int] = {}
-    for name in ("node", "task", "local_rank"):
-        if name in found:
-            place[name] = int(found[name])
-    for name in (
-        "rank",
-        "rank_word",
-        "rank_said",
-        "rank_aside",
-        "mpi",
-        "mpi_label",
-        "sagemaker",
-        "horovod",
-        "ompi_rank",
-    ):
-        if name in found:
-            place.setdefault("rank", int(found[name]))
-    if named := FILE_RANK.search(found.get("file", "")):
-        place.setdefault("rank", int(named[1]))
-    if named := FILE_NODE.search(found.get("file", "")):
-        place.setdefault("node", int(named[1]))
-    for name in (
-        "syshost",
-        "unithost",
-        "slurmstepd",
-        "address",
-        "host",
-        "ompi_host",
-        "algo",
-        "host_and_number",
-    ):
-        if name in found:
-            place.setdefault("host", found[name])
-    for name in ("worker", "xla_worker", "parallel", "clocked", "grid"):
-        if name in found:
-            place.setdefault("worker", found[name].strip())
-    if pod := found.get("pod") or found.get("replica"):
-        place["pod"] = pod
+    for name, value in prefix.found.items():
+        if (field_name := _field_of(name)) in _NUMBERS:
+            place.setdefault(field_name, int(value))
+        elif field_name in _NAMES:
+            place.setdefault(field_name, value.strip())
+    for field_name, pattern in (("rank", FILE_RANK), ("node", FILE_NODE)):
+        if named := pattern.search(prefix.found.get("file", "")):
+            place.setdefault(field_name, int(named[1]))
     return {**prefix.place, **place}
 
 

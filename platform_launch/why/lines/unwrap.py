@@ -13,17 +13,6 @@ _MOST_RANKS = 10_000_000
 # One line of a record that was printed over several, as torch does with its error file.
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
 
-# SageMaker's and Vertex AI's reports of what the script said last, whose line ends became blanks.
-_REPORTED = re.compile(rb'ErrorMessage "|Termination reason: Error\. ')
-_LINE_ENDS = re.compile(
-    rb' (?=Traceback \(most recent call last\)|File "|During handling of the above exception'
-    rb"|The above exception was the direct cause of|ERROR:torch\.)"
-)
-_FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
-_RAISED = re.compile(rb" (?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): )")
-
-# The form of Singularity's lines with --debug.
-_OF_SINGULARITY = re.compile(rb"(FATAL|ERROR|WARNING) +\[U=\d+,P=\d+\] *\w+\(\) +(.+)")
 
 # What Spark says above the traceback of a task, whose own last line it repeats here.
 _OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s*")
@@ -59,12 +48,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_json(data)
     if b"\\n" in data and b"Traceback (most recent call last):\\n" in data:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
-    if _LINE_ENDS.search(data) and (reported := _REPORTED.search(data)):
-        return _of_report(data[: reported.start()], data[reported.end() :])
     if b". Full traceback below:" in data and (found := _OF_A_TASK.fullmatch(data)):
         return [found[1]]
-    if b"[U=" in data and (found := _OF_SINGULARITY.fullmatch(data)):
-        return [found[1] + b":   " + found[2]]
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
     if b"%|" in data and _BAR_ENDS.search(data):
@@ -79,18 +64,6 @@ def unwrap(data: bytes) -> list[bytes]:
     if b" " * 10 in data and _GLUED.search(data):
         return _GLUED.split(data.lstrip())
     return [data]
-
-
-def _of_report(head: bytes, said: bytes) -> list[bytes]:
-    """Return the lines of a traceback that was put on one."""
-    lines = [head] if head.strip() else []
-    for line in _LINE_ENDS.split(said):
-        if line.startswith(b"File "):
-            frame, *raised = _RAISED.split(line, maxsplit=1)
-            lines += _FRAME_ENDS.sub(rb"\1\n    ", b"  " + frame, count=1).split(b"\n") + raised
-        else:
-            lines.append(line)
-    return lines
 
 
 def _of_json(data: bytes) -> list[bytes]:

@@ -1,1 +1,1 @@
-"""What single messages mean: known failures, exceptions of Python's, rules for those that nobody knows."""
+"""Explains what one message of a log means."""

@@ -22,8 +22,6 @@ _LAUNCHER = re.compile(
 )
 # What code tries on purpose: the handler's own exception then says what is wrong.
 _LOOKUPS = frozenset(("AttributeError", "Empty", "IndexError", "KeyError", "StopIteration"))
-# The same, where what is sought lies outside of the code.
-_SOUGHT = _LOOKUPS | {"FileNotFoundError", "ImportError", "ModuleNotFoundError"}
 
 
 @dataclass(frozen=True)
@@ -136,9 +134,8 @@ class Chain:
 
     ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
     it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less. ``begun``:
-    the function that the last traceback begins in, whose own end may be cut off. ``handler``: the frames of a
-    handler's own traceback, until its exception is read. ``said``: what stood before it on its first line.
-    ``quoted``: the type of the exception of the Ray task whose traceback stands in it, as Ray says above it.
+    the function that the last traceback begins in, whose own end may be cut off. ``said``: what stood before
+    it on its first line. ``quoted``: the type of the exception of the Ray task whose traceback stands in it.
     """
 
     start: int
@@ -152,14 +149,8 @@ class Chain:
     hooked: bool = False
     mild: bool = False
     begun: str = ""
-    handler: list[TracebackFrame] = field(default_factory=list)
     said: str = ""
     quoted: str = ""
-
-    @property
-    def lost_its_end(self) -> bool:
-        """Tell whether it is cut off in the handler of a search, which was to say what is wrong."""
-        return bool(self.handler) and all(link.type.rpartition(".")[2] in _SOUGHT for link in self.links)
 
     @property
     def is_wrapper(self) -> bool:
@@ -183,6 +174,5 @@ class Chain:
     @property
     def place(self) -> TracebackFrame | None:
         """The innermost place in the user's own code, as far as it was printed before the first exception."""
-        frames = self.handler or self.frames
-        own = [frame for frame in frames if not frame.is_library]
-        return own[-1] if own else frames[-1] if frames else None
+        own = [frame for frame in self.frames if not frame.is_library]
+        return own[-1] if own else self.frames[-1] if self.frames else None

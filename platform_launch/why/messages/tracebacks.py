@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import takewhile
 
 from platform_launch.why.lines.line import Line, Location, shown
 from platform_launch.why.messages.exceptions import Chain, Raised, TracebackFrame
@@ -28,20 +27,12 @@ _FRAMES = (_FRAME, _NOTEBOOK_FRAME, _OLD_NOTEBOOK_FRAME)
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) ?in (\S+)")
 _RICH_CODE = re.compile(r"\s*│( +❱?| ❱) *\d* │")
-_RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
-_RICH_BEGIN = re.compile(r"\s*[╭┌]")
-_RICH_END = re.compile(r"\s*[╰└]─")
 _ENDING = re.compile(
     r"(?!self\.|cls\.)((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
     r"(?::(?: |$)(.*)|[ \t]*$)"
 )
 # Code that raises an exception with its words in the same line, of which an f-string fills in some.
-_SAYS = re.compile(
-    r"""(?:raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\(|assert .*, ?)[rf]{0,2}"""
-    r"""(?P<quote>["'])(?P<words>.{8,}?)(?P=quote)"""
-)
-_FILLED_IN = re.compile(r"\{[^{}]{0,100}\}")
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
 _INNER_LINK = re.compile(r"[-\u2013\u2014]{1,2} Process (\d{1,5}) terminated with the following error")
 # What torch.distributed's hook puts before each line; where much else has it too, something else did.
@@ -56,24 +47,13 @@ _QUOTES_TASK = re.compile(
     r"ray\.exceptions\.(?:RayTaskError(?:\((?P<raised>[\w.]+)\))?:"
     r"|\w+: The actor died because of an error raised in its creation task).*\bip=(?P<host>[\w.:-]+)"
 )
-# What Ray puts in place of a further traceback's first line in such a quotation.
-_OPENS_TASK = re.compile(r"ray::\S{1,200}\(\) \(pid=\d+, ip=(?P<host>[\w.:-]+)")
 # What jax puts before an exception whose traceback it prints whole.
 _UNFILTERED = "jax._src.traceback_util.UnfilteredStackTrace: "
-# What PaddlePaddle 1 raises without a word, and where, below two stacks, its words stand.
-_WORDLESS = re.compile(r"(?:\w+\.)*EnforceNotMet$")
-_SUMMARY = "Error Message Summary:"
-_RULE = re.compile(r"-{6,}$")
-# Between a message of torch.compile's and where in the compiled code it came up.
-_USER_CODE = re.compile(r"from user code:\s*$")
-# What TensorFlow puts in place of a message; places in the code follow, and then the exception once more.
-_IN_USER_CODE = "in user code:"
 # What it puts before the error of an operation: the places that made that come first.
 _IN_GRAPH = "Graph execution error:"
 _OF_OPERATION = re.compile(
     r"(?:  \(\d\) )?(?!\s|Detected at node|Node: |\d+ root error|\w+: error: )(?P<said>\S.{0,2000})"
 )
-_GRAPH_FRAME = re.compile(r"\s+(/\S+\.py):(\d+) (\S+)")
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
@@ -107,7 +87,6 @@ _ADDED = re.compile(
 # A place in compiled code, below which its macros say what failed there.
 _COMPILED_PLACE = re.compile(r"\.(?:cuh?|cc|cpp|cxx|hpp|h)[: ]\d{1,6}:?$")
 # What doctest's examples have in place of frames.
-_EXAMPLE = "..."
 _LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
@@ -126,10 +105,8 @@ class Traceback:
             list[TracebackFrame] | None
         ) = []  # None between an exception and what may follow from it
         self._box = _Box()
-        self._compiled: list[TracebackFrame] | None = None  # the place in compiled code that torch adds
         self._linked = self._handling = False
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
-        self._summed: bool | None = None  # None where no summary is awaited, True below its heading
         self._awaits_operation = False
         self._idle_lines = 0
         self.last_line = line
@@ -159,16 +136,12 @@ class Traceback:
             self.chain.begun = frames[0].function
             if not self.chain.links or self.chain.is_wrapper:
                 self.chain.frames = frames
-            elif self._handling:
-                self.chain.handler = frames
         elif quoted := quotes_task(text):
             self.chain.quoted = quoted["raised"] or ""
             self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
             return False
         elif ending := _ENDING.match(text, self._name_at(text)):
             self._end(_raised(ending, line, frames, handling=self._handling))
-        elif not frames and text.strip() == _EXAMPLE:
-            self.chain.harmless = True
         else:
             numbered = _NOTEBOOK_CODE.match(text) if frames and not frames[-1].source else None
             if numbered and text.startswith("-"):
@@ -191,9 +164,6 @@ class Traceback:
     def _end(self, raised: Raised) -> None:
         self.chain.links.append(raised)
         self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
-        self.chain.handler = []
-        self._compiled = [] if raised.message == _IN_USER_CODE else None
-        self._summed = False if not raised.message and _WORDLESS.match(raised.type) else None
         self._awaits_operation = raised.message == _IN_GRAPH
 
     def _between(self, text: str, line: Line) -> bool:
@@ -206,25 +176,15 @@ class Traceback:
                 self.done = True
                 return False
             self._frames = []
-        elif self._linked and (quoted := _OPENS_TASK.match(text)):
-            self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
-            self._frames = []
         elif link := _LINK.search(text):
             self._linked, self._handling = True, link[0].startswith("During")
         elif spawned := _INNER_LINK.search(text):
             self._linked, self.chain.root = True, len(self.chain.links)
             if self.chain.where.rank is None:
                 self.chain.where = self.chain.where.filled(Location(local_rank=int(spawned[1])))
-        elif _USER_CODE.match(text):
-            self._compiled = []
-        elif self._compiled is not None and text.startswith("  "):
-            self._within_compiled(text, line, self._compiled)
-        elif self._summed is not None:
-            self._await_summary(text.strip(), line)
         elif self._awaits_operation:
             self._await_operation(text, line)
         elif text.strip():
-            self._compiled = None
             self._go_on(text, line)
             self._idle_lines += 1
             if self._idle_lines > _MOST_MESSAGE_LINES:
@@ -240,16 +200,6 @@ class Traceback:
             if self.chain.where.rank != rank:
                 self.chain.where = Location(rank=rank)
 
-    def _await_summary(self, text: str, line: Line) -> None:
-        """Take a line below an exception of PaddlePaddle's, of which only the summary is its message."""
-        if text == _SUMMARY:
-            self._summed = True
-        elif self._summed and text and not _RULE.match(text):
-            raised = self.chain.links[-1]
-            self.chain.links[-1] = replace(raised, message=f"{raised.message} {text}".strip(), line=line)
-            if not text.endswith(":"):
-                self._summed = None
-
     def _await_operation(self, text: str, line: Line) -> None:
         """Take a line below what TensorFlow says of a graph, of which an operation's error is the message."""
         if found := _OF_OPERATION.match(text):
@@ -257,20 +207,6 @@ class Traceback:
             said = shown(f"{raised.message} {found['said']}")
             self.chain.links[-1] = replace(raised, message=said, line=line)
             self._awaits_operation = False
-
-    def _within_compiled(self, text: str, line: Line, frames: list[TracebackFrame]) -> None:
-        """Take a line of where in compiled code an exception of torch's or TensorFlow's came up."""
-        raised = self.chain.links[-1]
-        again = _ENDING.match(text.strip()) if raised.message == _IN_USER_CODE else None
-        if again and again[2]:
-            innermost = frames[-1] if frames else raised.innermost
-            self.chain.links[-1] = replace(raised, message=shown(again[2]), line=line, innermost=innermost)
-        elif frame := _FRAME.match(text) or _GRAPH_FRAME.match(text):
-            frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip(" *")))
-        elif frames and not frames[-1].source:
-            frames[-1] = replace(frames[-1], source=shown(text))
-        if own := [frame for frame in frames if not frame.is_library]:
-            self.chain.links[-1] = replace(self.chain.links[-1], frame=own[-1])
 
     def _go_on(self, text: str, line: Line) -> None:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""
@@ -291,9 +227,6 @@ def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool
 
     ``whole``: whatever comes next from this writer is of the message.
     """
-    if raised.type.endswith("CompilationError") and _NESTED.match(text):
-        raised.more[:] = [line]  # the code above says less
-        return True
     ended = (raised.more[-1] if raised.more else raised.line).text.rstrip()
     goes_on = (
         (whole and not _ADVICE.match(text))
@@ -352,32 +285,6 @@ class _Box:
         return _RICH_FRAME.match(text) or (_RICH_FRAME.match(f"│ {broken}{inside}") if broken else None)
 
 
-def _boxed(above: list[Line]) -> list[TracebackFrame]:
-    """Return the frames in the rest of a box that rich drew, outermost first."""
-    texts = (line.text for line in above[1:])
-    within = takewhile(lambda text: _RICH_BORDER.match(text) and not _RICH_BEGIN.match(text), texts)
-    box = _Box()
-    found = (box.frame(text) for text in reversed(list(within)))
-    return [TracebackFrame(one[1], int(one[2]), one[3].strip("│|")) for one in found if one]
-
-
-def about_to_raise(frames: list[TracebackFrame], line: Line) -> Raised | None:
-    """Return the exception that the code raises where a traceback was cut off below it, with what it says."""
-    says = _SAYS.match(frames[-1].source)
-    if says is None:
-        return None
-    own = [frame for frame in frames if not frame.is_library]
-    message = _FILLED_IN.sub("…", says["words"])
-    return Raised(
-        says["type"] or "AssertionError",
-        shown(message),
-        line,
-        own[-1] if own else None,
-        frames[0].function,
-        innermost=frames[-1],
-    )
-
-
 def quotes_task(text: str) -> re.Match[str] | None:
     """Return how a line begins to quote the traceback of a Ray task, None if it does not."""
     return _QUOTES_TASK.match(text)
@@ -411,11 +318,8 @@ def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
         return None
     if ending[1] == "Error" or (ending[1] == "Exception" and not ending[2]):
         return None  # so programs of all kinds begin
-    above = list(preceding)
-    if above and _RICH_END.match(above[0].text):
-        return _raised(ending, line, _boxed(above), handling=False)
     frame = None
     if ending[1] in ("SyntaxError", "IndentationError", "TabError"):
-        named = [found for before in above if (found := _FRAME.match(before.text))]
+        named = [found for before in preceding if (found := _FRAME.match(before.text))]
         frame = TracebackFrame(named[0][1], int(named[0][2]), named[0][3] or "") if named else None
     return Raised(ending[1], shown(ending[2] or ""), line, frame)

@@ -12,11 +12,9 @@ from platform_launch.why.note import Note, NoteValue, note
 from platform_launch.why.rank.claims import LINES_OF_A_MESSAGE, Claim
 from platform_launch.why.reading.error_lines import introduces
 from platform_launch.why.reading.events import MOST_REPEATS, SURVIVED_LINES, NodeEvents, Occurrence
-from platform_launch.why.reading.steps import says_end
 
 MOST_OTHERS = 3
 _CLOSE_LINES = 8
-_NOTABLY_EARLIER_S = 5.0
 _LINES_ABOVE = 50
 # Below these ends, programs still say why, within so many lines.
 _LINES_BELOW = {"abort": 4, "mpi_abort": 12}
@@ -75,7 +73,7 @@ def notes_beside(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[N
             e for e in warned if 0 < chosen.start - e.last <= _CLOSE_LINES and e.signature.specificity > 1
         ]
         notes += [note("perhaps", event=named(event)) for event in near]
-    return [*notes, *_also(chosen, others, seen), *_earlier(chosen, claims), *_survived(nodes, chosen)]
+    return [*notes, *_also(chosen, others, seen), *_survived(nodes, chosen)]
 
 
 def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> list[Note]:
@@ -98,23 +96,6 @@ def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> l
     return notes[:MOST_OTHERS]
 
 
-def _earlier(chosen: Occurrence, claims: Sequence[Claim]) -> list[Note]:
-    """Name a consequence of another node that the clocks show before the cause."""
-    if chosen.role is not SignatureRole.CAUSE or chosen.span.not_before_s is None:
-        return []
-    offset = next((one.node.clock_offset_s for one in claims if one.event is chosen and one.node), 0.0)
-    for claim in claims:
-        event, node = claim.event, claim.node
-        if event is None or node is None or event.role is not SignatureRole.CONSEQUENCE:
-            continue
-        until_s = event.span.not_after_s
-        if event.where.node == chosen.where.node or until_s is None:
-            continue
-        if (chosen.span.not_before_s - offset) - (until_s - node.clock_offset_s) > _NOTABLY_EARLIER_S:
-            return [note("consequence-earlier", event=named(event))]
-    return []
-
-
 def _survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[Note]:
     """Say which errors training went on after, the chosen one perhaps among them."""
     count = sum(event.count for node in nodes for event in node.survived)
@@ -129,12 +110,6 @@ def _survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[No
     return notes
 
 
-def success_said(nodes: Sequence[NodeEvents]) -> list[Note]:
-    """Quote the line at a log's end that calls something a success, though something failed."""
-    said = next((one.success_said for one in nodes if one.success_said is not None), None)
-    return [note("success-said", log=shown(said.log), line=said.number, text=said.shown)] if said else []
-
-
 def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
     """Name the line above an answer that does not say why: an error, or else the last words of a process."""
     words = [node.last_words for node in nodes if node.last_words is not None]
@@ -147,9 +122,8 @@ def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list
         below = _LINES_BELOW.get(answer.id, -1)
         for error in (node.first_error for node in nodes if node.first_error is not None):
             near = -below <= chosen.start - error.number <= _LINES_ABOVE or error in words
-            ends = says_end(error.shown) and error.number < chosen.start
             told = introduces(error.shown)  # what it introduces is the answer itself
-            if error.log == chosen.log and (near or ends) and ((error.clear and not told) or aborts):
+            if error.log == chosen.log and near and ((error.clear and not told) or aborts):
                 return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
     if chosen is None or chosen.signature.has(SignatureTrait.SILENT):
         return [note("last-words", log=shown(w.log), line=w.number, text=w.shown) for w in words[:1]]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from platform_launch.why.lines.line import NOWHERE, YEAR_S, Line, Location
 from platform_launch.why.messages.signatures import Catalogue, Signature, SignatureRole, SignatureTrait
-from platform_launch.why.reading.claims import OF_THE_CODE
+from platform_launch.why.reading.claims import is_of_the_code
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import FIRST_OF_SIGNALS
 from platform_launch.why.reading.events import (
@@ -88,12 +88,6 @@ def is_over(warned: Occurrence, end: Occurrence) -> bool:
     """Tell whether a hang, of which programs warn again and again, was last told of long before an end."""
     told = warned.signature.has(SignatureTrait.WARNS) and warned.log == end.log
     return told and end.start - warned.last > _LINES_OF_A_STANDSTILL
-
-
-def is_of_the_code(event: Occurrence) -> bool:
-    """Tell whether an event is an unknown exception of a type that the code around it raises by itself."""
-    unknown = event.signature.id == "python_exception" and event.raised is not None
-    return unknown and event.raised is not None and event.raised.type.rpartition(".")[2] in OF_THE_CODE
 
 
 def is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:

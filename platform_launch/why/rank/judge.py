@@ -16,31 +16,23 @@ from platform_launch.why.rank.beside import (
     named,
     notes_beside,
     others_then,
-    success_said,
 )
 from platform_launch.why.rank.claims import (
     LEFT_BY_PROGRAMS,
     LINES_OF_A_MESSAGE,
     Claim,
     claims_of,
-    is_of_the_code,
     is_reason_of,
     is_sequel_of,
     wrote,
 )
 from platform_launch.why.rank.weights import score
-from platform_launch.why.reading.claims import has_own_cause
+from platform_launch.why.reading.claims import is_of_the_code
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence, all_events
 
 _LINES_OF_A_STACK = 16
-_LINES_OF_AN_ABORT = 3
-# What MPI ends a process with, where it says which.
-_OF_MPI = ("mpi_abort", "mpi_error")
 # What `kubectl exec` says of the end of what it ran in a pod.
-_OF_KUBECTL_EXEC = "command terminated with exit code "
-_LINES_AT_AN_END = 24
 _LINES_TOGETHER = 4
-_FIRST_OF_SIGNALS = 128
 _MOST_RANKED = 6
 _MOST_HOSTS = 500
 
@@ -61,12 +53,11 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
         verdict = verdict_of(chosen, failed, oom_kills, catalogue)
     else:
         error = _placed(best.error, events) if best.error is not None else _any_error(failed)
-        verdict = unknown(failed, catalogue, error, likely=error is not None and _ended_one(error, failed))
+        verdict = unknown(failed, catalogue, error)
     if verdict.first_error is None:
         notes = [*heard_before(chosen, failed), *notes]
     if verdict.kind != "nothing":
         verdict = replace(verdict, consequences=others_then(chosen, verdict.where, events))
-        notes += success_said(failed)
     verdict = verdict.with_notes(notes)
     verdict = replace(verdict, ranked=_highest(claims), hosts=_hosts(events))
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
@@ -115,7 +106,6 @@ def _settle(
             ended = caught or (raised is not None and raised.has_frames)
         else:
             ended = {"raised suspect", "at the log's end"} <= marks.keys()
-            ended = ended and not any(node.success_said for node in nodes)
         if caught and "raised suspect" in marks:
             chosen.signature = catalogue["python_exception"]
         if ended or "explains a cause" in marks:
@@ -138,11 +128,10 @@ def _settle(
             chosen.where = chosen.where.filled(near[0]) if near else chosen.where
     if chosen.signature.id == "exited_first" and best.node is not None:
         chosen.where = chosen.where.filled(_root_on(chosen.where.host, best.node))
-    if chosen.role is SignatureRole.CAUSE:
-        chosen.where = _told_below(chosen, events)
-        if others := [other for other in events if _is_of_another_program(other, chosen)]:
-            chosen.role = SignatureRole.SUSPECT  # nothing says which program was meant
-            return [note("another-program", event=named(max(others, key=lambda event: event.start)))]
+    others = [other for other in events if _is_of_another_program(other, chosen)]
+    if chosen.role is SignatureRole.CAUSE and others:
+        chosen.role = SignatureRole.SUSPECT  # nothing says which program was meant
+        return [note("another-program", event=named(max(others, key=lambda event: event.start)))]
     return []
 
 
@@ -156,13 +145,7 @@ def _is_of_another_program(other: Occurrence, cause: Occurrence) -> bool:
     }
     told = second.signature.patterns or is_of_the_code(second)
     left_out = second.signature.id in LEFT_BY_PROGRAMS
-    return (
-        len(scripts) > 1
-        and "" not in scripts
-        and bool(told)
-        and not left_out
-        and has_own_cause(second, first)
-    )
+    return len(scripts) > 1 and "" not in scripts and bool(told) and not left_out
 
 
 def _root_on(host: str | None, node: NodeEvents) -> Location:
@@ -173,27 +156,6 @@ def _root_on(host: str | None, node: NodeEvents) -> Location:
         if one.is_root and (one.where.host or "").partition(".")[0] == host
     }
     return roots.pop() if len(roots) == 1 else NOWHERE
-
-
-def _told_below(cause: Occurrence, events: Sequence[Occurrence]) -> Location:
-    """Return where a cause was, of one that names no process also by what stands right below it.
-
-    So C++ aborts below its own message, MPI says which rank an error of the network or an assertion ended,
-    and mpirun loses the daemon that a killed `kubectl exec` ran.
-    """
-    if cause.where != Location(host=cause.where.host):
-        return cause.where
-    below = [e for e in events if e.log == cause.log and 0 < e.start - cause.number <= _LINES_OF_A_STACK]
-    if cause.shown.startswith(_OF_KUBECTL_EXEC):
-        places = {where for e in below if e.signature.id == "mpi_daemon_lost" for where in e.wheres}
-    else:
-        close = {"abort": _LINES_OF_AN_ABORT, **dict.fromkeys(_OF_MPI, _LINES_OF_A_STACK)}
-        if cause.signature.id == "slurm_credential":
-            close["preempted"] = _LINES_OF_AN_ABORT
-        places = {e.where for e in below if e.start - cause.number <= close.get(e.signature.id, 0)}
-    places.discard(NOWHERE)
-    place = places.pop() if len(places) == 1 else NOWHERE
-    return cause.where.filled(place) if place.host in (None, cause.where.host or place.host) else cause.where
 
 
 def _placed(error: FirstError, events: Sequence[Occurrence]) -> FirstError:
@@ -209,23 +171,3 @@ def _any_error(nodes: Sequence[NodeEvents]) -> FirstError | None:
     """Return the first line that says an error, else the first that looks like one."""
     errors = [node.first_error for node in nodes if node.first_error is not None]
     return next((error for error in errors if error.clear), errors[0] if errors else None)
-
-
-def _ended_one(error: FirstError, nodes: Sequence[NodeEvents]) -> bool:
-    """Tell whether one process alone ended by itself, right below an error that may be its own.
-
-    Nothing else may be the cause then.
-    """
-    suspected = any(e.role is SignatureRole.SUSPECT and not e.mention for e in all_events(nodes))
-    if suspected or not error.clear or error.outlived or any(node.success_said for node in nodes):
-        return False
-    where, below = error.where, False
-    for node in nodes:
-        for end in node.ends_of_its_own():
-            if not 0 < end.exit_code < _FIRST_OF_SIGNALS or where.filled(end.where) != end.where.filled(
-                where
-            ):
-                return False
-            where = where.filled(end.where)
-            below |= node.log == error.log and 0 < end.number - error.number <= _LINES_AT_AN_END
-    return below

@@ -1,1 +1,1 @@
-"""Reads one log: the events in it, in the order of its lines, and which of them its processes got over."""
+"""Reads one log into the events that its processes did not get over."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from platform_launch.why.lines.clock import Clock, Span
@@ -16,24 +16,10 @@ from platform_launch.why.messages.tracebacks import Traceback, is_frame, opens, 
 # A writer that was killed in the middle must not keep us reading every line of what follows.
 _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
-# A line that is no part of a traceback, and is tagged as torch's hook tags those: with more than a message's
-# lines of them, the tag is of the whole log.
-_TAGGED = re.compile(rb"\[rank\d{1,7}\]: (?![ \t]|Traceback)")
-_LINES_ABOVE = 100
-_MOST_TAGGED = 12
 # What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
 HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
-# What stands above a traceback that ended its process, though code caught it to print it: serving engines say
-# so, and Hydra, which leaves its own frames out.
-_FATAL = re.compile(
-    r".*(?:EngineCore (?:failed to start|encountered a fatal error)|Error executing job with overrides: "
-    r"|WorkerProc (?:failed to start|hit an exception)"
-    r"|(?:Scheduler|TpModelWorkerClient|DetokenizerManager) hit an exception: )"
-)
-
 # What only the place where it was raised tells: a spawned process reads from its parent what to run, shared
-# memory is a file system of its own, wandb talks to its own helper, gloo waits for the keys of other ranks,
-# and what a signal's handler raises only ends the process as the signal asked.
+# memory is a file system of its own, and what a signal's handler raises only ends the process.
 _BY_PLACE = (
     (
         re.compile(r"/multiprocess(?:ing)?/spawn\.py in "),
@@ -46,28 +32,12 @@ _BY_PLACE = (
         "shared_memory",
     ),
     (
-        re.compile(r"/(?:pytorch_)?lightning/\S+ in root_device$"),
-        re.compile("^IndexError: list index out of range"),
-        "invalid_device",
-    ),
-    (
         re.compile(r" in \w*sigterm\w*$", re.IGNORECASE),
         re.compile("^(?:SystemExit|KeyboardInterrupt)\\b"),
         "terminated",
     ),
-    (
-        re.compile(r"/distributed_c10d\.py in \w*process_group"),
-        re.compile(": Wait timeout$"),
-        "store_timeout",
-    ),
     # Paddle's launcher stumbles while it ends the others.
     (re.compile(r"/paddle/distributed/.* in terminate_local_procs$"), re.compile(""), "child_failed"),
-    (re.compile(r"/wandb/sdk/"), re.compile("Broken pipe|Connection (?:reset|refused)"), "wandb_network"),
-    (
-        re.compile(r"/deepspeed/runtime/.* in \w*load\w*$"),
-        re.compile(r"[Ss]ize of tensor a|[Ss]izes? mismatch|sizes do not match"),
-        "checkpoint_world_size",
-    ),
 )
 
 # A file that one of several processes was to remove or rename, and that is gone, was taken by another one.
@@ -75,12 +45,6 @@ _TAKEN = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 
 # A process of a DataLoader, which a fork started, cannot use the GPU that its parent uses.
 _FORKED_CUDA = re.compile(r"CUDA [Ee]rror: initialization error")
-
-# Ray tells above a traceback without a head where the task ran that nobody asked for its result.
-_UNHANDLED = re.compile(
-    r"(?:Unhandled error \(suppress with .{0,80}\): |Exception raised in creation task: .{0,120})"
-    r"ray::.*\bip=(?P<host>[\w.:-]+)"
-)
 
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
@@ -97,16 +61,13 @@ class OpenTraceback:
 class Assembly:
     """Gives each line to the traceback it belongs to. Take what is complete from :meth:`finished`."""
 
-    def __init__(self, clock: Clock, preceding: Callable[[int], list[bytes]]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._preceding = preceding
         self._open: dict[str, list[OpenTraceback]] = {}
         self._latest: OpenTraceback | None = None
         self._finished: list[OpenTraceback] = []
         self._attention_ends = 0
         self._harmless: dict[str, int] = {}
-        self._fatal = -9
-        self._tagged = False
         self._announced: dict[str, tuple[int, Location, str]] = {}
 
     @property
@@ -120,13 +81,9 @@ class Assembly:
             self.close()
         if HARMLESS.match(line.text):
             self._harmless[line.writer] = line.number
-        if _FATAL.match(line.text):
-            self._fatal = line.number
         if spawned := _SPAWNED.match(line.text):
             self.announce(line, Location(local_rank=int(spawned[1])))
-        if unhandled := _UNHANDLED.search(line.text):
-            self.announce(line, Location(host=unhandled["host"]))
-        elif task := quotes_task(line.text):
+        if task := quotes_task(line.text):
             self.announce(line, Location(host=task["host"]), task["raised"] or "")
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
@@ -140,10 +97,6 @@ class Assembly:
         reading = OpenTraceback(Traceback(line, opening), self._clock.span(line))
         if line.number - self._harmless.get(line.writer, -9) <= 2:
             reading.traceback.chain.harmless = True
-        if reading.traceback.chain.hooked and self._all_are_tagged():
-            reading.traceback.chain.hooked = False
-        if line.number - self._fatal <= 2:
-            reading.traceback.chain.fatal = True
         number, place, quoted = self._announced.get(line.writer, (-9, NOWHERE, ""))
         if line.number - number <= 2:
             reading.traceback.chain.where = line.where.filled(place)
@@ -171,12 +124,6 @@ class Assembly:
                 reading.traceback.twins -= 1
                 return True
         return False
-
-    def _all_are_tagged(self) -> bool:
-        if not self._tagged:
-            above = self._preceding(_LINES_ABOVE)
-            self._tagged = sum(_TAGGED.search(data) is not None for data in above) > _MOST_TAGGED
-        return self._tagged
 
     def _hand_over(self, line: Line) -> bool:
         """Give a frame to a traceback whose first line alone has a prefix, as many a logger writes it."""
@@ -267,8 +214,8 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
 def _root(chain: Chain) -> Raised:
     """Return the root cause of a chain.
 
-    Of a lookup that failed it is what its handler raised on purpose, of a wait that was broken off what says
-    for what the process waited, and below the end of a program what came up while it ended.
+    Of a lookup that failed it is what its handler raised on purpose, and of a wait that was broken off what
+    says for what the process waited.
     """
     index = min(chain.root, len(chain.links) - 1)
     while index + 1 < len(chain.links) and (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.lines.literals import Guarded
 
 _TRAINING = r"(?:the |this |your )?(?:job|process|run|script|trainer|training|worker group|workers?)"
@@ -27,61 +26,13 @@ _LOADS_MODULES = re.compile(
     r"Loaded module: \w[\w.+-]{0,60}/\S{1,100}$|Loading \w[\w.+-]{0,60}/v?\d{1,4}\.\d[\w.+-]{0,60}$"
     r"| {1,4}Loading requirement: \S"
 )
-# A command that a shell prints before it runs it (set -x), or behind whose prompt someone typed it.
-_PROMPT = (
-    r"(?:\([\w.-]{1,60}\) )?(?:\[[\w.-]{1,60}@(?P<within>[\w.-]{1,60}) [^][]{1,200}\]"
-    r"|[\w.-]{1,60}@(?P<at>[\w.-]{1,60}):[^ $#]{0,200}) ?[$#] |\$ "
-)
-_COMMAND = re.compile(rf"(?:(?P<traced>\+{{1,5}} )|{_PROMPT})(?P<command>\S.*)")
-# What starts a training, with the script that it starts.
-_STARTS = re.compile(
-    r"(?:\w{1,60}=\S* |(?:exec|nohup|sudo|time) )*(?:\S{0,200}/)?"
-    r"(?P<program>accelerate|bash|deepspeed|mpiexec|mpirun|python[\d.]*|sh|srun|torchrun)\b"
-    r"(?! -c\b)(?:.*? (?P<script>\S{1,200}\.(?:py|sh))\b)?"
-)
-_MOST_PROGRAMS = 100
-# Of these, what they start may run elsewhere.
-_ELSEWHERE = frozenset(("bash", "deepspeed", "mpiexec", "mpirun", "sh", "srun"))
-# One of several machines that are alike, or of a job's pods.
-_NUMBERED = re.compile(r"[a-z][\w.-]*-\d{1,5}")
 
 
-class Attempts:
-    """Knows what begins a training in one log, and on which machines someone typed it."""
-
-    def __init__(self) -> None:
-        self._traced: set[tuple[str, str | None]] = set()
-        self._typed_on: set[str | None] = set()
-
-    @property
-    def place(self) -> Location:
-        """Where all that was typed ran, if that is one of several machines."""
-        host = next(iter(self._typed_on)) if len(self._typed_on) == 1 else None
-        return Location(host=host) if host and _NUMBERED.fullmatch(host) else NOWHERE
-
-    def begins_anew(self, text: str) -> bool:
-        """Tell whether a line says that the training is begun once more."""
-        if (command := _COMMAND.match(text)) is None:
-            return loads_modules(text) or _BEGINS.search(text) is not None
-        if (started := _STARTS.match(command["command"])) is None:
-            return False
-        if command["traced"] is None:
-            on = command["at"] or command["within"]
-            self._typed_on.add(None if started["program"] in _ELSEWHERE else on)
-            return True
-        # A script starts several programs, one after the other; the same one is started again.
-        program = started["program"], started["script"]
-        again = program in self._traced
-        if len(self._traced) < _MOST_PROGRAMS:
-            self._traced.add(program)
-        return again
+def begins_anew(text: str) -> bool:
+    """Check whether a line starts the job once more, or another one in the same file."""
+    return loads_modules(text) or _BEGINS.search(text) is not None
 
 
 def loads_modules(text: str) -> bool:
-    """Tell whether a line is one of those that environment modules print as a job's script loads them."""
+    """Check whether environment modules print this line as a job's script loads them."""
     return _LOADS_MODULES.match(text) is not None
-
-
-def is_command(text: str) -> bool:
-    """Tell whether a line is a command that a shell was given."""
-    return _COMMAND.match(text) is not None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from platform_launch.why.lines.line import Line
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
-from platform_launch.why.reading.events import SURVIVED_LINES, NodeEvents, Occurrence
+from platform_launch.why.reading.events import NodeEvents, Occurrence
 from platform_launch.why.reading.steps import FEW_STEPS, shows_work
 
 # An exception of these types comes from the code that raised it, whatever else happened to the job.
@@ -26,24 +26,20 @@ OF_THE_CODE = frozenset(
     UnboundLocalError UnicodeDecodeError ValueError ZeroDivisionError
     """.split()  # noqa: SIM905 - names read best as text
 )
-# What code says that was left without something by an earlier failure.
+# What code reports if an earlier failure left it without something.
 _LEFT_WITHOUT = re.compile(r"NoneType|is not defined|referenced before assignment|access local variable")
-# What is one of these, or explains one, says itself that a process or the job was ended or never began.
+# One of these, or what explains one, says itself that a process or the job was ended or never began.
 _ENDS = frozenset(
     ("abort", "container_start", "killed", "mpi_start", "ray_actor_died", "slurm_launch", "terminated")
 )
-# What a shell says of a program that it waited for: what follows is of the next one, which with these errors
-# may miss what that one was to leave.
-_SAID_BY_SHELL = re.compile(r"(?:\S{1,200}: line \d{1,6}: +\d+ )?Killed\b")
-_MISSES = frozenset(("FileNotFoundError", "ImportError", "ModuleNotFoundError"))
 _FEW_LINES = 2
 _VAGUE = 1
+_SHORTEST_NAME = 4
 _LOOKBACK_LINES = 300
-_MOST_CLAIMS = 200
-_MOST_LOOKS = 200
 # Others may work so long before they miss the one that failed.
 _SOON_S = 60.0
-_SHORTEST_NAME = 4
+_MOST_CLAIMS = 200
+_MOST_LOOKS = 200
 
 
 @dataclass
@@ -73,7 +69,7 @@ class _Work:
         return event.last < self.number and (later_s is None or later_s >= 0)
 
     def went_on_for_long_after(self, event: Occurrence) -> bool:
-        """Tell whether the clock says so."""
+        """Check whether the clock shows work a minute or more after an event."""
         later_s = self._later_than(event)
         return event.last < self.number and later_s is not None and later_s > _SOON_S
 
@@ -122,23 +118,6 @@ class Claims:
             stood = 0 < one.suffered_at < proof.start
             if work.went_on_after(one.event) or (not stood and has_own_cause(proof, one.event)):
                 one.holder.overcome(one.event)
-        self._contradict(proof, number)
-
-    def _contradict(self, proof: Occurrence, number: int) -> None:
-        """Take an earlier proof for a claim: work went on below it, until something else ended that."""
-        self._proofs = [one for one in self._proofs if proof.start - one.event.last <= SURVIVED_LINES]
-        above = [
-            one
-            for one in self._proofs
-            if one.event.last < proof.start
-            and None in (one.event.where.rank, proof.where.rank)
-            and has_own_cause(proof, one.event)
-        ]
-        work = self._last_work(above, proof.start, number)
-        for one in above:
-            if not one.suffered_at and work.went_on_after(one.event):
-                self._proofs.remove(one)
-                one.holder.overcome(one.event)
 
     def _overcome(self, claims: list[_Claim], work: _Work) -> None:
         for one in [one for one in claims if work.went_on_after(one.event)]:
@@ -163,29 +142,26 @@ class Claims:
         return _Work(shown[FEW_STEPS - 1][0], self._parsed(*shown[0]).time_s)
 
 
+def is_of_the_code(event: Occurrence) -> bool:
+    """Check whether an event is an unknown exception of a type that the code around it raises by itself."""
+    raised = event.raised
+    known = event.signature.id != "python_exception" or raised is None
+    return not known and raised is not None and raised.type.rpartition(".")[2] in OF_THE_CODE
+
+
 def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = False) -> bool:
-    """Tell whether an uncaught exception is no consequence of what a line above says, or an earlier job."""
-    known, said = proof.signature, claim.signature
-    if proof.raised is None:
-        return False
-    if (said.exit_codes or _ENDS.intersection((said.id, *said.explains))) and not _is_of_next(proof, claim):
+    """Check whether an uncaught exception does not follow from what a line above it reports."""
+    known, said, raised = proof.signature, claim.signature, proof.raised
+    if raised is None or said.exit_codes or _ENDS.intersection((said.id, *said.explains)):
         return False
     if known is said:
-        return known.distinct and claim.raised is not None and claim.raised.text != proof.raised.text
-    if any(value in proof.raised.text for value in claim.details.values() if len(value) >= _SHORTEST_NAME):
+        return known.distinct and claim.raised is not None and claim.raised.text != raised.text
+    if any(value in raised.text for value in claim.details.values() if len(value) >= _SHORTEST_NAME):
         return False  # of the same thing
-    of_the_code = proof.raised.type.rpartition(".")[2] in OF_THE_CODE
+    of_the_code = raised.type.rpartition(".")[2] in OF_THE_CODE
     if not known.patterns:
-        swallowed = not later_job and _LEFT_WITHOUT.search(proof.raised.message) is not None
-        return not swallowed if of_the_code else said.has(SignatureTrait.OFTEN_CAUGHT)
+        if of_the_code:
+            return later_job or _LEFT_WITHOUT.search(raised.message) is None
+        return said.has(SignatureTrait.OFTEN_CAUGHT)
     telling = known.specificity > _VAGUE and (of_the_code or known.specificity >= said.specificity)
     return telling and known.id not in said.explains
-
-
-def _is_of_next(proof: Occurrence, claim: Occurrence) -> bool:
-    """Tell whether an exception ended a program that a shell began behind one that was killed."""
-    said = claim.signature.id == "killed" and _SAID_BY_SHELL.match(claim.shown) is not None
-    raised = proof.raised
-    if not said or raised is None or raised.entry != "<module>":
-        return False
-    return raised.type.rpartition(".")[2] in OF_THE_CODE - _MISSES

@@ -30,7 +30,6 @@ _CAUGHT = "Watchdog caught collective operation timeout"
 _OF_GLOO = "Timed out waiting "
 # A report without it was cut off.
 _FOR_SO_LONG = re.compile(r"\bran for \d+ m")
-_AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
 _BARRIER = re.compile(
     r"store based barrier.*world_size=(\d+)(?:, (?:worker_count|num_workers_joined)=(\d+))?"
@@ -44,12 +43,9 @@ _FINGERPRINT = re.compile(
 _READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
 # Lightning's roll call: one line a process, and one when all are there.
 _MEMBER = re.compile(r"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
-_ALL_CAME = "All distributed processes registered"
 _WORLD = re.compile(
     r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\b(?:dist_)?world[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b"
 )
-# The command that starts the processes, where nothing that they say tells how many there are.
-_LAUNCHED = re.compile(r"\b(?:horovodrun|mpirun|mpiexec)\b.{0,200}? -{1,2}np? (\d{1,7})\b")
 # srun's list of a step's tasks, where it ends those that are left some time after the first had ended.
 _STILL_RUNS = re.compile(r"srun: (?:StepId=\S+ )?task (\d{1,7}): running$")
 _MOST_RANKS = 100_000
@@ -59,11 +55,10 @@ _LINES_OF_WORK = 100
 
 
 class WaitedFor(NamedTuple):
-    """The rank that the others waited for, if it is one, a note that says so, and all that are not there."""
+    """The rank that the others waited for, if it is one, and a note about it."""
 
     rank: int | None = None
     told: Note | None = None
-    missing: Sequence[int] = ()
 
 
 @dataclass
@@ -87,17 +82,15 @@ class Collectives:
     world_sizes: Counter[int] = field(default_factory=Counter)
     members: Counter[int] = field(default_factory=Counter)
     members_line: Line | None = None
-    all_came: bool = False
-    launched: int = 0
     # How many the start-up barrier waits for and how many came, as one that waited there says.
     awaited: int = 0
     counted: int = 0
     # The only task that had not ended when srun ended the step.
     still_runs: int | None = None
     torn_report: int = 0
+    cut_off: bool = False
     # Whether work stands above a first collective that torch numbers without saying what came before it.
     worked: bool = False
-    cut_off: bool = False
 
     def read(self, line: Line, preceding: Callable[[int], list[bytes]]) -> bool:
         """Take what a line says; return True if that is all it says.
@@ -111,17 +104,12 @@ class Collectives:
             self.world_sizes[int(member[2])] += 1
             self.members_line = line
             return True
-        if _ALL_CAME in text:
-            self.all_came = True
-            return True
         if still := _STILL_RUNS.match(text):
             self.still_runs = int(still[1])
             return False
         if "orld" in text or "WORLD" in text or "nranks" in text:
             for found in _WORLD.finditer(text):
                 self.world_sizes[int(next(value for value in found.groups() if value))] += 1
-        if "run" in text and (started := _LAUNCHED.search(text)):
-            self.launched = int(started[1])
         for ready in _READY.findall(text) if "[ready ranks" in text else ():
             self.barrier.update(int(rank) for rank in ready.replace(",", " ").split())
         if "CollectiveFingerPrint(" in text:
@@ -146,8 +134,6 @@ class Collectives:
         group = _GROUP.search(text)
         name = (group[2] or group[1]) if group else ""
         row = self.groups.setdefault(name, {}).setdefault(rank, _Progress())
-        if name and (at_work := _AT_WORK.search(text)):
-            self._name_group(row, rank, int(at_work[1]))
         if work and row.sequence is None:
             row.sequence, row.operation, row.size = int(work[1]), work[2], work[3] or ""
             self.worked |= row.sequence == 1 and any(map(shows_work, preceding(_LINES_OF_WORK)))
@@ -171,13 +157,6 @@ class Collectives:
         above = self.members_line
         return above is not None and line.number - above.number <= 1 and said in above.text
 
-    def _name_group(self, row: _Progress, rank: int, sequence: int) -> None:
-        """Take the operation over that the line before told without its group, as torch prints the two."""
-        nameless = self.groups.get("", {})
-        if (told := nameless.get(rank)) is not None and told.sequence == sequence and not told.mixed:
-            row.sequence, row.operation, row.size = told.sequence, told.operation, told.size
-            del nameless[rank]
-
     def end(self, lines: int) -> None:
         """Take note of how many lines the log has: one that ends within a report may lack others."""
         self.cut_off = 0 < lines == self.torn_report
@@ -189,13 +168,11 @@ class Collectives:
         self.barrier |= other.barrier
         self.members += other.members
         self.members_line = self.members_line or other.members_line
-        self.all_came |= other.all_came
         self.world_sizes += other.world_sizes
-        self.launched = other.launched or self.launched
         self.awaited = other.awaited or self.awaited
         self.counted = max(self.counted, other.counted)
-        self.cut_off |= other.cut_off
         self.worked |= other.worked
+        self.cut_off |= other.cut_off
         self.still_runs = other.still_runs if self.still_runs is None else self.still_runs
 
     def finding(self) -> WaitedFor:
@@ -218,26 +195,20 @@ class Collectives:
     def absent(self) -> WaitedFor:
         """Return who did not come where the others wait."""
         came = self.barrier or set(self.members)
-        if self.awaited and (beyond := sorted(rank for rank in came if rank >= self.awaited)):
-            told = note("beyond-size", size=self.awaited, ranks=ranks_named(beyond))
-            return WaitedFor(beyond[0] if len(beyond) == 1 else None, told)
         size = max(self._size, max(came, default=-1) + 1)
-        missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
+        missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS else []
         if not came or not missing or len(missing) == size or len(missing) > size - self.counted:
             # None that is known, or some came whose logs are not here.
             return WaitedFor()
-        twice = sorted(rank for rank, count in self.members.items() if count > 1)
-        if len(twice) == len(missing):
-            return WaitedFor(None, note("came-twice", ranks=ranks_named(twice), size=size))
         told = note("did-not-come", size=size, ranks=ranks_named(missing))
-        return WaitedFor(missing[0] if len(missing) == 1 else None, told, missing)
+        return WaitedFor(missing[0] if len(missing) == 1 else None, told)
 
     def _behind(self, name: str, rows: dict[int, _Progress]) -> WaitedFor:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
         # Who waits in an operation has started it, and perhaps more.
         waiting = {r: row.sequence for r, row in rows.items() if row.sequence is not None and not row.mixed}
         started = waiting | enqueued
-        late = _lowest(started) or _idle(rows)
+        late = _lowest(started)
         if late and enqueued.keys() >= set(late):
             others = max(started.values())
             count = enqueued[late[0]]
@@ -250,7 +221,7 @@ class Collectives:
             if row.operation:
                 operations.setdefault(row.operation, []).append(rank)
         mixed = any(row.mixed for row in rows.values())
-        if mixed or not _comparable(sequences, operations, named=bool(name)):
+        if mixed or not _comparable(sequences, operations):
             sequences, operations = {}, {}
         if late := _lowest(sequences):
             told = note(
@@ -267,25 +238,19 @@ class Collectives:
         missing = self._missing(rows) if whole and not self.cut_off else []
         first = bool(sequences) and set(sequences.values()) == {1}
         if missing and (len(missing) == 1 or not first):
-            alone = missing[0] if len(missing) == 1 and (self.world_sizes or self.launched) else None
-            return WaitedFor(alone, note("no-timeout", ranks=ranks_named(missing)), missing)
+            alone = missing[0] if len(missing) == 1 and self.world_sizes else None
+            return WaitedFor(alone, note("no-timeout", ranks=ranks_named(missing)))
         size, ranks = self._size, ranks_named(sorted(rows))
         few = whole and not self.cut_off and len(rows) < size and max(rows) < size
         if self._completed_none(rows):
             told = note("none-completed-of", ranks=ranks, size=size) if few else note("none-completed")
-            return WaitedFor(None, told, missing)
-        if few:
-            return WaitedFor(None, note("only-these", ranks=ranks, size=size), missing)
-        if len(rows) < 2:
-            return WaitedFor()
-        if whole and self.world_sizes and len(sequences) == len(rows) and len(operations) == 1:
-            return WaitedFor(None, note("waited-alike", ranks=ranks, number=min(sequences.values())))
+            return WaitedFor(None, told)
         return WaitedFor()
 
     @property
     def _size(self) -> int:
         """How many ranks there are, as far as the log tells."""
-        return max(self.world_sizes, default=self.launched)
+        return max(self.world_sizes, default=0)
 
     def _completed_none(self, rows: dict[int, _Progress]) -> bool:
         """Tell whether no rank got through the first operation; a single one must say so itself."""
@@ -328,7 +293,7 @@ def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, nam
     return WaitedFor(few[0] if len(few) < len(many) else None, told)
 
 
-def _comparable(sequences: dict[int, int], operations: dict[str, list[int]], *, named: bool) -> bool:
+def _comparable(sequences: dict[int, int], operations: dict[str, list[int]]) -> bool:
     """Tell whether the numbers are of one count: groups, which may have no name, count for themselves.
 
     A single rank that is far behind is late whatever it waits in, where all others are at one number.
@@ -336,19 +301,8 @@ def _comparable(sequences: dict[int, int], operations: dict[str, list[int]], *, 
     apart = max(sequences.values(), default=0) - min(sequences.values(), default=0)
     if len(operations) < 2 or apart <= _NEAR:
         return True
-    if named:
-        return _BETWEEN_TWO.isdisjoint(operations)
     (_, alone), *others = sorted(Counter(sequences.values()).items())
     return alone == 1 and len(others) == 1 and others[0][1] > 1
-
-
-def _idle(rows: dict[int, _Progress]) -> list[int]:
-    """Return the ranks that had got through all they had started, where others had started more."""
-    numbers = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
-    least = min(numbers.values(), default=0)
-    behind = sorted(rank for rank, number in numbers.items() if number == least)
-    idle = all(rows[rank].completed == least for rank in behind)
-    return behind if idle and len(behind) < len(numbers) else []
 
 
 def _lowest(numbers: dict[int, int]) -> list[int]:

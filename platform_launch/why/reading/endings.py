@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from platform_launch.events import Event
@@ -29,24 +28,17 @@ _OWN = frozenset({"training-failed", "training-killed"})
 _SAID_BY_OTHERS = (
     # Of Kubernetes' training operator, with the pod's namespace.
     r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b",
-    # Of Vertex AI, where a job's containers are replicas of pools.
-    r"[Rr]eplica (?P<pod>[a-z]+\d*[ -]\d+) exited with a non-zero status of (?P<code>[1-9]\d{0,2})\b",
     # Of a pod's description, and of its status in YAML.
     r"^[ \t]+(?:Exit Code|exitCode):[ \t]+(?P<code>[1-9]\d{0,2})\s*$",
-    # Of a TPU slice, whose hosts gcloud calls workers.
-    r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b",
     (
         r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
         r"(?:exit |return |error |(?<!failed with )status )?(?:code|status)"
         r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b"
     ),
     r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)",
-    r"\bFailed to run \[.*\bExit code (?P<code>[1-9]\d{0,2})\b",  # Azure Machine Learning's
-    # Of Determined's master, Horovod's launcher and Paddle's.
+    # Of Determined's master and Paddle's launcher.
     r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b",
-    r"\bProcess (?P<rank>\d{1,7}) exit with status code (?P<code>[1-9]\d{0,2})\b",
     r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b",
-    r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b',
     # Of a job's script, where only a signal gives such a code.
     r"^(?!=  )\W{0,9}(?:[\w.]{1,20} ){0,3}(?i:exit[ _]?(?:code|status)) ?[:=] ?(?P<code>13[24-79]|143)\b",
     # Of text-generation-inference, whose shards are ranks.
@@ -54,9 +46,6 @@ _SAID_BY_OTHERS = (
     r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b",
 )
 _OTHERS = PatternSet(index_of(branch for source in _SAID_BY_OTHERS for branch in branches(source)))
-# SageMaker's, where the report goes on below; alone it is any program's.
-_OF_REPORT = re.compile(r"^ExitCode (?P<code>[1-9]\d{0,2})$")
-_REPORT_GOES_ON = b'ErrorMessage "'
 # SkyPilot's, one code a node; what it ended itself then has 137.
 _OF_NODES = re.compile(
     r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]"
@@ -66,8 +55,6 @@ _CLEANED_UP = 137
 ENDED_ALONG = (-15, 143)
 # Exit codes from here on are those of signals.
 FIRST_OF_SIGNALS = 128
-# torch.multiprocessing.spawn numbers the processes of a node.
-_SAID_SPAWNED = re.compile(r"\b(?:ProcessExited)?Exception: process (\d{1,5}) terminated with ")
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")
 
 
@@ -134,10 +121,8 @@ def continues_block(text: str) -> bool:
     return _CUT_BLOCK.match(text) is not None
 
 
-def ending_in(line: Line, below: Sequence[bytes] = ()) -> Ending | None:
-    """Return the ending that a line says by itself, None if it says none. ``below`` are the next lines."""
-    if (found := _OF_REPORT.match(line.text)) and any(_REPORT_GOES_ON in data for data in below[:1]):
-        return Ending(int(found["code"]), line.where, line)
+def ending_in(line: Line) -> Ending | None:
+    """Return the ending that a line reports by itself, None if it reports none."""
     if found := TORCHRUN_LINE.search(line.text):
         named = Location(local_rank=int(found[2])) if found[2] else NOWHERE
         return Ending(int(found[1]), line.where.filled(named), line)
@@ -150,8 +135,8 @@ def ending_in(line: Line, below: Sequence[bytes] = ()) -> Ending | None:
     for index in _OTHERS.candidates(line.text):
         if found := _OTHERS.patterns[index].search(line.text):
             groups = found.groupdict()
-            numbers = {name: int(groups[name]) for name in ("rank", "node") if groups.get(name)}
-            said = Location(pod=groups.get("pod"), rank=numbers.get("rank"), node=numbers.get("node"))
+            rank = int(groups["rank"]) if groups.get("rank") else None
+            said = Location(pod=groups.get("pod"), rank=rank)
             return Ending(_code(groups), line.where.filled(said).filled(_named(line.text)), line)
     return None
 
@@ -162,8 +147,6 @@ def _named(text: str) -> Location:
     Not the one in a command's --local_rank: launchers print the command that they started last, not the one
     that failed.
     """
-    if spawned := _SAID_SPAWNED.search(text):
-        return Location(local_rank=int(spawned[1]))
     rank = _SAID_RANK.search(text)
     return Location(rank=int(rank[1])) if rank else NOWHERE
 

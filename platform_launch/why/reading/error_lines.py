@@ -15,9 +15,8 @@ from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole
 from platform_launch.why.reading.assembly import HARMLESS
-from platform_launch.why.reading.events import SAYS_WHAT, FirstError
+from platform_launch.why.reading.events import FirstError
 from platform_launch.why.reading.log_events import LogEvents
-from platform_launch.why.reading.pods import tells_a_state
 from platform_launch.why.reading.steps import shows_work
 
 # Words of failures that name an option, a measured value or a count of none.
@@ -60,9 +59,6 @@ _HINTS = Guarded(
 )
 # Code that rich shows around a frame.
 _CODE = re.compile(r"\s*[│┃]\s*(?:❱\s*)?\d{1,6}\s[│┃ ]")
-# The code of a frame in a traceback whose head is not here, and what stands below it.
-_CODE_OF_FRAME = re.compile(r" {4}\S")
-_BELOW_CODE = re.compile(r"  File \"|[\w.]{1,100}(?:Error|Exception|Exit|Interrupt)\b")
 # A logger's marks, of which the message is gone or stands elsewhere.
 _MARKS = re.compile(r"(?:\s*\[[^][]{0,200}\])+\s*")
 # What could happen has not.
@@ -100,13 +96,11 @@ _OF_AN_END = re.compile(
 _RULE = re.compile(r"\s*[-=*_]{5,}\s*")
 _INTRODUCES = re.compile(r"(?::|─[╮┐])\s*$")
 # What C++ says above an exception that nobody caught.
-_THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'")
 _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
 # Below a line that only introduces a message; that of a C++ exception may have several.
 _LINES_OF_WORDS = 3
-_LINES_OF_A_MESSAGE = 8
 _TRACEBACK = b"Traceback (most recent call last)"
 
 
@@ -131,19 +125,12 @@ class ErrorLines:
             known = self._catalogue.match(first)
             if self._catalogue.is_noise(first) or (known and known.signature.role is SignatureRole.CAUSE):
                 return
-        if below and _CODE_OF_FRAME.match(line.text) and _BELOW_CODE.match(self._text_of(below[0])):
-            return
-        if SAYS_WHAT.match(line.text):
-            below = self._scanner.following(_LINES_OF_A_MESSAGE)
         error = self._error_at(line, below, clear=says_error(line))
-        if error.clear:
-            self._events.outlive_error(line.where)
         self._events.err(error, line.where)
 
     def hear_last_words(self, line: Line, places: Sequence[Location]) -> None:
         """Keep the last line above the first report of an end, of one of the processes that ended."""
         node_events = self._events.of(line.where)
-        self._events.outlive_error(line.where)
         if node_events.last_words is not None or self._looks_for_words >= _MOST_LOOKS_FOR_WORDS:
             return
         self._looks_for_words += 1
@@ -170,13 +157,11 @@ class ErrorLines:
     def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
         """Return a line that looks like an error; with the next one, where it only introduces that."""
         text, said = line.shown, line.text
-        if (what := SAYS_WHAT.match(line.text)) and (thrown := self._thrown_above(line)):
-            text = said = shown(f"{thrown}: {line.text[what.end() :]}")
         if introduces(line.text):
             told = (parse(0, data, self._prefixes) for data in below if data.strip())
             told = (one for one in told if not _RULE.fullmatch(one.text))
             goes_on = takewhile(lambda one: self._goes_on(line, one), told)
-            for message in islice(goes_on, _LINES_OF_A_MESSAGE if what else 1):
+            for message in islice(goes_on, 1):
                 text = shown(f"{text} {message.text.strip()}")
                 said = f"{said} {message.text.strip()}"
         where = line.where.filled(self._events.source.where)
@@ -189,30 +174,18 @@ class ErrorLines:
     def _text_of(self, data: bytes) -> str:
         return text_of(data, self._prefixes)
 
-    def _thrown_above(self, line: Line) -> str:
-        """Return the type of the C++ exception whose message a line says; nothing where that is not known."""
-        behind = max(0, self._scanner.number - line.number)
-        above = self._scanner.preceding(behind + 1)[behind:]
-        found = _THROWN.search(parse(line.number - 1, above[0], self._prefixes).text) if above else None
-        return found["type"] if found else ""
-
 
 def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
     """Tell whether a line may be of one of the processes that ended."""
-    if writer.rank is not None:
-        ranks = {place.rank for place in places if place.rank is not None}
-        local = {place.local_rank for place in places if place.local_rank is not None}
-        # Nodes have 4, 8 or 16 processes.
-        return writer.rank in ranks if ranks else not local or any((writer.rank - n) % 4 == 0 for n in local)
-    tasks = {place.task for place in places} - {None}
+    ranks, tasks = ({getattr(place, name) for place in places} - {None} for name in ("rank", "task"))
+    if writer.rank is not None and ranks:
+        return writer.rank in ranks
     return writer.task is None or not tasks or writer.task in tasks
 
 
 def hints_at_error(line: Line) -> bool:
     """Tell whether a line looks like an error at all."""
     if line.mild or HARMLESS.match(line.text) or _CODE.match(line.text) or _MARKS.fullmatch(line.text):
-        return False
-    if tells_a_state(line.text):
         return False
     if line.grave or not _HINTS.search(line.text):
         return line.grave

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 from platform_launch.why.lines.clock import Span
 from platform_launch.why.lines.host_names import names_a_machine
-from platform_launch.why.lines.line import NOWHERE, YEAR_S, Location
-from platform_launch.why.lines.vocabulary import squeeze
+from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.messages.exceptions import Raised
-from platform_launch.why.messages.signatures import Signature, SignatureRole, SignatureTrait
+from platform_launch.why.messages.signatures import Signature, SignatureRole
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import ENDED_ALONG, Ending
 from platform_launch.why.reading.homes import Homes
@@ -24,12 +23,9 @@ from platform_launch.why.reading.steps import StepEnd, says_end
 
 SURVIVED_LINES = 300
 MOST_REPEATS = 1000
-# Ranks that wait for the same thing give up within moments, in any order.
-_NOTABLY_S = 1.0
 _MOST_EVENTS = 500
 _MOST_SURVIVED = 20
 _MOST_WHERES = 4096
-_MOST_PATHS = 4
 _MOST_PAIRS = 256
 # Of an exception in C++ that nobody caught; more of its message may stand on the lines below.
 SAYS_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
@@ -95,20 +91,10 @@ class Occurrence:
         if not self._goes_on_with(other):
             self.of_one_process = False
         self.details = {**other.details, **self.details}
-        if further := _further_paths(self.details, other.details):
-            self.details["other paths"] = further
         if len(self.wheres) < _MOST_WHERES:
             self.wheres |= other.wheres
         if len(self.pairs) < _MOST_PAIRS:
             self.pairs |= other.pairs
-        if self._is_later_than(other):
-            self.number, self.shown, self.where, self.span = (
-                other.number,
-                other.shown,
-                other.where.filled(self.where),
-                other.span,
-            )
-            return
         if self.where == NOWHERE:
             self.where = other.where
         may_be_same = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)
@@ -119,39 +105,17 @@ class Occurrence:
 
     def _goes_on_with(self, other: Occurrence) -> bool:
         """Tell whether another line only says the same again, as below a process's own traceback."""
-        if self.signature.has(SignatureTrait.BY_THREADS) and other.where == self.where:
-            return True
         mine, others = self.raised, other.raised
-        if other.number == self.number + 1 and SAYS_WHAT.search(self.shown) and other.where == self.where:
-            return True
         if mine is None or (mine.frame is None and not 0 <= other.number - self.number <= 1):
             return False
         return others is None or (others.frame is None and others.text != mine.text)
-
-    def _is_later_than(self, other: Occurrence) -> bool:
-        """Tell whether another line of several processes, further down in the log, was written earlier."""
-        mine, others = self.span, other.span
-        if self.raised is not None or not (mine.exact and others.exact):
-            return False
-        ahead_s = (mine.not_before_s or 0.0) - (others.not_before_s or 0.0)
-        return (ahead_s + YEAR_S / 2) % YEAR_S - YEAR_S / 2 > _NOTABLY_S
-
-
-def _further_paths(known: dict[str, str], other: dict[str, str]) -> str:
-    """Return the paths that others of the same kind name, a few of them."""
-    further = [known["other paths"]] if "other paths" in known else []
-    told = further[0].split(", ") if further else []
-    path = other.get("path", "")
-    if path and path not in (known.get("path"), *told) and len(told) < _MOST_PATHS:
-        further.append(path)
-    return ", ".join(further)
 
 
 @dataclass(frozen=True)
 class FirstError:
     """A line that no signature knows and that looks like an error; ``clear`` if it says so itself.
 
-    ``message`` is what it says without its prefixes. ``outlived``: work went on below a line like it before.
+    ``message`` is what it says without its prefixes.
     """
 
     log: str
@@ -160,7 +124,6 @@ class FirstError:
     where: Location
     clear: bool
     message: str = ""
-    outlived: bool = False
 
 
 @dataclass
@@ -230,7 +193,7 @@ class NodeEvents:
 
     ``finished_at`` is the last line in which the launcher called this training a success; ``is_open`` tells
     that it began and said nothing of an end. ``last_words`` is the line above the first report that a
-    process ended, ``success_said`` one at the log's end that calls something a success. ``asked_at``
+    process ended. ``asked_at``
     is the line in which the launcher first asked the training to end, 0 if in none. ``recorded`` is the cause
     that the launcher found, "" where its events do not tell. ``left_behind`` is the cause that ended the
     attempt before the last one.
@@ -251,10 +214,8 @@ class NodeEvents:
         self.left_behind: Occurrence | None = None
         self.first_error: FirstError | None = None
         self.last_words: FirstError | None = None
-        self.success_said: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
-        self._outlived: set[bytes] = set()
 
     @property
     def places(self) -> list[Location]:
@@ -281,21 +242,6 @@ class NodeEvents:
         if self.first_error is not None:
             self.first_error = replace(self.first_error, where=_on_a_machine(self.first_error.where))
 
-    def stand_on(self, host: str) -> None:
-        """Take the host that all of it ran on, for what names none."""
-        there = Location(host=host)
-        for event in all_events([self]):
-            if event.where.host is None and event.where.pod is None:
-                event.where = event.where.filled(there)
-                event.wheres = {where.filled(there) for where in event.wheres}
-        self.episode.endings = [replace(one, where=one.where.filled(there)) for one in self.episode.endings]
-        self.episode.steps = [
-            replace(one, places=tuple(place.filled(there) for place in one.places))
-            for one in self.episode.steps
-        ]
-        if self.first_error is not None:
-            self.first_error = replace(self.first_error, where=self.first_error.where.filled(there))
-
     def add(self, event: Occurrence, parting_lines: int) -> Occurrence:
         """Add an event; it opens an episode of its own after ``parting_lines`` of ordinary output."""
         self.part(event.start, parting_lines)
@@ -321,13 +267,7 @@ class NodeEvents:
         self.part(error.number, parting_lines)
         self._episode.last_line = error.number
         if self.first_error is None or (error.clear and not self.first_error.clear):
-            self.first_error = replace(error, outlived=squeeze(error.message.encode()) in self._outlived)
-
-    def outlive_error(self) -> None:
-        """Take the line that says an error for less than that, and lines like it too."""
-        if self.first_error is not None:
-            self._outlived.add(squeeze(self.first_error.message.encode()))
-            self.first_error = replace(self.first_error, clear=False)
+            self.first_error = error
 
     def overcome(self, cause: Occurrence) -> None:
         """Make a cause a suspect, since what follows shows that its process got over it."""
@@ -363,12 +303,10 @@ class NodeEvents:
         self.forget(until)
         self.left_behind = min(over, key=lambda one: one.start, default=self.left_behind)
 
-    def go_on(self, few_steps_at: int, last_step_at: int, said_at: int, until_s: float | None) -> None:
+    def go_on(self, few_steps_at: int, last_step_at: int, until_s: float | None) -> None:
         """Take what stands above work for none of a failure; one step is enough for what may be harmless.
 
-        What was logged after ``until_s``, the time of the last step, is later than it wherever it stands;
-        where that has no time, it may have been held back by what then said that it ends. Line ``said_at``
-        calls something a success: causes above it are suspects, and lines that say an error nothing.
+        What was logged after ``until_s``, the time of the last step, is later than it wherever it stands.
         """
         for event in list(self.episode.events.values()):
             harmless = event.doubtful or (event.role is SignatureRole.SUSPECT and event.raised is None)
@@ -376,12 +314,10 @@ class NodeEvents:
             last_word = until_s is None and says_end(event.shown)
             if event.last < (last_step_at if harmless else few_steps_at) and not (late or last_word):
                 self.outlive(event)
-            elif event.last < said_at:
-                self.overcome(event)
         error = self.first_error
-        if error is not None and not (until_s is None and says_end(error.shown)):
-            over_at = max(few_steps_at, said_at) if error.clear else last_step_at
-            self.first_error = error if error.number >= over_at else None
+        over_at = few_steps_at if error is not None and error.clear else last_step_at
+        if error is not None and error.number < over_at and not (until_s is None and says_end(error.shown)):
+            self.first_error = None
 
     def part(self, number: int, parting_lines: int) -> None:
         """Close the episode if there was enough ordinary output before line ``number``."""

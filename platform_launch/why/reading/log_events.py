@@ -12,24 +12,19 @@ from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole, SignatureTrait
-from platform_launch.why.reading.claims import OF_THE_CODE, Claims, has_own_cause
+from platform_launch.why.reading.claims import Claims, has_own_cause, is_of_the_code
 from platform_launch.why.reading.endings import ENDED_ALONG, Ending
 from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
-from platform_launch.why.reading.pods import LINES_BELOW_A_COMMAND, pod_shown
 from platform_launch.why.reading.steps import (
     FEW_STEPS,
     StepEnd,
-    says_end,
     shows_work,
-    speaks_of_success,
     states_success,
 )
 from platform_launch.why.sources import LogSource
 
 _MOST_NODES = 2048
-_RANKS_OF_A_MACHINE = 8
 _MOST_LOOKS_AT_WORK = 200
-_MOST_LOOKS_FOR_PODS = 50
 
 
 class LogEvents:
@@ -45,7 +40,6 @@ class LogEvents:
         self._claims = Claims(scanner.preceding, partial(parse, prefixes=prefixes))
         self._nodes: dict[object, NodeEvents] = {}
         self._looks_at_work = 0
-        self._looks_for_pods = 0
         self._begun_anew_at = 0
         self._job_began = False
 
@@ -79,7 +73,7 @@ class LogEvents:
             number=line.number,
             start=line.number if start is None else start,
             shown=line.shown_at(match.position),
-            where=self._at_home(where, start or line.number),
+            where=where.filled(self.source.where),
             raised=raised,
             span=self._clock.span(line) if span is None else span,
             details=dict(match.details),
@@ -93,22 +87,10 @@ class LogEvents:
             self._claims.proved(event, self._scanner.number)
         elif role is SignatureRole.CONSEQUENCE:
             self._claims.suffered(event, self._scanner.number)
-            self.outlive_error(writer or where)
         kept = holder.add(event, self._parting_lines)
         if kept is event and (role is SignatureRole.CAUSE or match.signature.has(SignatureTrait.MEETS)):
             self._claims.add(holder, event)
         return kept
-
-    def _at_home(self, where: Location, start: int) -> Location:
-        """Return a place with what the log's name tells, or else the command whose output a line is of."""
-        where = where.filled(self.source.where)
-        told = any(part is not None for part in (where.node, where.pod, where.host))
-        if told or self._looks_for_pods >= _MOST_LOOKS_FOR_PODS:
-            return where
-        self._looks_for_pods += 1
-        behind = self._scanner.number - start
-        above = self._scanner.preceding(behind + LINES_BELOW_A_COMMAND)[behind:]
-        return where.filled(pod_shown(start, above))
 
     def begin_anew(self, line: Line, *, job: bool = False) -> None:
         """Take note of a line that says that the training is begun once more, or another job."""
@@ -122,34 +104,27 @@ class LogEvents:
         return any(node_events.episode.tells_of_a_failure for node_events in self._nodes.values())
 
     def _leave_behind(self, until: int, proof: Occurrence | None = None) -> None:
-        """Take earlier attempts for got over where the latest one worked before line ``until``.
+        """Drop earlier attempts if the latest one worked before line ``until``.
 
-        So where it ended with a ``proof`` that has a cause of its own.
+        So too if it ended with a ``proof`` that has a cause of its own.
         """
         since, now = self._begun_anew_at, self._scanner.number
         if not since or self._looks_at_work >= _MOST_LOOKS_AT_WORK:
             return
         self._looks_at_work += 1
         below = self._scanner.preceding(min(now - since, now - until + SURVIVED_LINES))[now - until :]
-        if sum(map(shows_work, below)) >= FEW_STEPS or (proof and self._is_new(proof, since)):
+        if sum(map(shows_work, below)) >= FEW_STEPS or (proof is not None and self._is_new(proof, since)):
             self._begun_anew_at = 0
             for node_events in self._nodes.values():
                 node_events.leave_behind(since)
 
     def _is_new(self, proof: Occurrence, since: int) -> bool:
-        """Tell whether a proof comes of none of the causes above a line.
-
-        Below what ended a run from outside it may be anything that is known, else an error of the code.
-        """
+        """Check whether a proof does not follow from the causes above a line."""
         episodes = [node_events.episode for node_events in self._nodes.values()]
-        causes = [one for episode in episodes for one in episode.of_role(SignatureRole.CAUSE)]
-        above = [one for one in causes if one.last < since]
+        above = [one for e in episodes for one in e.of_role(SignatureRole.CAUSE) if one.last < since]
         failed = [one for one in above if not one.signature.has(SignatureTrait.FROM_OUTSIDE)]
-        known = (self._job_began or (above and not failed)) and proof.signature.patterns
-        of_the_code = proof.raised is not None and proof.raised.type.rpartition(".")[2] in OF_THE_CODE
-        return bool(known or of_the_code) and all(
-            has_own_cause(proof, one, later_job=self._job_began) for one in failed
-        )
+        own = is_of_the_code(proof) or (above and not failed and proof.signature.patterns)
+        return bool(own) and all(has_own_cause(proof, one, later_job=self._job_began) for one in failed)
 
     def end(self, ending: Ending) -> None:
         """Take note of how a process ended."""
@@ -177,21 +152,8 @@ class LogEvents:
 
     def err(self, error: FirstError, writer: Location) -> None:
         """Take note of a line that looks like an error."""
-        error = replace(error, where=self._at_home(error.where, error.number))
+        error = replace(error, where=error.where.filled(self.source.where))
         self.of(writer).err(error, self._parting_lines)
-
-    def outlive_error(self, writer: Location) -> None:
-        """Take a line that says an error for less than that where work went on below it."""
-        node_events = self.of(writer)
-        error = node_events.first_error
-        if error is None or not error.clear or self._looks_at_work >= _MOST_LOOKS_AT_WORK:
-            return
-        self._looks_at_work += 1
-        below = self._scanner.preceding(min(self._scanner.number - error.number, SURVIVED_LINES))
-        work = [data for data in below if shows_work(data)]
-        held_back = says_end(error.shown) and not (work and parse(0, work[0]).time_s)
-        if len(work) >= FEW_STEPS and not held_back:
-            node_events.outlive_error()
 
     def had_consequence(self, where: Location) -> bool:
         """Tell whether this very rank already suffered from another one's failure."""
@@ -200,56 +162,30 @@ class LogEvents:
         suffered = self.of(where).episode.of_role(SignatureRole.CONSEQUENCE)
         return any(other.rank == where.rank for event in suffered for other in event.wheres)
 
-    def forget(self, until: int) -> None:
-        """Forget what an earlier job said, up to a line."""
-        for node_events in self._nodes.values():
-            node_events.forget(until)
-
-    def finished(self, job: Location, stated: str | None = None) -> list[NodeEvents]:
-        """Return the events of each node at the log's end.
-
-        ``job`` is where all of it ran, if known; ``stated`` the host that its beginning names, maybe one of
-        several.
-        """
+    def finished(self) -> list[NodeEvents]:
+        """Return the events of each node at the log's end."""
         self._leave_behind(self._scanner.number)
         self._go_on()
         for node_events in self._nodes.values():
             node_events.lines_read = self._scanner.lines_read
             node_events.collectives.end(self._scanner.lines_read)
             node_events.leave_out_hosts()
-        host = job.host or (stated if stated is not None and self._speak_of_one_machine() else None)
-        if host is not None:
-            for node_events in self._nodes.values():
-                node_events.stand_on(host)
         return list(self._nodes.values())
-
-    def _speak_of_one_machine(self) -> bool:
-        """Tell whether no host is named anywhere, and no more ranks than one machine may have."""
-        places = [place for node_events in self._nodes.values() for place in node_events.places]
-        named = any((place.host, place.pod, place.node) != (None, None, None) for place in places)
-        return not named and all((place.rank or 0) < _RANKS_OF_A_MACHINE for place in places)
 
     def _go_on(self) -> None:
         """Take what work went on after for none of a failure, where nothing below tells of one."""
         end, episodes = self._scanner.number, [node_events.episode for node_events in self._nodes.values()]
         above = list(enumerate(self._scanner.preceding(SURVIVED_LINES), 1))
         done = [end - distance for distance, data in above if states_success(data)]
-        said = [end - distance for distance, data in above if speaks_of_success(data, distance)]
         steps = [end - distance for distance, data in above if shows_work(data)]
-        if said:
-            line = parse(said[0], above[end - said[0] - 1][1])
-            said_by = self.of(line.where)
-            said_by.success_said = FirstError(
-                self.source.name, line.number, line.shown, line.where, clear=False
-            )
         few = max([*done, *steps[FEW_STEPS - 1 :], 0])
-        last = max([*done, *said, *steps, 0])
+        last = max([*done, *steps, 0])
         if not last or any(one.ends or one.tells_from(few) for one in episodes):
             return
-        worked_at = max(steps[:1] or said or done)
+        worked_at = max(steps[:1] or done)
         until_s = math.inf if done else parse(0, above[end - worked_at - 1][1]).time_s
         for node_events in self._nodes.values():
-            node_events.go_on(few, last, max(said, default=0), until_s)
+            node_events.go_on(few, last, until_s)
 
     @property
     def _parting_lines(self) -> int:

@@ -12,11 +12,10 @@ from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
-from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, opens
+from platform_launch.why.messages.tracebacks import go_on, is_frame, lone, opens
 from platform_launch.why.note import Note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
-from platform_launch.why.reading.attempts import Attempts, is_command, loads_modules
-from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
+from platform_launch.why.reading.attempts import begins_anew, loads_modules
 from platform_launch.why.reading.endings import SummaryBlock, continues_block, ending_in, opens_block
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
@@ -26,7 +25,6 @@ from platform_launch.why.reading.own_lines import OwnLines
 from platform_launch.why.reading.pods import LINES_OF_A_DESCRIPTION, pod_in_row, pod_of, speaks_of_a_pod
 from platform_launch.why.reading.quoted import is_quoted
 from platform_launch.why.reading.remarks import last_line, not_read
-from platform_launch.why.reading.stated_host import stated_host
 from platform_launch.why.reading.steps import StepEnd, StepReader
 from platform_launch.why.reading.surroundings import Surroundings
 from platform_launch.why.sources import LogSource
@@ -36,9 +34,6 @@ _LINES_OF_A_TRACEBACK = 80
 _LINES_TO_SURVEY = 15
 _LONGEST_SURVEYED = 300
 _LINES_OF_A_REPORT = 12
-# Of a box that rich draws around a traceback, and the line that ends it.
-_LINES_ABOVE = 300
-_BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
 # An exception behind one word with a number, which may be the host that pdsh puts before each line.
 _BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
@@ -49,26 +44,12 @@ _AT_ITS_START = "The actor died because of an error raised in its creation task"
 _DEAD = b": The actor died"
 # Who says this tells of an actor on another node, whose address stands above.
 _OF_AN_ACTORS_NODE = "because its node has died"
-# What ends a process that another one's failure reached, or that waited for it in vain, as a fatal line of
-# its own says.
-_ENDS_BY_ORDER = re.compile(
-    r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination|[Ss]hutdown|\b[Tt]ime(?:d )?out\b"
-)
 # Where a launcher asks the store on the master.
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
 # What MPI says of a program that ended itself, mostly below its reason.
 _GAVE_UP = "mpi_abort"
-# What Python's faulthandler writes below a crash, one stack a thread.
-_DUMPS = "Fatal Python error: "
-_THREAD = re.compile(r"(?:(Current thread)|Thread) 0x[\da-f]{4,16} .{0,40}\(most recent call first\):")
-_DUMPED = re.compile(r'\s*File "([^"]{1,400})", line (\d{1,7}) in (\S{1,200})')
-_LINES_OF_A_DUMP = 400
-# What a shell says of a command that a signal ended.
-_OF_A_COMMAND = re.compile(
-    r".{0,200}: line \d{1,6}: +\d+ [A-Z][\w /]{3,30}?(?: *\(core dumped\) *| {2,})(?P<command>\S.{0,150})"
-)
 # What a log says of its job as a whole, by the name under which the verdict shows it.
 _FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<peer>\w[^\s',:\]]*)(?::(?P<port>\d{1,5}))?")
 
@@ -85,16 +66,14 @@ class LogReader:
         self._events = LogEvents(source, catalogue, self._scanner, self._prefixes, self._clock)
         self._own = OwnLines(source.events, catalogue, self._prefixes, self._events)
         self._errors = ErrorLines(catalogue, self._scanner, self._prefixes, self._events)
-        self._tracebacks = Assembly(self._clock, self._scanner.preceding)
+        self._tracebacks = Assembly(self._clock)
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
-        self._attempts = Attempts()
         self._around = Surroundings(self._scanner, self._prefixes)
         self._recovered = 0
         self._at_end = False
         self._survey_at = 0
         self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
-        self._job = 0, NOWHERE  # the line in which a scheduler's report told of its end, and where it ran
 
     def read(self) -> list[NodeEvents]:
         """Read to the end; return what each node in it said."""
@@ -116,8 +95,7 @@ class LogReader:
         self._at_end = True
         self._close_tracebacks()
         self._own.take_unread(self._scanner.lines_read + 1)
-        stated = stated_host(plain(data) for data in self._scanner.beginning)
-        return self._events.finished(self._job[1].filled(self._attempts.place), stated)
+        return self._events.finished()
 
     def _begin_again(self, raw: RawLine) -> None:
         """Take a line with which the log's first ones come again for the beginning of another attempt."""
@@ -167,13 +145,11 @@ class LogReader:
             return True
         if self._catalogue.is_noise(line.text) or is_code(line.text):
             return False
-        if self._attempts.begins_anew(line.text):
+        if begins_anew(line.text):
             self._close_tracebacks()
             self._events.begin_anew(line, job=loads_modules(line.text))
         if self._take_surroundings(line):
             return True
-        if is_command(line.text):
-            return False
         step, match = self._steps.read(line), self._match(line)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY
         if step is not None:
@@ -195,7 +171,7 @@ class LogReader:
         if not begins:
             return False
         self._recovered += 1
-        assembly = Assembly(self._clock, self._scanner.preceding)
+        assembly = Assembly(self._clock)
         for distance in range(begins, 0, -1):
             assembly.take(parse(line.number - distance, above[distance - 1], self._prefixes))
         if not assembly.is_open or not assembly.take(line):
@@ -211,16 +187,10 @@ class LogReader:
         node_events = self._events.of(line.where)
         if node_events.collectives.read(line, self._scanner.preceding):
             return True
-        if node_events.homes.read(line, self._scanner.preceding):
+        if node_events.homes.read(line):
             return True
         if not node_events.facts and (told := _FACTS.search(line.text)):
             node_events.facts.update({name: value for name, value in told.groupdict().items() if value})
-        ended = tells_of_end(line.text)
-        if ended and (job := job_above(self._scanner.preceding(LINES_OF_A_REPORT))) is not None:
-            self._close_tracebacks()
-            if line.number - job[0] > self._job[0]:
-                self._events.forget(self._job[0])  # LSF appends a job's output to that of the one before
-            self._job = line.number, job[1]
         return False
 
     def _match(self, line: Line) -> Match | None:
@@ -257,7 +227,7 @@ class LogReader:
         if line.process not in self._summaries and continues_block(line.text):
             self._summaries[line.process] = SummaryBlock(line.text)
         block = self._summaries.get(line.process)
-        ending = block.read(line) if block else ending_in(line, self._scanner.following(1))
+        ending = block.read(line) if block else ending_in(line)
         if block is not None and block.done:
             del self._summaries[line.process]
         if ending is not None:
@@ -265,7 +235,7 @@ class LogReader:
                 above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
                 pod = pod_of(line.text, ending.where.pod, above)
                 ending = replace(ending, where=ending.where.filled(pod))
-            elif block is None and not tells_of_end(line.text):  # above that stands the job's script
+            elif block is None:
                 self._errors.hear_last_words(ending.line, [ending.where])
             self._events.end(ending)
             if block is not None:
@@ -281,17 +251,13 @@ class LogReader:
         if self._around.show_it_passed(signature, line.text):
             return False
         if role is SignatureRole.CAUSE and not mention:
-            mention = self._around.go_on_without() or self._around.are_code(line.number, line.number)
+            mention = self._around.go_on_without()
         if role is SignatureRole.CAUSE and mention:
             role = SignatureRole.SUSPECT
         if signature.below:
             following = self._scanner.following(_LINES_OF_A_REPORT)
             below = (text_of(data, self._prefixes) for data in following)
             match = self._catalogue.goes_on(match, (line.text[match.position :], *below))
-        if line.text.startswith(_DUMPS) and (frame := self._crashed_in()):
-            match = replace(match, details=(*match.details, ("innermost", frame)))
-        if signature.exit_codes and (ended := _OF_A_COMMAND.match(line.whole)):
-            match = replace(match, details=(*match.details, ("command", ended["command"])))
         raised = self._lone(line)
         where = _where(match, NOWHERE if _OF_AN_ACTORS_NODE in line.text else line.where)
         if raised is not None:
@@ -305,32 +271,15 @@ class LogReader:
             where = where.filled(pod_of(line.text, where.pod, above))
         elif where == NOWHERE:
             where = pod_in_row(line.text)
-        if (where.host, where.rank, where.pod) == (None, None, None):
-            where = replace(where, host=self._around.host_of_prompt(line.text))
         if signature.id == _GAVE_UP:
             self._errors.hear_last_words(line, [where])
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
 
-    def _crashed_in(self) -> str:
-        """Return the innermost frame of the thread that crashed, as Python's faulthandler dumps it."""
-        frames, above = dict[str, str](), ""
-        for data in self._scanner.following(_LINES_OF_A_DUMP):
-            text = text_of(data, self._prefixes)
-            if (thread := _THREAD.match(above)) and (frame := _DUMPED.match(text)):
-                frames[thread[0]] = f"{frame[1]}:{frame[2]} in {frame[3]}"
-                if thread[1]:
-                    return frames[thread[0]]
-            above = text
-        return "" if len(frames) > 1 else next(iter(frames.values()), "")
-
     def _lone(self, line: Line) -> Raised | None:
         """Return the exception that a line names without a traceback, with all of its message."""
-        above = self._scanner.preceding(4)
-        if above and _BOX_ENDS.search(above[0]):
-            above = self._scanner.preceding(_LINES_ABOVE)
-        raised = lone(line, (parse(0, data, self._prefixes) for data in above))
+        raised = lone(line, (parse(0, data, self._prefixes) for data in self._scanner.preceding(4)))
         if raised is not None:
             for number, data in enumerate(self._scanner.following(_LINES_OF_A_REPORT), line.number + 1):
                 if not data.strip():
@@ -355,10 +304,6 @@ class LogReader:
             role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
             self._events.add(match, role, line, line.where, raised)
             return False
-        if line.fatal and not _ENDS_BY_ORDER.search(line.text):
-            match = Match(self._catalogue["native_assert"], 0, NOWHERE)
-            self._events.add(match, SignatureRole.SUSPECT, line, line.where)
-            return True
         self._errors.take(line)
         return False
 
@@ -372,9 +317,6 @@ class LogReader:
             return
         raised, match, role = meaning_of(chain, self._catalogue)
         raised = replace(raised, script=chain.script)
-        if chain.lost_its_end and not match.signature.patterns:
-            self._conclude_cut(chain, reading)
-            return
         if role is SignatureRole.SUMMARY and (ending := ending_in(raised.line)):
             self._events.end(ending)
         unknown = not match.signature.patterns and not chain.fatal
@@ -390,11 +332,6 @@ class LogReader:
             match, role, raised.line, where, raised, chain.start, reading.span, doubtful=doubtful
         )
         event.mention = chain.mild and role is SignatureRole.SUSPECT
-        if chain.lost_its_end and not raised.is_lookup and event.role is SignatureRole.CAUSE:
-            event.role, event.mention = SignatureRole.SUSPECT, True
-            event.last = max(event.last, reading.traceback.end)
-        if event.role is SignatureRole.CAUSE and self._around.are_code(chain.start, reading.traceback.end):
-            event.role, event.mention = SignatureRole.SUSPECT, True
         if raised.text != chain.links[-1].text and not chain.root:
             event.ended_as = chain.links[-1].text
         if not chain.root and raised.handling and raised.text != chain.links[0].text:
@@ -411,7 +348,7 @@ class LogReader:
 
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""
-        frames = chain.handler or chain.frames
+        frames = chain.frames
         if above := self._said_above(chain):
             match, role = above
             where = match.where.filled(chain.where)
@@ -423,11 +360,6 @@ class LogReader:
         if last.is_launcher:
             told = self._catalogue["master_unreachable" if _STORE.search(last.file) else "child_failed"]
             match, role, raised = Match(told, 0, chain.where), told.role, None
-        elif (raised := about_to_raise(frames, line)) is not None:
-            found = self._catalogue.match(raised.text)
-            told = found.signature if found else self._catalogue["python_exception"]
-            match, role = Match(told, 0, chain.where), told.role
-            role = SignatureRole.SUSPECT if role is SignatureRole.CAUSE else role
         elif chain.quoted:
             raised = Raised(chain.quoted, "", line, chain.place, innermost=last)
             match, role = Match(self._catalogue["python_exception"], 0, chain.where), SignatureRole.SUSPECT
@@ -436,8 +368,6 @@ class LogReader:
             match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))
             role, raised = SignatureRole.SUSPECT, Raised("", "", line, chain.place)
         event = self._events.add(match, role, line, chain.where, raised, chain.start, reading.span)
-        if chain.lost_its_end:
-            event.handling = chain.links[-1].text
         event.last = max(event.last, reading.traceback.end)
 
 

@@ -44,35 +44,23 @@ _PALS = re.compile(
 )
 _PALS_HOST = re.compile(r"([A-Za-z][\w.-]{0,100}): $")
 _LONGEST_HOST = 103
-# An older mpirun's sentence, which mails and terminals wrap.
+# An older mpirun breaks its sentence over two lines.
 _MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
 _HYDRA_PLACE = re.compile(r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)")
-# Its releases that do not name the process write what wait() returned: a signal as it is, an exit code times
-# 256. Later ones write either as it is, and name a signal below the report: that of the first process that
-# ended, or all bits of the signals of several.
+# It writes a signal or an exit code as it is, and names a signal below the report.
 _HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
 _HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (?P<number>\d+)\)")
-_RAW_SIGNALS = range(4, 16)
 # What processes die of; where nothing stands below a report, the log was cut off above the signal's name.
 _DEADLY = frozenset((4, 6, 7, 8, 9, 11, 15))
 _FRAME = b"=\r\n "
-# Of Microsoft's MPI, whose codes are those of Windows.
-_WINDOWS_PLACE = re.compile(r"\[(?P<rank>\d{1,7})\] on (?P<host>[\w.-]{1,253})\s*$")
-_WINDOWS_END = re.compile(
-    r"ended prematurely and may have crashed\. exit code (?P<code>0x[\da-f]{1,8}|-?\d{1,10})\b"
-)
 # Of Open MPI, of PRRTE, and Horovod's.
 _MPI_NAME = re.compile(r"Process name: (?:\[(?:\[\d+,\d+\],|\S{1,80}@\d+,))?(?P<rank>\d+)(?:\]|$)")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
-# Of an executable that mpirun did not find there.
-_MPI_NODE = re.compile(r"Node: +(?P<host>[\w.-]+)$")
-_NOT_FOUND = 127
 _MOST_TASKS = 4096
 _OPENS = (
     "BAD TERMINATION OF ONE OF",
     "processes exited with non-zero status",
     "peer process has unexpectedly disconnected",
-    "unable to find the specified executable",
 )
 _REPORT_LINES = 16
 # In srun's own lines, or with a reason that no task has: so that what was killed before does not count.
@@ -87,12 +75,6 @@ _PROGRESS = re.compile(
     rb'|"POST /\S{0,100} HTTP/\d\.\d" 200\b'
 )
 FEW_STEPS = 10
-_FEW_LINES = 3
-# Not of one process, nor of what is done beside or after the work.
-_ENDED_WELL = re.compile(
-    rb"(?i)^(?!.*(?:\b(?:process|rank|task|worker|node)\W{0,2}\d|clean-?up|epilog|upload|sync|mlflow|wandb|\babort))"
-    rb".*(?:\bexit(?:ed)? (?:with )?(?:code|status):? 0\b|\b(?:completed|finished) successfully\b)"
-)
 # Nothing of the same process can follow such a line but what it had held back.
 _LAST = re.compile(r"\b(?:FATAL|[Ff]atal|PANIC|[Pp]anic(?:ked)?)\b|^(?:\S{1,80} )?F\d{4} \d\d:\d\d:\d\d")
 # What LSF, SageMaker, SkyPilot and Ray say of a job that ended well.
@@ -145,42 +127,35 @@ class StepReader:
             self._named = Location()
         if any(words in text for words in _ENDS_STEP):
             self._step_ended_at = line.number
-        if self.expects(line.number) and (found := _MPI_NODE.match(text)):
-            return StepEnd(_NOT_FOUND, (Location(host=found["host"]),), line)
         if found := _SRUN.search(text):
             code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
             places = tuple(Location(host=found["host"], task=task) for task in _tasks(found["tasks"]))
             ordered = found["signal"] == "Killed" and self._ends(line.number)
             return StepEnd(code, places, line, ordered)
-        said = f"{self._begun} {text.strip()}" if self._begun else text
-        self._begun = text.strip() if _MPI_BEGUN.search(text) else ""
         if found := _PALS.search(text):
             named = _PALS_HOST.search(text[max(0, found.start() - _LONGEST_HOST) : found.start()])
             place = Location(host=named[1] if named else line.where.host, rank=int(found["rank"]))
             return StepEnd(_code(found), (place,), line)
+        said = f"{self._begun} {text.strip()}" if self._begun else text
+        self._begun = text.strip() if _MPI_BEGUN.search(text) else ""
         for pattern in _MPI:
             if found := pattern.search(said):
                 host = found.groupdict().get("host")
                 place = Location(host=host, rank=int(found["rank"]))
                 return StepEnd(_code(found), (place,), line)
-        if found := _HYDRA_PLACE.search(text) or _MPI_NAME.search(text) or _WINDOWS_PLACE.match(text):
+        if found := _HYDRA_PLACE.search(text) or _MPI_NAME.search(text):
             rank = int(found["rank"]) if found["rank"] else None
             self._named = Location(host=found.groupdict().get("host"), rank=rank)
         elif self._named is not None and (found := _HYDRA_END.search(text) or _MPI_CODE.search(text)):
             place, self._named = self._named, None
-            return StepEnd(self._hydra_code(found, place), (place,), line)
-        elif self._named is not None and (found := _WINDOWS_END.search(text)):
-            place, self._named = self._named, None
-            return StepEnd(int(found["code"], 0), (place,), line)
+            return StepEnd(self._hydra_code(found), (place,), line)
         return None
 
-    def _hydra_code(self, found: re.Match[str], place: Location) -> int:
+    def _hydra_code(self, found: re.Match[str]) -> int:
         """Return how a process ended by what hydra's report calls its exit code, and by what stands below."""
         code, below = _code(found), self._following(_REPORT_LINES)
         if "number" not in found.groupdict() or code < 0:
             return code
-        if place == Location() and code in _RAW_SIGNALS:
-            return -code
         told = next((int(said["number"]) for said in map(_HYDRA_SIGNAL.search, below) if said), 0)
         ends = not any(data.strip(_FRAME) and not data.startswith(b"=  ") for data in below)
         if told and code < FIRST_OF_SIGNALS:
@@ -189,12 +164,7 @@ class StepReader:
 
     def _ends(self, number: int) -> bool:
         """Tell whether a line still belongs to the step that the scheduler ended, not to a later training."""
-        if self._step_ended_at is None or number - self._step_ended_at >= _ENDING_LINES:
-            return False
-        between = self._preceding(number - self._step_ended_at)
-        if sum(map(shows_work, between)) > FEW_STEPS:
-            self._step_ended_at = None
-        return self._step_ended_at is not None
+        return self._step_ended_at is not None and number - self._step_ended_at < _ENDING_LINES
 
 
 @lru_cache(maxsize=512)  # each error looks at the lines below the first one
@@ -211,11 +181,6 @@ def says_end(text: str) -> bool:
 def states_success(line: bytes) -> bool:
     """Tell whether a line is a scheduler's or a launcher's word that the job ended well."""
     return _SUCCESS.search(line) is not None
-
-
-def speaks_of_success(line: bytes, distance: int) -> bool:
-    """Tell whether a line at a log's end calls something a success; scripts do, whatever failed in them."""
-    return distance <= _FEW_LINES and _ENDED_WELL.search(line) is not None
 
 
 def _code(found: re.Match[str]) -> int:

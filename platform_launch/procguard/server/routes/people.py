@@ -187,7 +187,7 @@ def tokens(parts: Parts, person: Viewer) -> list[TokenShape]:
 
 @router.post("/me/tokens", operation_id="add_token", status_code=201, responses=_CHANGE)
 def add_token(new: NewToken, parts: Parts, person: Viewer) -> MadeToken:
-    """Make a token for a script. It is told once; it never may more than its user."""
+    """Make a token for a script, returned this once. It never allows more than its user may do."""
     _in_person(person)
     now = datetime.now(timezone.utc)
     token = ApiToken(

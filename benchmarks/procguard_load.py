@@ -1,11 +1,12 @@
-"""What thousands of agents cost a ProcGuard server: the latency of heartbeats, memory, CPU, and the page.
+"""What the agents of a cluster cost a ProcGuard server: heartbeat latency, memory, CPU, and the page.
 
-    python benchmarks/procguard_load.py [AGENTS...]        (default 2000 5000)
+    python benchmarks/procguard_load.py [NODES...]        (default 300)
 
 The server is the real one, in a process of its own. One other process is all agents: a kept connection each,
-a heartbeat every 2 s, spread evenly, reports with a GPU whose use changes; 64 of them are a group that is
-started and stopped all the time, and do what they are told. A latency counts from the moment the heartbeat
-was due, so that a late generator makes it worse and never better. Meanwhile somebody looks at the page.
+a heartbeat every 2 s, spread evenly, with 8 workers that each have a GPU whose use changes; 64 nodes are a
+group that is started and stopped all the time, and do what they are told. A latency counts from the moment
+the heartbeat was due, so that a late generator makes it worse and never better. Meanwhile somebody looks at
+the page.
 
 The peer is the floor of any server in Python: Starlette on uvicorn that parses the same JSON and answers the
 same number of bytes, always the same.
@@ -41,7 +42,8 @@ from platform_launch.procguard.api.wire import GpuReport, Heartbeat, JoinRequest
 EVERY_S = 2.0
 MEASURED_S = 20.0
 GROUP = 64
-FIRST_GOAL = 2000
+WORKERS = 8
+FIRST_GOAL = 300
 GOAL_P99_S, GOAL_RSS_MB, GOAL_PAGE_S = 0.1, 400, 0.3
 HEARTBEAT = "/api/v1/agent/heartbeat"
 PAGES = ("/", "/fragments/groups", "/fragments/workers")
@@ -52,8 +54,8 @@ import sys, uvicorn
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-ANSWER = b'{"orders":{"0":{"action":"stop","generation":0,"command":[],"environment":{},"check_port":null,' \\
-    b'"grace_s":25.0,"log_offset":0}},"heartbeat_s":2.0}'
+ORDER = b'{"action":"stop","generation":0,"command":[],"environment":{},"check_port":null,"grace_s":25.0}'
+ANSWER = b'{"orders":{' + b",".join(b'"%d":' % one + ORDER for one in range(8)) + b'},"heartbeat_s":2.0}'
 async def beat(request):
     await request.json()
     return Response(ANSWER, media_type="application/json")
@@ -73,16 +75,23 @@ def reports(node: str, **said: Any) -> list[bytes]:
     """Return the bodies of heartbeats that say the same, but for the use of a GPU."""
     bodies = []
     for percent in (7, 53, 86, 99):
-        gpu = GpuReport(
-            index=0,
-            name="NVIDIA H100 80GB HBM3",
-            utilization_percent=percent,
-            memory_used_gib=61.3,
-            memory_total_gib=79.6,
+        workers = tuple(
+            WorkerReport(
+                number=number,
+                gpus=(
+                    GpuReport(
+                        index=number,
+                        name="NVIDIA H100 80GB HBM3",
+                        utilization_percent=percent,
+                        memory_used_gib=61.3,
+                        memory_total_gib=79.6,
+                    ),
+                ),
+                **said,
+            )
+            for number in range(WORKERS)
         )
-        beat = Heartbeat(
-            node=node, instance=f"load-{node}", workers=(WorkerReport(number=0, gpus=(gpu,), **said),)
-        )
+        beat = Heartbeat(node=node, instance=f"load-{node}", workers=workers)
         bodies.append(beat.model_dump_json().encode())
     return bodies
 
@@ -134,7 +143,7 @@ class Agent(asyncio.Protocol):
     async def join(self, token: str) -> None:
         """Become a node of the server."""
         join = JoinRequest(
-            node=self._node, instance=f"load-{self._node}", workers=1, hostname=f"{self._node}.load"
+            node=self._node, instance=f"load-{self._node}", workers=WORKERS, hostname=f"{self._node}.load"
         )
         assert self._transport is not None
         self._waiting = asyncio.get_running_loop().create_future()
@@ -353,7 +362,7 @@ def operate(person: Person, leave: threading.Event, seen: Seen) -> None:
     person.ask(
         "POST", "/api/v1/groups", {"name": "load", "settings": {"master_addr": name(0), "command": "x"}}
     )
-    workers = [f"{name(number)}-0" for number in range(GROUP)]
+    workers = [f"{name(number)}-{one}" for number in range(GROUP) for one in range(WORKERS)]
     person.ask("POST", "/api/v1/move", {"workers": workers, "group": "load"})
     while not leave.is_set():
         person.ask("POST", "/api/v1/groups/load/start")
@@ -382,7 +391,7 @@ def free_port() -> int:
 def show(agents: int) -> bool:
     """Measure both with so many agents; tell whether the goals are reached."""
     ours, floor = procguard(agents), peer(agents)
-    print(f"{agents} agents, a heartbeat every {EVERY_S:g} s, for {MEASURED_S:g} s")
+    print(f"{agents} nodes × {WORKERS} workers, a heartbeat every {EVERY_S:g} s, for {MEASURED_S:g} s")
     print(f"  procguard  {ours.line()}")
     print(f"  peer       {floor.line()}")
     print(f"  ratio      p99 {ours.p99 / floor.p99:.2f} ×  CPU {ours.server_cpu / floor.server_cpu:.2f} ×")
@@ -399,9 +408,9 @@ def show(agents: int) -> bool:
 
 
 def main() -> int:
-    """Print both beside each other; fail where 2,000 agents miss a goal."""
+    """Print both beside each other; fail if 300 nodes miss a goal."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("agents", nargs="*", type=int, default=[2000, 5000], help="default: %(default)s")
+    parser.add_argument("agents", nargs="*", type=int, default=[FIRST_GOAL], help="default: %(default)s")
     sizes = parser.parse_args().agents
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if max(sizes) + 100 > hard:

@@ -142,7 +142,7 @@ class Walk:
         if self.dice.random() < 0.1:
             return
         live = self.live[agent.worker]
-        live.take(agent.report(), self.clock_s)
+        live.receive(agent.report(), self.clock_s)
         if self.dice.random() > 0.1:
             agent.answers.clear()  # an agent has one heartbeat under way
             agent.answers.append(order_for(self.group, agent.worker, agent.generation))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from enum import Enum
-from functools import cached_property
 from typing import Annotated, TypeVar
 
 from pydantic import (
@@ -288,11 +287,6 @@ class WorkerOrders(WireMessage):
     questions: dict[int, Question] = {}
     release: float | None = None
     """The node is to be released from the quarantine that began then (:class:`QuarantineReport`)."""
-
-    @cached_property
-    def document(self) -> bytes:
-        """Itself as JSON: written once, as most answers are the one before."""
-        return self.__pydantic_serializer__.to_json(self)
 
 
 class LogTaken(WireMessage):

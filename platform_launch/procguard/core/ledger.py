@@ -141,8 +141,6 @@ class World:
         left = {**self.workers, **new}
         for worker in leaving:
             left.pop(worker, None)
-        if not leaving and not any(row.group for row in new.values()):
-            return World(self.groups, left)  # thousands join one after the other
         return self._regrouped(left)
 
     def _highest(self, row: WorkerRow) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase
@@ -13,7 +13,10 @@ from platform_launch.procguard.core.registry import NodeEntry, WorkerEntry
 
 
 def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrder:
-    """Return a worker's order; ``known`` is the highest generation that it reports or ever had."""
+    """Return a worker's order; ``known`` is the highest generation that it reports or ever had.
+
+    It is not validated: nothing in it is new.
+    """
     run = group.run if group else None
     place = run.place_of.get(worker) if run else None
     if (
@@ -23,12 +26,12 @@ def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrde
         or group.phase not in (GroupPhase.PREPARING, GroupPhase.RUNNING)
     ):
         grace_s = run.settings.grace_s if run else WorkerOrder.model_fields["grace_s"].default
-        return WorkerOrder(
+        return WorkerOrder.model_construct(
             action=OrderAction.STOP, generation=max(known, run.generation if run else 0), grace_s=grace_s
         )
     preparing = group.phase is GroupPhase.PREPARING
     listens = place.rank == 0
-    return WorkerOrder(
+    return WorkerOrder.model_construct(
         action=OrderAction.PREPARE if preparing else OrderAction.RUN,
         generation=run.generation,
         command=run.commands[worker.node],
@@ -41,10 +44,7 @@ def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrde
 
 
 class Orders:
-    """Answers heartbeats from memory. What has not changed is the same object as before: 5,000 agents ask.
-
-    ``log_size`` tells how many bytes of a worker's log of a generation the server has.
-    """
+    """Answers heartbeats from memory. ``log_size``: bytes of a worker's log of a generation that are here."""
 
     def __init__(self, ledger: Ledger, log_size: Callable[[str, int], int], heartbeat_s: float) -> None:
         self._ledger = ledger
@@ -57,40 +57,18 @@ class Orders:
         orders: dict[int, WorkerOrder] = {}
         for report in beat.workers:
             worker = entry.workers.get(report.number)
-            if worker is None:
-                continue
-            visible |= worker.take(report, clock_s)
-            orders[report.number] = self._order(worker)
-        before = entry.orders
-        if before is None or before.release != entry.release or not _unchanged(before.orders, orders):
-            before = entry.orders = WorkerOrders(
-                orders=orders, heartbeat_s=self._heartbeat_s, release=entry.release
-            )
-        return before, visible
+            if worker is not None:
+                visible |= worker.receive(report, clock_s)
+                orders[report.number] = self._order(worker, report.generation)
+        answer = WorkerOrders.model_construct(
+            orders=orders, heartbeat_s=self._heartbeat_s, release=entry.release
+        )
+        return answer, visible
 
-    def _order(self, worker: WorkerEntry) -> WorkerOrder:
-        """Return what is wanted of a worker: the same object for as long as it is the same."""
+    def _order(self, worker: WorkerEntry, reported: int) -> WorkerOrder:
         world = self._ledger.world
         row = world.workers.get(worker.worker)
         group = world.groups.get(row.group) if row and row.group else None
-        known = max(worker.report.generation if worker.report else 0, row.generation if row else 0)
-        basis = (group.run if group else None, group.phase if group else None, known)
-        order = worker.order
-        if order is None or worker.order_for is None or not _same(worker.order_for, basis):
-            order = order_for(group, worker.worker, known)
-            worker.order_for = basis
+        order = order_for(group, worker.worker, max(reported, row.generation if row else 0))
         size = self._log_size(worker.text, order.generation)
-        if order.log_offset != size:
-            order = order.model_copy(update={"log_offset": size})
-        worker.order = order
-        return order
-
-
-def _same(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
-    """Compare what orders are made from; runs by identity, as they are large and never edited."""
-    return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
-
-
-def _unchanged(before: Mapping[int, WorkerOrder], orders: Mapping[int, WorkerOrder]) -> bool:
-    """Compare orders by identity: each is the same object for as long as it says the same."""
-    return before.keys() == orders.keys() and all(before[number] is orders[number] for number in orders)
+        return order.model_copy(update={"log_offset": size}) if size else order

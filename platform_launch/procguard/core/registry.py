@@ -23,13 +23,10 @@ from platform_launch.procguard.api.wire import (
     JoinRequest,
     MachineReport,
     QuarantineReport,
-    WorkerOrder,
-    WorkerOrders,
     WorkerReport,
     WorkerState,
 )
 from platform_launch.procguard.core.clock import NEVER, Moment
-from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
 DEFAULT_SILENT_AFTER_S = 15.0
@@ -58,6 +55,11 @@ class NodeRecord(Shape):
         return self.join.node
 
     @cached_property
+    def order(self) -> tuple[tuple[int, str], ...]:
+        """Return what orders nodes by name as people do."""
+        return natural(self.name)
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Return every name its address may be given by."""
         host = self.join.hostname
@@ -66,31 +68,30 @@ class NodeRecord(Shape):
 
 @dataclass
 class WorkerEntry:
-    """One worker: its last report, the order it was last answered with, and how it was last shown.
+    """One worker and its last report.
 
-    ``glance_report`` is the first report of those in a row that say the same. ``seen_at`` is its last
-    heartbeat on the server's monotonic clock. ``ended_at`` is when its run ended, the earliest of what the
-    reports amount to: a message may be late and is never early.
+    ``seen_at`` is its last heartbeat on the server's monotonic clock. ``ended_at`` is when its run ended, the
+    earliest of what the reports amount to: a message may be late and is never early.
     """
 
     worker: WorkerName
     report: WorkerReport | None = None
-    glance_report: WorkerReport | None = None
     seen_at: float | None = None
     same: int = 0
     ended_at: float | None = None
-    order: WorkerOrder | None = None
-    order_for: tuple[GroupRun | None, object, int] | None = None
     glance: WorkerGlance | None = None
-    glance_for: tuple[NodeRecord, Group | None, bool, WorkerReport | None] | None = None
+    glance_of: tuple[object, ...] = ()
+    """What ``glance`` was made from: it is kept while these are the same objects."""
+    glance_report: WorkerReport | None = None
+    """The first of the reports in a row that look the same."""
 
     @cached_property
     def text(self) -> str:
         """Return its name as text."""
         return str(self.worker)
 
-    def take(self, report: WorkerReport, clock_s: float) -> bool:
-        """Take over a report and tell whether it says anything that people see at once."""
+    def receive(self, report: WorkerReport, clock_s: float) -> bool:
+        """Take over a report; return whether people see at once what it says."""
         before = self.report
         self.seen_at = clock_s
         same = (
@@ -107,13 +108,9 @@ class WorkerEntry:
         self.ended_at = ended_at
         self.same = self.same + 1 if same else 1
         self.report = report
-        if before is None or not same or _at_a_glance(before) != _at_a_glance(report):
+        if before is None or not same or before.stop_requested != report.stop_requested:
             self.glance_report = report
         return not same or (before is not None and before.reason != report.reason)
-
-
-def _at_a_glance(report: WorkerReport) -> tuple[bool, list[int]]:
-    return report.stop_requested, [gpu.index for gpu in report.gpus]
 
 
 @dataclass
@@ -129,8 +126,6 @@ class NodeEntry:
     """Those that belong to no run of its agent."""
     release: float | None = None
     """When the quarantine began that somebody has ended, until its agent has written so."""
-    orders: WorkerOrders | None = None
-    """What the last heartbeat was answered with."""
     refused: set[str] = field(default_factory=set)
     """Other installations that asked for this name in vain: each is told of once, and not without end."""
 
@@ -156,13 +151,17 @@ class WorkerGlance(NamedTuple):
     status: WorkerStatus
     silent: bool
     rank: int | None
-    gpu_indexes: frozenset[int]
     entry: WorkerEntry
 
     @property
     def report(self) -> WorkerReport | None:
         """Return its newest report."""
         return self.entry.report
+
+    @property
+    def gpu_indexes(self) -> set[int]:
+        """Return which GPUs of its node it holds."""
+        return {gpu.index for gpu in self.entry.report.gpus} if self.entry.report else set()
 
 
 class NodeGlance(NamedTuple):
@@ -201,9 +200,6 @@ class Registry:
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     by_credential: dict[str, str] = field(default_factory=dict)
 
-    _changes: int = 0
-    _in_order: tuple[int, tuple[NodeEntry, ...]] = (0, ())
-
     @classmethod
     def of(cls, nodes: Iterable[NodeRecord], workers: Iterable[WorkerName]) -> Registry:
         """Return the nodes that were written down; none has sent a heartbeat yet."""
@@ -224,13 +220,9 @@ class Registry:
             )
         return entry
 
-    def in_order(self) -> tuple[NodeEntry, ...]:
-        """Return all nodes by name, sorted when one came or went: every second somebody looks."""
-        changes, known = self._changes, self._in_order
-        if known[0] != changes:
-            found = sorted(self.nodes.values(), key=lambda entry: natural(entry.node.name))
-            known = self._in_order = (changes, tuple(found))
-        return known[1]
+    def in_order(self) -> list[NodeEntry]:
+        """Return all nodes by name."""
+        return sorted(self.nodes.values(), key=lambda entry: entry.node.order)
 
     def all_workers(self) -> Iterator[tuple[NodeEntry, WorkerEntry]]:
         """Go through all workers, by node and number."""
@@ -243,7 +235,6 @@ class Registry:
         entry.workers = dict(sorted(entry.workers.items()))
         before = self.nodes.get(entry.node.name)
         self.nodes[entry.node.name] = entry
-        self._changes += 1
         self.by_credential[entry.node.credential_sha256] = entry.node.name
         if before and before.node.credential_sha256 != entry.node.credential_sha256:
             self.by_credential.pop(before.node.credential_sha256, None)
@@ -251,7 +242,6 @@ class Registry:
     def remove(self, name: str) -> None:
         """Forget a node."""
         entry = self.nodes.pop(name)
-        self._changes += 1
         self.by_credential.pop(entry.node.credential_sha256, None)
 
     def seen_at(self, worker: WorkerName) -> float:

@@ -125,19 +125,13 @@ def known_sum(values: Iterable[float | None]) -> float | None:
 
 def worker_glance(node: NodeEntry, entry: WorkerEntry, group: Group | None, *, silent: bool) -> WorkerGlance:
     """Return a worker at a glance: the same object for as long as it is the same."""
-    report, known = entry.glance_report, entry.glance_for
-    if (
-        entry.glance is not None
-        and known is not None
-        and known[0] is node.node
-        and known[1] is group
-        and known[2] is silent
-        and known[3] is report
-    ):
+    report = entry.glance_report
+    made_of = (node.node, group, silent, report)
+    if entry.glance and all(one is other for one, other in zip(made_of, entry.glance_of, strict=True)):
         return entry.glance
-    run = group.run if group else None
-    place = run.place_of.get(entry.worker) if run else None
-    glance = WorkerGlance(
+    place = group.run.place_of.get(entry.worker) if group and group.run else None
+    entry.glance_of = made_of
+    entry.glance = WorkerGlance(
         entry.text,
         entry.worker.node,
         node.node.join.hostname,
@@ -145,11 +139,9 @@ def worker_glance(node: NodeEntry, entry: WorkerEntry, group: Group | None, *, s
         worker_status(entry.text, report, group, silent=silent),
         silent,
         place.rank if place else None,
-        frozenset(gpu.index for gpu in report.gpus) if report else frozenset(),
         entry,
     )
-    entry.glance, entry.glance_for = glance, (node.node, group, silent, report)
-    return glance
+    return entry.glance
 
 
 def worker_status(

@@ -1,7 +1,6 @@
 """How busy workers, nodes and groups were: the last hour in memory, days in the database.
 
-Memory is bounded: a ring of numbers for each series of each subject, 720 bytes. 5,000 workers on 5,000 nodes
-take some 30 MiB.
+Memory is bounded: a ring of numbers for each series of each subject, 720 bytes.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
-from typing import TypeVar
 
 from platform_launch.procguard.api.shapes.charts import Chart, ChartKind
 from platform_launch.procguard.api.shapes.groups import GroupPhase
@@ -31,12 +29,9 @@ _KEPT_DAYS = {ChartKind.GROUP: 30, ChartKind.NODE: 7}
 _MOST_RANKS = 32
 _NOTHING = float("nan")
 _GROUP = ChartKind.GROUP
-_AT_ONCE = 100
-_PAUSE_S = 0.001
 
 Values = Mapping[str, float | None]
 Subject = tuple[ChartKind, str]
-Item = TypeVar("Item")
 
 
 class History:
@@ -97,7 +92,7 @@ class History:
         of_workers: dict[str, Values] = {}
         of_nodes: dict[str, Values] = {}
         members: dict[str, list[WorkerGlance]] = {}
-        for node in _unhurried(nodes):
+        for node in nodes:
             of_nodes[node.node] = _of_node(node)
             for worker in node.workers:
                 of_workers[worker.worker] = _of_worker(worker)
@@ -131,7 +126,7 @@ class History:
         self._times.append(self._now())
         for subject in self._rings.keys() - found.keys():
             del self._rings[subject]
-        for subject, values in _unhurried(found.items()):
+        for subject, values in found.items():
             rings = self._rings.setdefault(subject, {})
             for series, value in values.items():
                 if value is not None and series not in rings:
@@ -164,14 +159,6 @@ class History:
             at = datetime.fromtimestamp(self._now(), timezone.utc)
             self._kept.keep(at, ((kind, name, values) for name, values in rows if values))
             self._kept.forget(kind, _KEPT_DAYS[kind])
-
-
-def _unhurried(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items, and let heartbeats have the interpreter after every few: nobody waits for a sample."""
-    for count, item in enumerate(items, 1):
-        yield item
-        if count % _AT_ONCE == 0:
-            time.sleep(_PAUSE_S)
 
 
 def _of_worker(worker: WorkerGlance) -> Values:

@@ -169,9 +169,7 @@ class Totals:
 
 
 def _gpu_count(workers: Sequence[WorkerGlance]) -> int:
-    if len(workers) == 1:
-        return len(workers[0].gpu_indexes)
-    return len(frozenset().union(*(worker.gpu_indexes for worker in workers)))
+    return len(set().union(*(worker.gpu_indexes for worker in workers)))
 
 
 def totals(nodes: Sequence[NodeGlance]) -> Totals:

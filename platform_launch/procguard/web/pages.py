@@ -27,7 +27,6 @@ from platform_launch.procguard.core.registry import WorkerGlance
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.compare import differences
 from platform_launch.procguard.web.page_request import FOLDER, PageRequest, own_path, templates, to_login
-from platform_launch.procguard.web.page_response import PageRenderer
 from platform_launch.procguard.web.preview import preview
 from platform_launch.procguard.web.stream import Stream
 from platform_launch.sentences import Sentence, sentence
@@ -135,7 +134,7 @@ class Pages:
         self._accounts = accounts
         self._find_person = find_person
         self._now = listing.SharedOverview(queries)
-        self._renderer = PageRenderer(templates())
+        templates()  # compiled now, not while the first reader waits
 
     def templates(self) -> Mapping[str, tuple[str, Callable[[PageRequest], Values]]]:
         """Return the template of each address, and what gives its values.
@@ -195,7 +194,7 @@ class Pages:
         """Let only those see it who are logged in; what is refused is a page as well."""
 
         def answer(request: Request) -> Response:
-            page = PageRequest(self._renderer, request, None)
+            page = PageRequest(request, None)
             try:
                 page.person = self._find_person(request)
                 return show(page) if page.person else to_login(request)
@@ -212,7 +211,7 @@ class Pages:
 
     def login(self, request: Request) -> Response:
         """Who are you?"""
-        page = PageRequest(self._renderer, request, None)
+        page = PageRequest(request, None)
         place = own_path(page.query.get("next", "/"))
         problem = page.words.known(f"login.problem.{page.query.get('problem', '')}", "")
         return page.show(

@@ -68,7 +68,10 @@ CATALOGUE: dict[str, Kind] = {
     "training-finished": Kind("SUCCESS", "training finished after {duration}"),
     "exit-barrier-left": Kind(
         "INFO",
-        "the traceback of torchrun's exit barrier above is harmless: another node was done a moment earlier",
+        (
+            "the traceback of torchrun's exit barrier above is harmless: another node finished a "
+            "moment earlier"
+        ),
     ),
     "signal-traceback-left": Kind(
         "INFO",
@@ -93,8 +96,10 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "checkpoint-unfinished": Kind(
         "WARN",
-        "the grace period ended while {path} was being written: it may be incomplete. Pass a longer "
-        "--grace-period",
+        (
+            "the grace period ended while {path} was being written, so it may be incomplete. Pass a "
+            "longer --grace-period"
+        ),
         ("signal", "step"),
     ),
     "checkpoint-not-saved": Kind(
@@ -104,12 +109,17 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "checkpoint-missing": Kind("WARN", "no checkpoint was found after {signal}", ("signal",)),
     "node-taken-away": Kind(
-        "WARN", "{source} takes this node away {left}: asking ranks that handle {signal} to save", ("source",)
+        "WARN",
+        ("{source} will take this node away {left}: asking ranks that handle {signal} to save"),
+        ("source",),
     ),
     "save-exceeds-grace": Kind(
         "WARN",
-        "the last checkpoint took {took}, and the grace period is {grace}: a save after a request to stop "
-        "would be cut off. Pass --grace-period {wanted}, and let the scheduler wait longer than that",
+        (
+            "the last checkpoint took {took}, but the grace period is {grace}: a save after a stop "
+            "request would be cut off. Pass --grace-period {wanted}, and let the scheduler wait "
+            "longer than that"
+        ),
         ("took_s", "grace_s"),
     ),
     "training-followed": Kind(
@@ -119,12 +129,14 @@ CATALOGUE: dict[str, Kind] = {
     "binding-verified": Kind("INFO", "all {ranks} ranks of this node run on the CPUs they were bound to"),
     "binding-undone": Kind(
         "WARN",
-        "local rank {local_rank} was bound to CPUs {wanted}, but runs on {found}: the script or a library "
-        "has undone it (--bind none leaves binding to them)",
+        (
+            "local rank {local_rank} was bound to CPUs {wanted} but runs on {found}: the script or a "
+            "library has changed it (use --bind none to leave binding to them)"
+        ),
     ),
     "run-cost": Kind("INFO", "cost: {text}"),
     "metrics-served": Kind("INFO", "metrics: http://{host}:{port}/metrics"),
-    "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the training goes on"),
+    "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the training continues"),
     "trainjob-status-refused": Kind("WARN", "the TrainJob's status was not updated: {problem}"),
     "record-written": Kind("INFO", "launch record: {path}"),
     "verdict": Kind("ERROR", "{text}"),
@@ -132,7 +144,7 @@ CATALOGUE: dict[str, Kind] = {
     "no-progress": Kind("WARN", "no progress for {still_s:.0f} s: {headline}", ("kind", "ranks")),
     "no-progress-detail": Kind("WARN", "{text}"),
     "slow-but-working": Kind(
-        "INFO", "no step for {still_s:.0f} s, and no hang: {headline}", ("kind", "ranks")
+        "INFO", "no step for {still_s:.0f} s, but not a hang: {headline}", ("kind", "ranks")
     ),
     "slow-but-working-detail": Kind("INFO", "{text}"),
     # A job that goes on, more slowly than it could.
@@ -140,18 +152,18 @@ CATALOGUE: dict[str, Kind] = {
     "slow-rank-over": Kind("INFO", "no longer slow: {headline}", ("ranks",)),
     "slower-than-before": Kind("INFO", "slower than before: {headline}"),
     "as-fast-as-before": Kind("INFO", "as fast as before: {headline}"),
-    "progress-again": Kind("INFO", "the training goes on, after {still_s:.0f} s without progress"),
+    "progress-again": Kind("INFO", "the training continues after {still_s:.0f} s without progress"),
     "hang-recorded": Kind("INFO", "what all ranks were doing: {path}"),
     "hang-ends-training": Kind(
-        "ERROR", "--on-hang {on_hang}: ending the training, which hangs", ("on_hang",)
+        "ERROR", "the training hangs; stopping it (--on-hang {on_hang})", ("on_hang",)
     ),
     # Devices; what is wrong with them is said under the findings' own ids.
     "device-well-again": Kind("INFO", "{where}: no longer, after {after_s:.0f} s: {what}", ("finding",)),
     "devices-not-watched": Kind("WARN", "GPUs and ports are not watched: {problem}"),
-    "xids-not-heard": Kind("INFO", "the driver will not tell of XIDs here: {problem}"),
+    "xids-not-heard": Kind("INFO", "the driver does not report XIDs here: {problem}"),
     "ranks-left": Kind(
         "WARN",
-        "{who} had already ended, without an error, when others failed: they waited for it",
+        "{who} had already ended without an error when others failed waiting for it",
         ("ranks",),
     ),
     "node-bad": Kind("ERROR", "node {node} ({host}) is bad, use another: {reasons}", ("node", "grade")),
@@ -160,16 +172,16 @@ CATALOGUE: dict[str, Kind] = {
     "not-quarantined": Kind("WARN", "node {node_name} could not be put in quarantine: {problem}"),
     "quarantine-line-unread": Kind(
         "WARN",
-        "{path}, line {number}{more}, is passed over: expected a JSON object with node, event and since",
+        ("{path}, line {number}{more}, is skipped: expected a JSON object with node, event and since"),
     ),
-    "nodes-well": Kind("INFO", "GPUs and ports were asked: nothing is wrong on the job's nodes ({nodes})"),
-    "not-observed": Kind("WARN", "a hang of the training would not be noticed: {problem}"),
+    "nodes-well": Kind("INFO", "GPUs and ports are healthy on all nodes of the job ({nodes})"),
+    "not-observed": Kind("WARN", "hangs cannot be detected: {problem}"),
     # Staying responsible for processes.
-    "end-asked": Kind("INFO", "{reason}: asked {what} to end, {grace_s:g} s at most{again}", ("signal",)),
-    "leftovers-asked": Kind("WARN", "left behind by {what}, asked to end: {processes}"),
-    "leftovers-killed": Kind("WARN", "killing what is left of {what}: {processes}"),
+    "end-asked": Kind("INFO", "{reason}: stopping {what}, SIGKILL in {grace_s:g} s{again}", ("signal",)),
+    "leftovers-asked": Kind("WARN", "stopping processes left behind by {what}: {processes}"),
+    "leftovers-killed": Kind("WARN", "killing leftover processes of {what}: {processes}"),
     "process-stuck": Kind(
-        "ERROR", "alive {limit_s:g} s after SIGKILL, stuck in a driver or file system: {processes}"
+        "ERROR", ("still alive {limit_s:g} s after SIGKILL, stuck in a driver or file system: {processes}")
     ),
     # What the screen gets in place of a traceback, which the log has.
     "traceback-folded": Kind(
@@ -180,84 +192,87 @@ CATALOGUE: dict[str, Kind] = {
     "output-lost": Kind("WARN", "output can no longer be written: {problem}; {consequence}"),
     "exit-blocked": Kind(
         "WARN",
-        "this process cannot exit yet: a file system that it writes to does not answer. It exits when that "
-        "does",
+        "this process cannot exit until a file system that it writes to responds again",
     ),
-    "log-lost": Kind("WARN", "no log file from here on: {path}: {problem}; the training goes on without it"),
-    "log-cut": Kind("INFO", "{left_out_mib:g} MiB are left out of the log here (--log-limit)"),
+    "log-lost": Kind(
+        "WARN", ("cannot write the log any more: {path}: {problem}; the training continues without it")
+    ),
+    "log-cut": Kind("INFO", "{left_out_mib:g} MiB omitted from the log here (--log-limit)"),
     # The nodes of a job: their roll call, and how it ended on one of them.
     "roll-call-opened": Kind(
         "INFO",
-        "roll call: {nnodes} nodes meet at {master_addr}:{port}, {limit_s:g} s at most",
+        "roll call: waiting up to {limit_s:g} s for {nnodes} nodes at {master_addr}:{port}",
     ),
-    "roll-call-skipped": Kind("INFO", "starting training, without waiting for the other nodes"),
-    "nodes-differ": Kind("WARN", "not the same on all nodes: {difference}"),
+    "roll-call-skipped": Kind("INFO", "starting training without waiting for the other nodes"),
+    "nodes-differ": Kind("WARN", "nodes differ: {difference}"),
     "roll-call-complete": Kind(
         "SUCCESS", "roll call: all {nnodes} nodes are connected, {agree}; starting training"
     ),
-    "spare-waits": Kind("INFO", "this node is a spare: it waits until one of the others is lost"),
-    "spare-stands-in": Kind(
-        "WARN", "this spare, node {spare}, stands in for node {node} from here on", ("node", "spare")
-    ),
+    "spare-waits": Kind("INFO", "this node is a spare: it waits until another node is lost"),
+    "spare-stands-in": Kind("WARN", "this spare, node {spare}, now replaces node {node}", ("node", "spare")),
     "rank-reordered": Kind(
-        "INFO", "this node came as node {spare}, and is node {node} in the network's order", ("node", "spare")
+        "INFO", "this node started as node {spare} and is node {node} in network order", ("node", "spare")
     ),
-    "job-moved": Kind("WARN", "the job has moved: node 0 is on {host} now, and was on {before}"),
+    "job-moved": Kind("WARN", "the job has moved: node 0 is now on {host} (before: {before})"),
     "job-stays": Kind(
-        "WARN", "node 0 is lost, and the job cannot move: {reason}; waiting {limit_s:g} s for node 0"
+        "WARN", ("node 0 is lost and the job cannot move: {reason}; waiting up to {limit_s:g} s for node 0")
     ),
-    "spare-not-needed": Kind("INFO", "the job has ended, and this spare took no part in it"),
-    "node-left-out": Kind("WARN", "this node leaves the job: a spare takes its place"),
-    "refusal-told": Kind("INFO", "telling the other nodes, {limit_s:g} s at most"),
-    "launch-left": Kind("WARN", "{signal}: leaving", ("signal",)),
-    "nodes-restart": Kind("WARN", "restart {restart} of {max_restarts}: the nodes meet again", ("restart",)),
+    "spare-not-needed": Kind("INFO", "the job has ended; this spare was not needed"),
+    "node-left-out": Kind("WARN", "this node leaves the job: a spare replaces it"),
+    "refusal-told": Kind("INFO", "reporting this to the other nodes, for up to {limit_s:g} s"),
+    "launch-left": Kind("WARN", "{signal}: exiting", ("signal",)),
+    "nodes-restart": Kind(
+        "WARN", "restart {restart} of {max_restarts}: the nodes connect again", ("restart",)
+    ),
     "port-given-up": Kind(
         "WARN",
-        "the training found a port taken, perhaps {port}, where the nodes meet: it starts once more, and "
-        "they meet on another",
+        (
+            "the training found a port in use, perhaps {port}, which the nodes use to connect: "
+            "restarting it, with another port for the nodes"
+        ),
     ),
     "node-restarts": Kind("WARN", "restart {restart} of {max_restarts}", ("restart",)),
-    "not-restarted": Kind("ERROR", "not started again: {reason}"),
+    "not-restarted": Kind("ERROR", "not restarted: {reason}"),
     "node-finished": Kind("INFO", "node {node} ({host}) has finished", ("node",)),
     "node-failed": Kind(
         "ERROR",
         "node {node}, {host}: the training ended with exit code {exit_code}",
         ("node", "exit_code"),
     ),
-    "node-stopped": Kind("WARN", "node {node} ({host}) was told to end ({signal})", ("node", "signal")),
+    "node-stopped": Kind("WARN", "node {node} ({host}) was asked to stop ({signal})", ("node", "signal")),
     "node-vanished": Kind(
-        "ERROR", "{nodes} vanished ({hosts}): nothing heard for {silent_s:.0f} s{remark}", ("node",)
+        "ERROR", "lost {nodes} ({hosts}): no heartbeat for {silent_s:.0f} s{remark}", ("node",)
     ),
     "node-started-anew": Kind(
-        "ERROR", "node {node} was started anew, on {host}: its training was lost", ("node",)
+        "ERROR", "node {node} was restarted on {host}: its part of the training was lost", ("node",)
     ),
     "launcher-killed": Kind("ERROR", "{nodes} ({hosts}): the launcher was killed{remark}", ("node",)),
     "launcher-silent": Kind(
         "ERROR",
-        "node {node} ({host}): the launcher was stopped or is stuck, silent for {silent_s:.0f} s",
+        ("node {node} ({host}): the launcher is stopped or stuck, no heartbeat for {silent_s:.0f} s"),
         ("node",),
     ),
     "coordinator-gone": Kind("ERROR", "node 0 ({host}) no longer hosts the rendezvous"),
     "coordinator-silent": Kind("ERROR", "node 0 ({host}) has not answered for {silent_s:.0f} s"),
-    "node-hung": Kind("ERROR", "the job hung at node {node} ({host}) and was stopped (--on-hang)", ("node",)),
+    "node-hung": Kind("ERROR", "the job hung on node {node} ({host}) and was stopped (--on-hang)", ("node",)),
     "node-left-early": Kind(
         "ERROR",
-        "node {node}, {host}: ranks ended there while the others still trained, which then lost them",
+        ("node {node}, {host}: ranks exited early there, and the others then lost their connections to them"),
         ("node",),
     ),
     "node-quoted": Kind("ERROR", "  | {lines}", ("node",)),
     # Runs on several nodes from one of them.
-    "nodes-run-finished": Kind("SUCCESS", "ended well on {nodes} of {nnodes} nodes after {duration}"),
+    "nodes-run-finished": Kind("SUCCESS", "succeeded on {nodes} of {nnodes} nodes after {duration}"),
     "nodes-run-stopped": Kind("WARN", "stopped after {duration}; exit code {exit_code}", ("exit_code",)),
     "nodes-run-failed": Kind(
-        "ERROR", "failed after {duration}, first on {first_failed}; exit code {exit_code}", ("exit_code",)
+        "ERROR", "failed after {duration}; first on {first_failed}; exit code {exit_code}", ("exit_code",)
     ),
     # Rehearsals on one machine.
     "gpus-not-split": Kind(
         "WARN", "GPUs ({gpus}) cannot be split among {nodes} nodes: simulating on the CPU"
     ),
     "simulation-finished": Kind("SUCCESS", "all {nodes} nodes finished after {duration}; logs: {logs}"),
-    "simulated-node-lost": Kind("WARN", "{what}: the others go on, with a spare"),
+    "simulated-node-lost": Kind("WARN", "{what}: the others continue with a spare"),
     "simulated-node-failed": Kind("ERROR", "node {node} failed first; its log: {log}", ("node",)),
 }
 

@@ -186,7 +186,7 @@ def test_processes_that_outlive_their_command_do_not_outlive_the_run(
     job = script(tmp_path / "job.sh", "(setsid sleep 3000 &)\nexit 0")
     done = cluster[0].dist_launch("run", job)
     assert done.returncode == 0
-    assert "left behind by the job, asked to end: sleep" in done.stderr
+    assert "stopping processes left behind by the job: sleep" in done.stderr
     assert not any(jobs_on(node) for node in cluster)
 
 

@@ -54,7 +54,7 @@ def test_a_line_that_cannot_be_read_spoils_only_itself(file: Path) -> None:
     assert [node.node for node in quarantine.read(file, 1500, told.append)] == ["gn7", "gn9"]
     (said,) = map(line, told)
     assert said == (
-        f"{file}, line 2, as 6 more, is passed over: expected a JSON object with node, event and since"
+        f"{file}, line 2, as 6 more, is skipped: expected a JSON object with node, event and since"
     )
 
 

@@ -260,7 +260,7 @@ def test_a_log_that_cannot_be_written_is_not_announced(tmp_path: Path, script: P
         command(logs, script, "--no-doctor"), env=environment(S="0"), capture_output=True, text=True,
         timeout=LIMIT_S, check=True,
     )  # fmt: skip
-    assert done.stderr.count("no log file from here on") == 1
+    assert done.stderr.count("cannot write the log any more") == 1
     assert not re.search(r"log: .*\.log", done.stderr)
 
 

@@ -43,7 +43,7 @@ def test_without_progress_in_its_output_n_restarts_are_n_restarts(tmp_path: Path
     said = done.stdout + done.stderr
     assert done.returncode == 137
     assert "restart 4 of 4" in said
-    assert "not started again: all 4 restarts are used" in said
+    assert "not restarted: all 4 restarts are used" in said
 
 
 def test_what_would_happen_again_is_not_started_again(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_what_would_happen_again_is_not_started_again(tmp_path: Path) -> None:
 def test_a_job_that_does_not_ask_for_it_never_starts_again(tmp_path: Path) -> None:
     done = run(tmp_path, KILLED)
     assert done.returncode == 137
-    assert "not started again" not in done.stdout + done.stderr
+    assert "not restarted" not in done.stdout + done.stderr
 
 
 def test_a_newer_checkpoint_is_progress_although_the_same_step_is_printed(tmp_path: Path) -> None:

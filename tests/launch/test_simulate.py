@@ -84,7 +84,7 @@ def test_the_first_failure_ends_all_and_is_the_result(simulate: Simulate, tmp_pa
     )
     output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 5
-    assert "[INFO] node 0 ended with exit code 5: asked the training to end" in output
+    assert "[INFO] node 0 ended with exit code 5: stopping the training" in output
     assert "[node 1] saved" in output
 
 

@@ -88,7 +88,7 @@ def test_a_cut_link_stops_both_sides(machines: tuple[Host, ...], tmp_path: Path)
         assert [node.code() for node in nodes] == [ABSENT, ABSENT], everything(nodes)
     finally:
         machines[1].heal()
-    assert nodes[0].said("[ERROR] node 1 vanished (node1 (10.213.0.2)): nothing heard for")
+    assert nodes[0].said("[ERROR] lost node 1 (node1 (10.213.0.2)): no heartbeat for")
     assert nodes[1].said("[coordinator-silent]")
 
 
@@ -137,7 +137,7 @@ def test_sigterm_to_one_node_lets_all_save_and_leave(machines: tuple[Host, ...],
     assert [node.code() for node in nodes] == [0, 0], everything(nodes)
     assert sorted(path.name for path in tmp_path.glob("saved.*")) == ["saved.0", "saved.1"]
     for node in nodes:
-        assert node.said("[WARN] node 1 (node1 (10.213.0.2)) was told to end (SIGTERM)"), everything(nodes)
+        assert node.said("[WARN] node 1 (node1 (10.213.0.2)) was asked to stop (SIGTERM)"), everything(nodes)
         assert not node.said("[ERROR]")
 
 
@@ -146,7 +146,7 @@ def test_a_failed_run_starts_again_on_all_nodes(machines: tuple[Host, ...], tmp_
     nodes = training(machines[:2], tmp_path, "once:1", "print:good", "sleep:2", options=options)
     assert [node.code() for node in nodes] == [0, 0], everything(nodes)
     for node in nodes:
-        assert node.said("[WARN] restart 1 of 1: the nodes meet again")
+        assert node.said("[WARN] restart 1 of 1: the nodes connect again")
         assert node.said("ValueError: the data is wrong")
         assert node.said("] good")
 
@@ -160,7 +160,7 @@ def test_a_run_that_gets_no_further_is_not_started_a_third_time(
     for node in nodes:
         assert node.said("restart 2 of 9")
         assert not node.said("restart 3 of 9")
-        assert node.said("not started again: the last two restarts brought the training no further")
+        assert node.said("not restarted: the last two restarts brought the training no further")
 
 
 @requires_memory_limit
@@ -189,7 +189,7 @@ def test_a_node_that_the_platform_replaces_joins_the_next_start(
     nodes[1].code()
     nodes[1] = start(machines[1], 1, 3, "print:training", "sleep:8", logs=tmp_path / "again", options=options)
     assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
-    assert nodes[0].said("restart 1 of 1: the nodes meet again")
+    assert nodes[0].said("restart 1 of 1: the nodes connect again")
 
 
 def test_without_roll_call_nobody_meets(machines: tuple[Host, ...], tmp_path: Path) -> None:

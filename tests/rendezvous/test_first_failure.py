@@ -58,7 +58,7 @@ def test_a_node_that_finished_while_others_trained_is_named_with_what_followed()
     assert cause is not None
     assert (cause.kind, cause.node_rank, cause.exit_code) == (EndKind.LEFT, 1, 1)
     assert describe_ending(cause).startswith(
-        "node 1, gpu-1: ranks ended there while the others still trained"
+        "node 1, gpu-1: ranks exited early there, and the others then lost their connections to them"
     )
 
 

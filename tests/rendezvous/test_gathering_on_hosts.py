@@ -71,7 +71,7 @@ def test_nodes_that_differ_in_what_may_be_meant_start_and_are_not_said_to_agree(
     ]
     assert [node.code() for node in nodes] == [0, 0], nodes[0].text
     for node in nodes:
-        assert node.said("[WARN] not the same on all nodes: $NCCL_IB_TC: not set on node 0; 106 on node 1")
+        assert node.said("[WARN] nodes differ: $NCCL_IB_TC: not set on node 0; 106 on node 1")
         assert node.said("all 2 nodes are connected, their differences are listed above; starting training")
 
 

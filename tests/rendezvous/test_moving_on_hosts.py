@@ -151,7 +151,7 @@ def test_a_job_without_a_list_of_hosts_ends_without_node_0_and_says_why(tmp_path
     with job(tmp_path, listed=False, limit_s="10") as running:
         kill_everything(running.hosts[0])
         assert [node.code() for node in running.nodes[1:]] == [ABSENT, ABSENT], running.text()
-        assert running.nodes[1].said("node 0 is lost, and the job cannot move: "), running.text()
+        assert running.nodes[1].said("node 0 is lost and the job cannot move: "), running.text()
 
 
 @pytest.mark.nightly
@@ -173,7 +173,7 @@ def _comes_back(folder: Path, way: str) -> None:
         running.nodes[0].when("[spare-waits]")
         running.trains_at(SPARE)
         kill_everything(running.hosts[1])  # and it is as good a spare as any
-        until(lambda: running.nodes[0].said("stands in for node 1"), running.text)
+        until(lambda: running.nodes[0].said("now replaces node 1"), running.text)
         running.trains_at(SPARE)
         running.finishes(0, 2)
 

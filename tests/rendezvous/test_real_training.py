@@ -76,7 +76,7 @@ def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_p
         assert record["versions"]["torch"]
     for node in nodes:
         assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with"), everything
-        assert node.said("[WARN] restart 1 of 1: the nodes meet again"), everything
+        assert node.said("[WARN] restart 1 of 1: the nodes connect again"), everything
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert max(record["step"] for record in steps) == 48
     assert any("resum" in line.lower() for _, line in nodes[0].lines), everything

@@ -258,7 +258,7 @@ def test_a_node_that_was_silent_for_long_is_whom_the_others_lost(attend: Attend)
     for node in nodes:
         node.expect(AllHere)
     os.kill(nodes[1].link.pid, signal.SIGSTOP)
-    nodes[0].hear("was stopped or is stuck")
+    nodes[0].hear("is stopped or stuck")
     lost = Cause("", ("Connection closed by peer",), ("Connection closed by peer",))
     failed = NodeEnding(EndKind.FAILED, 0, "gpu-0", 1, lost)
     nodes[0].link.send(StopAll(failed))

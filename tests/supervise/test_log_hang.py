@@ -32,7 +32,7 @@ def test_a_training_goes_on_while_its_log_hangs_and_ends_with_a_line_of_it(
     run = supervise(*python("for i in range(3000): print(i, 'x' * 80)"), log_path=str(hung))
     outcome = run.finish()
     assert (outcome["exit_code"], outcome["log_path"]) == (0, None)
-    assert run.output.count(b"no log file from here on") == 1
+    assert run.output.count(b"cannot write the log any more") == 1
     assert b"the disk has taken nothing for" in run.output
     assert [line for line in run.output.splitlines() if line.startswith(b"2999 ")]
 
@@ -99,7 +99,7 @@ def test_a_log_keeps_its_head_and_its_tail_and_says_what_is_left_out(tmp_path: P
     assert lines[0] == "line 0 of the training"
     assert lines[-1] == "line 19999 of the training"
     (cut,) = [line for line in lines if "[log-cut]" in line]
-    assert "MiB are left out of the log here" in cut
+    assert "MiB omitted from the log here" in cut
     kept = [int(line.split()[1]) for line in lines if line.endswith("training") and line.startswith("line")]
     assert kept == sorted(kept)
 

@@ -55,7 +55,8 @@ def test_a_daemon_left_behind_is_asked_to_end_and_named(supervise: Supervise) ->
     assert outcome["exit_code"] == 0
     assert outcome["killed"] == []
     assert not alive(daemon_pid(run.log))
-    assert re.search(r"\[WARN\] left behind by the training, asked to end: python\S* \(pid \d+\)", run.log)
+    left_behind = r"\[WARN\] stopping processes left behind by the training: python\S* \(pid \d+\)"
+    assert re.search(left_behind, run.log)
 
 
 def test_a_helper_that_leaves_by_itself_is_no_matter_for_words(supervise: Supervise) -> None:

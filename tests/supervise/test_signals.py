@@ -109,8 +109,8 @@ def test_a_deaf_training_is_killed_after_the_grace_time(supervise: Supervise) ->
     assert outcome["exit_code"] == 137
     assert (outcome["stopped_by"], outcome["stop_sentence"]) == ("SIGTERM", None)
     assert len(outcome["killed"]) == 1
-    assert "[INFO] SIGTERM: asked the training to end, 0.5 s at most" in run.log
-    assert "[WARN] killing what is left of the training: python" in run.log
+    assert "[INFO] SIGTERM: stopping the training, SIGKILL in 0.5 s" in run.log
+    assert "[WARN] killing leftover processes of the training: python" in run.log
 
 
 def test_a_second_ctrl_c_kills_at_once(supervise: Supervise) -> None:
@@ -158,7 +158,7 @@ def test_signals_are_heard_while_nobody_reads(supervise: Supervise) -> None:
     time.sleep(0.2)  # every pipe on the way is full now
     run.process.terminate()
     assert run.process.wait(LIMIT_S) == 143
-    assert "SIGTERM: asked the training to end" in run.log
+    assert "SIGTERM: stopping the training" in run.log
 
 
 def test_a_reader_that_is_late_still_gets_everything(supervise: Supervise) -> None:
@@ -185,7 +185,7 @@ def test_another_thread_can_ask_for_the_end_and_its_reason_is_kept(supervise: Su
     outcome = run.finish()
     assert outcome["exit_code"] == 10 + signal.SIGTERM
     assert (outcome["stopped_by"], outcome["stop_sentence"]) == ("node 3 left", "node-left")
-    assert "[INFO] node 3 left: asked the training to end" in run.log
+    assert "[INFO] node 3 left: stopping the training" in run.log
 
 
 def test_a_training_that_has_finished_was_not_stopped(supervise: Supervise) -> None:

@@ -152,7 +152,7 @@ def test_the_signal_that_torchrun_ended_on_is_called_by_its_name(
     )
     assert explain_text(log).cause == expected
     asked = (
-        f"[node 1] [INFO] node 0 (gpu-0) was told to end ({name}): asked the training to end, 25 s at most "
+        f"[node 1] [INFO] node 0 (gpu-0) was asked to stop ({name}): stopping the training, SIGKILL in 25 s "
         f"[end-asked signal={name}]\n"
     )
     terminated = log.replace(f"{number} death", "15 death").replace(f"signal: {number}", "signal: 15")
@@ -173,7 +173,7 @@ def test_a_hang_that_the_launcher_ended_is_no_end_from_outside(explain_text: Exp
     prefix = f"[node {log_of}] "
     verdict = explain_text(
         f"{prefix}10:00:01 [WARN] no progress for 300 s: rank 1 sleeps [no-progress kind=hang ranks=1]\n"
-        f"{prefix}10:00:02 [INFO] the training hung: asked the training to end, 1.5 s at most [end-asked]\n"
+        f"{prefix}10:00:02 [INFO] the training hung: stopping the training, SIGKILL in 1.5 s [end-asked]\n"
         f"{prefix}W1121 03:04:05.1 42 torch/distributed/elastic/agent.py:753] Received 15 death signal\n"
         f"{prefix}10:00:04 [ERROR] the training hung at node 1 (gn1), and it ended [node-hung node=1]\n"
     )
@@ -204,7 +204,7 @@ def test_node_that_names_another_one_keeps_the_cause_it_had_before_it_was_asked_
 ) -> None:
     named = "12:00:09 [ERROR] node 0: the training ended with exit code 1 [node-failed node=0]\n"
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:38803"
-    asked = "[node 1] 12:00:05 [INFO] node 0: asked the training to end, 25 s at most [end-asked]\n"
+    asked = "[node 1] 12:00:05 [INFO] node 0: stopping the training, SIGKILL in 25 s [end-asked]\n"
     error = uncaught("KeyError: 'label'", "[node 1] [rank1]: ")
     one = (error + asked if before else asked + error) + "[node 1] " + named
     zero = uncaught(lost, "[node 0] [rank0]: ") + "[node 0] " + named
@@ -233,7 +233,7 @@ def test_traceback_that_was_caught_is_a_suspect_at_most(explain_text: Explain) -
 
 
 def test_warning_that_quotes_a_known_message_is_no_cause(explain_text: Explain) -> None:
-    quoting = "[WARN] no log file from here on: /logs/a.log: No space left on device; the training goes on\n"
+    quoting = "[WARN] cannot write the log any more: /logs/a.log: No space left on device\n"
     verdict = explain_text(quoting + uncaught("RuntimeError: real"))
     assert verdict.title == "RuntimeError: real"
 

@@ -71,6 +71,7 @@ def test_a_module_with_relative_imports_runs_under_each_launcher(launcher: list[
     assert "it works: 42 ['--lr', '1']" in done.stdout
 
 
+@takes_long
 def test_a_tool_that_starts_torchrun_itself_trains_on_all_nodes_together(tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
     tool = tmp_path / "llamafactory-cli"

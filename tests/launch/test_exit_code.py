@@ -17,6 +17,7 @@ from platform_launch.launch.outcome.exit_code import (
     left_an_exit_barrier,
 )
 from platform_launch.supervise import Command, Outcome
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,6 +99,7 @@ def test_a_training_that_succeeds_is_a_success_whatever_the_file_says(tmp_path: 
     assert run(tmp_path, '{"exit_code": 66, "reason": "of an earlier try"}', code=0).returncode == 0
 
 
+@takes_long
 @pytest.mark.train
 @pytest.mark.parametrize("launcher", [pytest.param("accelerate", marks=pytest.mark.nightly), "torchrun"])
 def test_the_exit_code_of_the_ranks_is_the_job_s_under_torchrun_too(launcher: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from platform_launch.process_stat import read_stat
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S, until
 from tests.supervise.lab import alive
 
@@ -140,6 +141,7 @@ def check(
     assert returned in (code, 128 + number), output
 
 
+@takes_long
 @pytest.mark.parametrize(
     ("launcher", "method", "who", "number", "code"),
     [

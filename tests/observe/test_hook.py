@@ -208,6 +208,7 @@ def test_folder_that_cannot_be_written_costs_nothing(folder: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
 
 
+@takes_long
 def test_folder_whose_path_is_too_long_for_a_socket_serves_as_well_and_the_script_ends_silently(
     tmp_path: Path,
 ) -> None:

@@ -25,6 +25,7 @@ from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.work import evidence
 from platform_launch.observe.workers import HookedProcess, NoAnswerError, ask_faulthandler, find_hooked
 from platform_launch.process_stat import read_stat
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S, until
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -212,6 +213,7 @@ def test_stopped_rank_is_reported_and_so_is_that_it_goes_on(
     assert heard.resumed.get(timeout=LIMIT_S) >= 3.0
 
 
+@takes_long
 def test_rank_that_uses_the_cpu_is_no_hang_and_one_that_does_not_leave_its_function_is_told(
     heard: Heard, start: Start
 ) -> None:

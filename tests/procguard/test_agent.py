@@ -192,6 +192,7 @@ def test_an_agent_that_is_killed_finds_its_training_again(server: WireServer, no
     assert (node.work / "starts").read_text() == "x"
 
 
+@takes_long
 def test_a_training_that_ends_without_an_agent_is_reported_later(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     started(server, 1, python("import time; time.sleep(0.7); raise SystemExit(7)"))
@@ -285,6 +286,7 @@ def test_a_training_finds_the_join_token_nowhere(server: WireServer, node: Agent
     assert log(server, 1).splitlines()[-1] == b"0"
 
 
+@takes_long
 def test_what_was_checked_is_what_starts(server: WireServer, node: AgentNode) -> None:
     """A server that says another thing with RUN than with PREPARE gets neither command nor variable past."""
     node.start(server.url, "--allow", f"{shlex.quote(sys.executable)} -u -c *")
@@ -318,6 +320,7 @@ def test_sigterm_ends_the_trainings_and_says_goodbye(server: WireServer, node: A
     assert not node.processes()
 
 
+@takes_long
 def test_trainings_left_running_end_when_no_agent_comes(server: WireServer, node: AgentNode) -> None:
     node.start(server.url, "--leave-running", "--orphan-after", "15")
     started(server, 1, SLEEP)
@@ -389,6 +392,7 @@ def test_mistakes_on_the_command_line(
     assert said in capsys.readouterr().err
 
 
+@takes_long
 def test_changed_flags_are_told_and_surplus_workers_end(server: WireServer, node: AgentNode) -> None:
     node.start(server.url, workers=2)
     order = prepare(1, SLEEP)
@@ -498,6 +502,7 @@ class AsksOnce(WireServer):
         return status, {**document, "questions": {"0": "question-1"}}
 
 
+@takes_long
 def test_a_training_is_looked_at_once_for_a_server_that_is_lost_before_it_has_the_answer(
     node: AgentNode,
 ) -> None:

@@ -232,6 +232,7 @@ def test_what_cannot_be_used_is_said_in_two_lines(
     assert len(lines) <= 2
 
 
+@takes_long
 def test_few_open_files_are_said(tmp_path: Path) -> None:
     serve = [sys.executable, "-m", "platform_launch", "procguard", "server", "--listen", "127.0.0.1:0"]
     limited = ["sh", "-c", 'ulimit -n 600 && exec "$@"', "sh", *serve, "--data", str(tmp_path)]

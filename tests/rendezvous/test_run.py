@@ -22,6 +22,7 @@ from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
 from platform_launch.rendezvous.run.task import AllHere, RendezvousLost, RunNews, RunTask, Settled
 from platform_launch.rendezvous.verdict import RunRefusal
+from tests.lab.needs import takes_long
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.launchers import LauncherProcess
@@ -133,6 +134,7 @@ def test_a_rank_beyond_the_number_of_nodes_is_named(attend: Attend) -> None:
         assert "gpu-5 (10.0.0.5) says it is node 5 of 8, but node 0 (gpu-0 (10.0.0.0))" in leave.reason
 
 
+@takes_long
 def test_a_world_size_that_counts_processes_is_named_when_time_is_up(attend: Attend) -> None:
     guest = attend(fingerprint(1, 16))
     guest.hear("refuses the connection")  # so that no time of node 0's is spent on its start
@@ -145,6 +147,7 @@ def test_a_world_size_that_counts_processes_is_named_when_time_is_up(attend: Att
     assert any("looks like the number of processes" in text for text in host.said)
 
 
+@takes_long
 def test_a_node_that_left_before_the_start_is_absent_with_a_date(attend: Attend) -> None:
     guest = attend(fingerprint(1, 3))
     guest.hear("refuses the connection")
@@ -195,6 +198,7 @@ def test_ranks_stay_as_they_are_at_a_restart(attend: Attend) -> None:
     assert [node.expect(AllHere).node_rank for node in nodes] == [0, 1, 2, 3]
 
 
+@takes_long
 def test_of_several_restarts_the_highest_number_counts(attend: Attend) -> None:
     nodes = [attend(fingerprint(0, 2)), attend(fingerprint(1, 2, restarts_used=3))]
     assert [node.expect(AllHere).restarts_used for node in nodes] == [3, 3]
@@ -220,6 +224,7 @@ def test_how_a_run_ended_is_one_value_from_the_node_to_all(attend: Attend) -> No
         assert replace(outcome.ending, ended_at_s=0.0, health=None) == failed
 
 
+@takes_long
 def test_node_0_may_take_long_to_say_that_it_wants_another_start(attend: Attend) -> None:
     """On a busy machine its launcher ends a training slowly; the others waited for six seconds, and ended."""
     nodes = [attend(fingerprint(rank, 2, gpus=0)) for rank in range(2)]
@@ -292,6 +297,7 @@ def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
         assert node.expect(Settled).outcome.ending is None
 
 
+@takes_long
 def test_who_gets_no_place_in_a_run_that_goes_on_leaves_when_its_time_is_up(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
@@ -303,6 +309,7 @@ def test_who_gets_no_place_in_a_run_that_goes_on_leaves_when_its_time_is_up(atte
     assert "goes on without this node, which came as node 1 and got no place in 1 s" in leave.reason
 
 
+@takes_long
 def test_nodes_that_share_a_secret_start_and_those_without_it_are_named(attend: Attend) -> None:
     secret = "a secret of thirty-two characters"
     host = attend(fingerprint(0, 2), secret=secret)

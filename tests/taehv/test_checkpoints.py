@@ -20,6 +20,7 @@ from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.resuming import changes, choose_checkpoint
 from tests.lab.disk import requires_mount, small_disk
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,6 +222,7 @@ def test_a_full_disk_is_reported_with_path_and_bytes_and_leaves_the_others(
         assert sorted(path.name for path in disk.iterdir()) == ["checkpoint-00000010", "latest"]
 
 
+@takes_long
 def test_a_kill_at_any_moment_leaves_complete_checkpoints(tmp_path: Path) -> None:
     moments = range(0, N_CHANGES + 3, 3)
     command = [sys.executable, "-c", WRITE_UNTIL_KILLED, str(tmp_path), *map(str, moments)]

@@ -154,5 +154,5 @@ def test_a_launcher_on_each_of_two_nodes_meets_the_other(page: Page) -> None:
     expect_ranks(page, [("gn40-0", 0, 0, 0), ("gn39-0", 1, 0, 1)])
     start(page)
     expect_phase(page, "Finished")
-    expect_log(page, "gn40-0", "all 2 nodes are here", "met [0, 1]")
+    expect_log(page, "gn40-0", "all 2 nodes are connected", "met [0, 1]")
     expect_log(page, "gn39-0", "this is worker node 1 of 2: joining gn40:29500", "met [0, 1]")

@@ -106,7 +106,7 @@ def test_nothing_said_gives_no_words() -> None:
 def test_what_the_launcher_said_before_the_training_is_not_its_last_word() -> None:
     log = (
         "[node 1] 12:00:00 [INFO] a fact\n"
-        "[node 1] 12:00:01 [SUCCESS] roll call: all 2 nodes are here [roll-call-complete]\n"
+        "[node 1] 12:00:01 [SUCCESS] roll call: all 2 nodes are connected [roll-call-complete]\n"
     )
     assert last_words(log) == ()
     assert last_words(f"{log}[node 1] step 1\n") == ("step 1",)

@@ -84,7 +84,7 @@ def test_a_job_trains_with_accelerate_and_deepspeed(cluster: Cluster, render: Re
     job = cluster.submit(script)
     assert cluster.wait(job, "COMPLETED", "FAILED")["JobState"] == "COMPLETED", job.text
     assert "master: node0:" in job.text
-    assert "all 2 nodes are here" in job.text
+    assert "all 2 nodes are connected" in job.text
     assert "Step 4/4" in job.text
     assert job.text.count("[SUCCESS] training finished") == 2
 

@@ -54,7 +54,7 @@ def test_the_last_words_of_a_process_that_did_not_say_why_are_told(explain_text:
 def test_the_headline_says_whether_there_are_last_words_and_the_launchers_own_are_none(
     explain_text: Explain,
 ) -> None:
-    ours = "09:10:11 == 5/5 Launch ====\n09:10:12 [SUCCESS] all 2 nodes are here [roll-call-complete]\n"
+    ours = "09:10:11 == 5/5 Launch ====\n09:10:12 [SUCCESS] all 2 nodes are connected [roll-call-complete]\n"
     report = "E1125 09:10:20 2 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) "
     report += "local_rank: 1 (pid: 4711) of binary: /usr/bin/python3\n"
     silent = explain_text(ours + report)

@@ -11,6 +11,6 @@ reading     one log → what happened in it, without what its processes got over
 answer      one chosen event → the verdict: where it happened, what to do, whether to retry
 rank        all that could be the root cause → the highest claim, by one table of weights
 
-``explaining`` runs all of them. Beside them: sources (which files are logs), note (remarks as ids and values),
-hang_records (what the hang monitor wrote), opinion (what a language model makes of it, if the user asks).
+``explaining`` runs all of them. Beside them: sources (which files are logs), note (remarks as ids and
+values), hang_records (what the hang monitor wrote), opinion (what a language model makes of it, if asked).
 """

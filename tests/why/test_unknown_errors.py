@@ -8,7 +8,7 @@ import pytest
 
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.lines.line import parse
-from platform_launch.why.reading.error_lines import hints_at_error, says_error
+from platform_launch.why.reading.error_lines import hints_at_error, reports_error
 from tests.why.conftest import Explain, progress, uncaught
 
 NOISE = (
@@ -32,7 +32,7 @@ def first_line(verdict: Verdict) -> int | None:
 @pytest.mark.parametrize("line", NOISE.splitlines())
 def test_a_word_for_errors_in_an_option_or_a_measurement_is_none(line: str) -> None:
     assert not hints_at_error(parse(1, line.encode()))
-    assert not says_error(parse(1, line.encode()))
+    assert not reports_error(parse(1, line.encode()))
 
 
 def test_the_error_of_a_rank_that_then_waited_too_is_only_named(explain_text: Explain) -> None:

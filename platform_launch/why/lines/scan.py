@@ -126,7 +126,7 @@ class Scanner:
         """Tell whether some of the log's first lines come again with the current one."""
         return self._index in self._again
 
-    def expect_no_beginning(self) -> None:
+    def ignore_beginning(self) -> None:
         """Say that the first lines that come again with the current one do so within one run."""
         self._heads.forget(self._shapes, self._index)
         self._again = self._heads.again(self._shapes)

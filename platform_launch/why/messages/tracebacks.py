@@ -114,10 +114,10 @@ class Traceback:
         self.twins = 0  # tracebacks that began among its lines
         self._of_rank = False  # true once a head named the rank that raised it
         if opening and (of_rank := _OF_RANK.match(line.text)):
-            self._take_rank(int(of_rank[1]))
+            self._set_rank(int(of_rank[1]))
             self.chain.fatal = True  # the exception that it belongs to stands above
 
-    def take(self, line: Line) -> bool:
+    def read(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
         text = line.text.removeprefix(self.prefix)
         if line.number - self.chain.start > _LONGEST_LINES:
@@ -171,7 +171,7 @@ class Traceback:
             if opening["inner"]:
                 self.chain.root = len(self.chain.links)
             elif of_rank := _OF_RANK.match(text):
-                self._take_rank(int(of_rank[1]))
+                self._set_rank(int(of_rank[1]))
             elif not self._linked:
                 self.done = True
                 return False
@@ -193,7 +193,7 @@ class Traceback:
             return False
         return True
 
-    def _take_rank(self, rank: int) -> None:
+    def _set_rank(self, rank: int) -> None:
         """Begin with what a rank raised that a collective operation names; of several the first counts."""
         if not self._of_rank and not self.chain.root:
             self._of_rank, self.chain.root = True, len(self.chain.links)

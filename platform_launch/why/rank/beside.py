@@ -110,7 +110,7 @@ def _survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[No
     return notes
 
 
-def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
+def errors_above(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
     """Name the line above an answer that does not say why: an error, or else the last words of a process."""
     words = [node.last_words for node in nodes if node.last_words is not None]
     if chosen is not None:
@@ -139,7 +139,7 @@ def _is_told_by(chosen: Occurrence, event: Occurrence) -> bool:
     )
 
 
-def others_then(
+def consequences_for_others(
     chosen: Occurrence | None, place: Location, events: Sequence[Occurrence]
 ) -> tuple[Consequence, ...]:
     """Sum up what happened to others than the process at the answer's place, by number of ranks if named."""

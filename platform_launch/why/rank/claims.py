@@ -119,7 +119,7 @@ def is_reason_of(reason: Occurrence, told: Occurrence) -> bool:
     return goes_on or (-LINES_OF_A_MESSAGE <= below < 0 and "peer" in reason.details)
 
 
-def told_in(
+def occurrence_at(
     line: Line, signature: Signature, told_by: NodeEvents, places: Sequence[Location], code: int | None = None
 ) -> Occurrence:
     """Return what a line tells of processes at some places, with the code that ended them if it says one."""
@@ -411,13 +411,13 @@ def _ends(node: NodeEvents, around: _Around, catalogue: Catalogue) -> list[Claim
     """Return the ends of one log that launchers and schedulers tell and nobody explains, as claims."""
     claims = []
     for step in (step for step in node.episode.steps if step.exit_code > 0):
-        event = told_in(step.line, catalogue["exited_first"], node, step.places, step.exit_code)
+        event = occurrence_at(step.line, catalogue["exited_first"], node, step.places, step.exit_code)
         claims.append(Claim(_marks_of_step(step, node, around), event, node=node))
     roots = [one for one in node.episode.endings if one.is_root and one.where.rank is not None]
     if len({root.where.rank for root in roots}) == 1 and roots[0].exit_code > _OF_AN_EXCEPTION:
         root = roots[0]
         if catalogue.of_exit_code(root.exit_code) is None:
-            event = told_in(root.line, catalogue["rank_exited"], node, [root.where], root.exit_code)
+            event = occurrence_at(root.line, catalogue["rank_exited"], node, [root.where], root.exit_code)
             claims.append(Claim({"task ended": 1.0}, event, node=node))
     return claims
 
@@ -469,7 +469,7 @@ def _of_all(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
     alike = catalogue.of_exit_code(codes.pop()) if len(codes) == 1 else None
     if alike is not None and not any(one.is_root for _, one in endings):
         node, first = endings[0]
-        event = told_in(first.line, alike, node, [one.where for _, one in endings])
+        event = occurrence_at(first.line, alike, node, [one.where for _, one in endings])
         claims.append(Claim({"all ended alike": 1.0}, event, node=node))
     table = Collectives()
     for node in nodes:
@@ -479,6 +479,6 @@ def _of_all(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
     incomplete = 0 in table.members and table.absent()[1] is not None
     if called and incomplete and all(n.lines_read - met.number <= _LINES_OF_A_START for n, met in called):
         node, met = called[0]
-        event = told_in(met, catalogue["barrier_absent"], node, ())
+        event = occurrence_at(met, catalogue["barrier_absent"], node, ())
         claims.append(Claim({"roll call incomplete": 1.0}, event, node=node))
     return claims

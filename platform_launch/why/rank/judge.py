@@ -12,10 +12,10 @@ from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
 from platform_launch.why.rank.beside import (
-    heard_before,
+    consequences_for_others,
+    errors_above,
     named,
     notes_beside,
-    others_then,
 )
 from platform_launch.why.rank.claims import (
     LEFT_BY_PROGRAMS,
@@ -49,15 +49,15 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
     best, events = claims[0], all_events(failed)
     chosen, notes = best.event, notes_beside(claims, failed)
     if chosen is not None:
-        notes += _settle(best, events, failed, catalogue)
+        notes += _complete(best, events, failed, catalogue)
         verdict = verdict_of(chosen, failed, oom_kills, catalogue)
     else:
         error = _placed(best.error, events) if best.error is not None else _any_error(failed)
         verdict = unknown(failed, catalogue, error)
     if verdict.first_error is None:
-        notes = [*heard_before(chosen, failed), *notes]
+        notes = [*errors_above(chosen, failed), *notes]
     if verdict.kind != "nothing":
-        verdict = replace(verdict, consequences=others_then(chosen, verdict.where, events))
+        verdict = replace(verdict, consequences=consequences_for_others(chosen, verdict.where, events))
     verdict = verdict.with_notes(notes)
     verdict = replace(verdict, ranked=_highest(claims), hosts=_hosts(events))
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
@@ -94,7 +94,7 @@ def ranked(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
     return sorted(claims_of(nodes, catalogue), key=lambda claim: (-score(claim.marks), began_s(claim)))
 
 
-def _settle(
+def _complete(
     best: Claim, events: Sequence[Occurrence], nodes: Sequence[NodeEvents], catalogue: Catalogue
 ) -> list[Note]:
     """Give the chosen event the role that its marks show, and the place that the lines around it tell."""

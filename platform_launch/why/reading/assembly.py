@@ -75,7 +75,7 @@ class Assembly:
         """Tell whether any writer is in the middle of a traceback."""
         return bool(self._open)
 
-    def take(self, line: Line) -> bool:
+    def read(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
         if self._open and line.number > self._attention_ends:
             self.close()
@@ -102,7 +102,7 @@ class Assembly:
             reading.traceback.chain.where = line.where.filled(place)
             reading.traceback.chain.quoted = quoted
         if opening is None:
-            reading.traceback.take(line)
+            reading.traceback.read(line)
         self._latest = reading
         self._open.setdefault(line.writer, []).append(reading)
         self._attention_ends = line.number + _ATTENTION_LINES
@@ -151,7 +151,7 @@ class Assembly:
 
     def _give(self, line: Line, reading: OpenTraceback) -> bool:
         links = len(reading.traceback.chain.links)
-        consumed = reading.traceback.take(line)
+        consumed = reading.traceback.read(line)
         if consumed:
             reading.traceback.end = line.number
         if links == 0 and reading.traceback.chain.links:

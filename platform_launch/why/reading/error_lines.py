@@ -114,7 +114,7 @@ class ErrorLines:
         self._events = events
         self._looks_for_words = 0
 
-    def take(self, line: Line) -> None:
+    def record(self, line: Line) -> None:
         """Keep a line that looks like an error, and that nothing else knows."""
         below = self._scanner.following(_LINES_OF_WORDS)
         if introduces(line.text):
@@ -125,10 +125,10 @@ class ErrorLines:
             known = self._catalogue.match(first)
             if self._catalogue.is_noise(first) or (known and known.signature.role is SignatureRole.CAUSE):
                 return
-        error = self._error_at(line, below, clear=says_error(line))
+        error = self._error_at(line, below, clear=reports_error(line))
         self._events.err(error, line.where)
 
-    def hear_last_words(self, line: Line, places: Sequence[Location]) -> None:
+    def record_last_words(self, line: Line, places: Sequence[Location]) -> None:
         """Keep the last line above the first report of an end, of one of the processes that ended."""
         node_events = self._events.of(line.where)
         if node_events.last_words is not None or self._looks_for_words >= _MOST_LOOKS_FOR_WORDS:
@@ -190,12 +190,12 @@ def hints_at_error(line: Line) -> bool:
     if line.grave or not _HINTS.search(line.text):
         return line.grave
     hints = _HINTS.search(_neutralised(line.text)) is not None
-    if not hints or (perhaps := _SPECULATES.search(line.text)) is None or says_error(line):
+    if not hints or (perhaps := _SPECULATES.search(line.text)) is None or reports_error(line):
         return hints
     return _REFUSES.search(line.text, 0, perhaps.start()) is not None
 
 
-def says_error(line: Line) -> bool:
+def reports_error(line: Line) -> bool:
     """Tell whether a line says itself that it is an error."""
     if _OF_PARTNERS.search(line.text) or _OF_AN_END.search(line.text, 0, _LONGEST):
         return False
@@ -217,7 +217,7 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
         tells = tells and (bool(telling) or not introduces(text))
         if tells and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
             telling.append(line)
-    for says_why in (says_error, gives_reason):
+    for says_why in (reports_error, gives_reason):
         if errors := [line for line in telling if says_why(line)]:
             return errors[-1]
     return next(iter(telling), None)
@@ -226,7 +226,7 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
 def gives_reason(line: Line) -> bool:
     """Tell whether a process's last lines would end with this one because it says why."""
     text = line.text[:_LONGEST]
-    return says_error(line) or _REFUSES.search(text) is not None
+    return reports_error(line) or _REFUSES.search(text) is not None
 
 
 def introduces(text: str) -> bool:

@@ -19,7 +19,7 @@ from platform_launch.why.messages.signatures import Signature, SignatureRole
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import ENDED_ALONG, Ending
 from platform_launch.why.reading.homes import Homes
-from platform_launch.why.reading.steps import StepEnd, says_end
+from platform_launch.why.reading.steps import StepEnd, reports_end
 
 SURVIVED_LINES = 300
 MOST_REPEATS = 1000
@@ -166,7 +166,7 @@ class Episode:
         return bool(self.endings or self.steps or self.of_role(SignatureRole.SUMMARY))
 
     @property
-    def tells_of_a_failure(self) -> bool:
+    def has_failed(self) -> bool:
         """Tell whether a process ended, had a cause to, or suffered from another one's end."""
         return self.ends or bool(self.of_role(SignatureRole.CAUSE) or self.of_role(SignatureRole.CONSEQUENCE))
 
@@ -311,12 +311,16 @@ class NodeEvents:
         for event in list(self.episode.events.values()):
             harmless = event.doubtful or (event.role is SignatureRole.SUSPECT and event.raised is None)
             late = until_s is not None and event.span.exact and (event.span.not_before_s or 0.0) > until_s
-            last_word = until_s is None and says_end(event.shown)
+            last_word = until_s is None and reports_end(event.shown)
             if event.last < (last_step_at if harmless else few_steps_at) and not (late or last_word):
                 self.outlive(event)
         error = self.first_error
         over_at = few_steps_at if error is not None and error.clear else last_step_at
-        if error is not None and error.number < over_at and not (until_s is None and says_end(error.shown)):
+        if (
+            error is not None
+            and error.number < over_at
+            and not (until_s is None and reports_end(error.shown))
+        ):
             self.first_error = None
 
     def part(self, number: int, parting_lines: int) -> None:

@@ -99,9 +99,9 @@ class LogEvents:
         self._begun_anew_at = line.number
 
     @property
-    def tell_of_a_failure(self) -> bool:
+    def has_failed(self) -> bool:
         """Tell whether anything failed in the log so far."""
-        return any(node_events.episode.tells_of_a_failure for node_events in self._nodes.values())
+        return any(node_events.episode.has_failed for node_events in self._nodes.values())
 
     def _leave_behind(self, until: int, proof: Occurrence | None = None) -> None:
         """Drop earlier attempts if the latest one worked before line ``until``.
@@ -155,7 +155,7 @@ class LogEvents:
         error = replace(error, where=error.where.filled(self.source.where))
         self.of(writer).err(error, self._parting_lines)
 
-    def had_consequence(self, where: Location) -> bool:
+    def suffered_before(self, where: Location) -> bool:
         """Tell whether this very rank already suffered from another one's failure."""
         if where.rank is None:
             return False

@@ -54,7 +54,7 @@ class OwnLines:
         # An event of several lines stands at the head until another one of its kind follows.
         return waiting.popleft() if len(waiting) > 1 else waiting[0]
 
-    def take(self, line: Line, event: Event, below: Sequence[bytes] = ()) -> bool:
+    def handle(self, line: Line, event: Event, below: Sequence[bytes] = ()) -> bool:
         """Read the event of a line, and the lines ``below`` it; return False if it meant nothing."""
         if event.id == "launch-opened":
             self._events.of(line.where).is_open = True
@@ -92,8 +92,8 @@ class OwnLines:
         if isinstance(node, int) and isinstance(count, int) and isinstance(host, str):
             self._events.of(line.where).homes.open(node, host, range(node * count, (node + 1) * count))
 
-    def take_unread(self, number: int) -> None:
+    def handle_unread(self, number: int) -> None:
         """Take the events of kinds that no line of the log showed: its end was lost."""
         for event_id in self._expected.keys() - self._seen:
             for event in self._expected[event_id]:
-                self.take(parse(number, in_text(event).encode(), self._prefixes), event)
+                self.handle(parse(number, in_text(event).encode(), self._prefixes), event)

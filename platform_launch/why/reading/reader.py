@@ -85,7 +85,7 @@ class LogReader:
             for data in unwrap(raw.data):
                 line = self._parse(raw.number, data)
                 self._clock.read(line)
-                taken |= self._take(line)
+                taken |= self._handle(line)
             if not taken:
                 self._scanner.dismiss()
             for reading in self._tracebacks.finished():
@@ -94,16 +94,16 @@ class LogReader:
             self._scanner.everything = self._tracebacks.is_open or reporting
         self._at_end = True
         self._close_tracebacks()
-        self._own.take_unread(self._scanner.lines_read + 1)
+        self._own.handle_unread(self._scanner.lines_read + 1)
         return self._events.finished()
 
     def _begin_again(self, raw: RawLine) -> None:
         """Take a line with which the log's first ones come again for the beginning of another attempt."""
         self._close_tracebacks()
-        if self._events.tell_of_a_failure:
+        if self._events.has_failed:
             self._events.begin_anew(self._parse(raw.number, raw.data))
         else:
-            self._scanner.expect_no_beginning()
+            self._scanner.ignore_beginning()
 
     def _survey(self, raw: RawLine) -> None:
         """Look at what lines begin with, at the start of a log and further on more and more seldom."""
@@ -135,34 +135,34 @@ class LogReader:
         following = (plain(below) for below in self._scanner.following(_LINES_TO_LEARN_FROM))
         return parse(number, data, self._prefixes) if self._prefixes.learn(line.text, following) else line
 
-    def _take(self, line: Line) -> bool:
+    def _handle(self, line: Line) -> bool:
         """Give a line to the first who knows what it means; return False if it meant nothing."""
         if (event := self._own.read(line.text)) is not None:
-            return self._own.take(line, event, self._scanner.following(1))
-        if self._scanner.skipped and self._take_recovered(line):
+            return self._own.handle(line, event, self._scanner.following(1))
+        if self._scanner.skipped and self._handle_recovered(line):
             return True
-        if self._tracebacks.take(line):
+        if self._tracebacks.read(line):
             return True
         if self._catalogue.is_noise(line.text) or is_code(line.text):
             return False
         if begins_anew(line.text):
             self._close_tracebacks()
             self._events.begin_anew(line, job=loads_modules(line.text))
-        if self._take_surroundings(line):
+        if self._read_surroundings(line):
             return True
         step, match = self._steps.read(line), self._match(line)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY
         if step is not None:
-            self._take_step(step, told=told)
+            self._record_step(step, told=told)
             if step.ordered or not told:
                 return True
-        elif self._take_summary(line) and (not told or line.process in self._summaries):
+        elif self._handle_summary(line) and (not told or line.process in self._summaries):
             return True
         if match is not None:
-            return self._take_match(line, match, of_scheduler=step is not None)
-        return self._take_unknown(line)
+            return self._record_match(line, match, of_scheduler=step is not None)
+        return self._handle_unknown(line)
 
-    def _take_recovered(self, line: Line) -> bool:
+    def _handle_recovered(self, line: Line) -> bool:
         """Read an exception whose traceback was left out, as one of very many that begin like it."""
         if self._recovered >= _MOST_RECOVERED or lone(line) is None:
             return False
@@ -173,8 +173,8 @@ class LogReader:
         self._recovered += 1
         assembly = Assembly(self._clock)
         for distance in range(begins, 0, -1):
-            assembly.take(parse(line.number - distance, above[distance - 1], self._prefixes))
-        if not assembly.is_open or not assembly.take(line):
+            assembly.read(parse(line.number - distance, above[distance - 1], self._prefixes))
+        if not assembly.is_open or not assembly.read(line):
             return False
         assembly.close()
         for reading in assembly.finished():
@@ -182,7 +182,7 @@ class LogReader:
                 self._conclude(reading)
         return True
 
-    def _take_surroundings(self, line: Line) -> bool:
+    def _read_surroundings(self, line: Line) -> bool:
         """Read what a line tells of its node and its job, be they well or not; return True if that is all."""
         node_events = self._events.of(line.where)
         if node_events.collectives.read(line, self._scanner.preceding):
@@ -208,18 +208,18 @@ class LogReader:
             return match
         return self._catalogue.match_of(summed_up, line.text)
 
-    def _take_step(self, step: StepEnd, *, told: bool) -> None:
+    def _record_step(self, step: StepEnd, *, told: bool) -> None:
         """Take note of tasks that ended; a signal is a cause by itself where the line says nothing better."""
         self._events.ended(step.line)
         if step.exit_code > 0:
-            self._errors.hear_last_words(step.line, step.places)
+            self._errors.record_last_words(step.line, step.places)
         self._events.step(step)
         signature = self._catalogue.of_exit_code(step.exit_code)
         if signature is not None and not told and not step.was_cancelled:
             for place in step.places:
                 self._events.add(Match(signature, 0, place), signature.role, step.line, place)
 
-    def _take_summary(self, line: Line) -> bool:
+    def _handle_summary(self, line: Line) -> bool:
         """Read how a process ended, on one line or in torchrun's block of them."""
         if opens_block(line.text):
             self._summaries[line.process] = SummaryBlock(line.text)
@@ -236,13 +236,13 @@ class LogReader:
                 pod = pod_of(line.text, ending.where.pod, above)
                 ending = replace(ending, where=ending.where.filled(pod))
             elif block is None:
-                self._errors.hear_last_words(ending.line, [ending.where])
+                self._errors.record_last_words(ending.line, [ending.where])
             self._events.end(ending)
             if block is not None:
                 self._tracebacks.announce(line, ending.where)
         return block is not None or ending is not None
 
-    def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
+    def _record_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
         quoted = speaks_of_it(line.text) or is_quoted(line.text, match.position)
         if quoted and role is SignatureRole.CONSEQUENCE:
@@ -272,7 +272,7 @@ class LogReader:
         elif where == NOWHERE:
             where = pod_in_row(line.text)
         if signature.id == _GAVE_UP:
-            self._errors.hear_last_words(line, [where])
+            self._errors.record_last_words(line, [where])
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
@@ -289,7 +289,7 @@ class LogReader:
                     break
         return raised
 
-    def _take_unknown(self, line: Line) -> bool:
+    def _handle_unknown(self, line: Line) -> bool:
         """Read a line that no signature knows, and that may look like an error."""
         if not hints_at_error(line):
             return False
@@ -300,11 +300,11 @@ class LogReader:
         if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)
             uncaught = raised.innermost is not None or self._tracebacks.ends_a_twin(line)
-            uncaught = uncaught and not self._events.had_consequence(line.where)
+            uncaught = uncaught and not self._events.suffered_before(line.where)
             role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
             self._events.add(match, role, line, line.where, raised)
             return False
-        self._errors.take(line)
+        self._errors.record(line)
         return False
 
     def _conclude(self, reading: OpenTraceback) -> None:
@@ -320,7 +320,7 @@ class LogReader:
         if role is SignatureRole.SUMMARY and (ending := ending_in(raised.line)):
             self._events.end(ending)
         unknown = not match.signature.patterns and not chain.fatal
-        if unknown and self._events.had_consequence(chain.where):
+        if unknown and self._events.suffered_before(chain.where):
             role = SignatureRole.SUSPECT
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
         where = _where(match, chain.where.filled(raised.line.where))

@@ -173,7 +173,7 @@ def shows_work(line: bytes) -> bool:
     return _PROGRESS.search(line) is not None
 
 
-def says_end(text: str) -> bool:
+def reports_end(text: str) -> bool:
     """Tell whether a line says that its process cannot go on."""
     return _LAST.search(text) is not None
 

@@ -73,7 +73,11 @@ class SaveWatch:
             return [one.pid for one in hooked if one.rank is not None] or [pid, *processes.children(pid)]
 
         def folders() -> list[Path]:
-            return folders_named(command.argv, (command.cwd or Path()).resolve())
+            try:
+                folder = (command.cwd or Path()).resolve()
+            except OSError:  # it was removed
+                return []
+            return folders_named(command.argv, folder)
 
         watch = CheckpointWatch(ranks, folders, self._took)
         watch.start()

@@ -26,7 +26,7 @@ LEVELS = ("INFO", "SUCCESS", "WARN", "ERROR")
 _LARGEST_FILE = 16 * 1024 * 1024
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 _MARKED = re.compile(r" ?\[(?P<id>[a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?P<fields>(?: [a-z_]+=[\w.:+-]+)*)\]\s*\Z")
-_SAID_BY_US = re.compile(r"(?:\d\d:\d\d:\d\d )?(?:\[(?P<level>INFO|SUCCESS|WARN|ERROR)\] |error: )")
+_SAID_BY_US = re.compile(r"(?:\d\d:\d\d:\d\d )?(?:\[(?P<level>INFO|SUCCESS|WARN|ERROR)\] |error: |错误：)")
 _IN_A_MARK = re.compile(r"[\w.:+-]+")
 
 

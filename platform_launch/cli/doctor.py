@@ -111,7 +111,8 @@ def _print(found: Examination) -> None:
         what = " ".join(translate(finding.what).splitlines())
         click.echo(f"{level}  {finding.id}: {what}")
         if finding.hint:
-            click.echo(f"{'':7}  hint: {' '.join(translate(finding.hint).splitlines())}")
+            hint = translate(Phrase("hint: {hint}", hint=Phrase.of(finding.hint)))
+            click.echo(f"{'':7}  {' '.join(hint.splitlines())}")
     click.echo(_summary(found.checked, found.passed))
     counts = {level: sum(finding.level is level for finding in found.findings) for level in Level}
     errors, warnings = counted(counts[Level.ERROR], "error"), counted(counts[Level.WARNING], "warning")

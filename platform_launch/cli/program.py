@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,56 @@ import click
 
 from platform_launch import streams
 from platform_launch.console import Console
+from platform_launch.console.languages import translate
 from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file
 from platform_launch.helper import PACKAGE
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, wrapped
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Writes click's help in the reader's language; English is left to click."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """Write the line of usage."""
+        super().write_usage(prog, args, translate("Usage: ") if prefix is None else prefix)
+
+    def write_heading(self, heading: str) -> None:
+        """Write the title of a section."""
+        super().write_heading(translate(heading))
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs."""
+        said = translate(text)
+        if said == text:
+            super().write_text(text)
+            return
+        indent = " " * self.current_indent
+        for line in said.replace("\b\n", "").splitlines():  # \b: lines of this paragraph stay as they are
+            parts = wrapped(line, self.width - len(indent))
+            self.write("".join(f"{indent}{part}".rstrip() + "\n" for part in parts))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write options or commands with what they are for."""
+        rows = list(rows)
+        parts = [(name, *text.partition("  [")) for name, text in rows]  # click adds default and range so
+        said = [(name, translate(text) + bracket + extra) for name, text, bracket, extra in parts]
+        if said == rows:
+            super().write_dl(rows, col_max, col_spacing)
+            return
+        indent = " " * self.current_indent
+        column = min(max(len(name) for name, _ in rows), col_max) + col_spacing
+        for name, text in said:
+            first, *rest = wrapped(text, max(self.width - len(indent) - column, 10))
+            lead = f"{indent}{name}".ljust(len(indent) + column)
+            if len(name) > column - col_spacing:
+                lead = f"{indent}{name}\n{indent}{'':{column}}"
+            self.write(f"{lead}{first}\n" + "".join(f"{indent}{'':{column}}{part}\n" for part in rest))
+
+
+click.Context.formatter_class = HelpFormatter
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 

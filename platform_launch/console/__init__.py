@@ -248,11 +248,11 @@ def on_a_terminal(event: Event) -> str:
 
 
 def _refusal(error: LaunchError) -> list[str]:
-    # "error: " opens the line in every language: programs look for it where only text is left.
-    lines = _printable_lines(f"error: {translate(error.message)}")
+    lines = _printable_lines(translate(Phrase("error: {message}", message=Phrase.of(error.message))))
     if error.marked:
         lines[-1] += f" [{error.event}]"
-    return [*lines, *(_printable_lines(f"hint:  {translate(error.hint)}") if error.hint else ())]
+    hint = translate(Phrase("hint:  {hint}", hint=Phrase.of(error.hint))) if error.hint else ""
+    return [*lines, *_printable_lines(hint)]
 
 
 def _printable_lines(text: str) -> list[str]:

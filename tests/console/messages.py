@@ -6,9 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from inspect import cleandoc
 from pathlib import Path
 
+import click
+
 from platform_launch import console
+from platform_launch.cli import group
+from platform_launch.cli.launch_options import GROUPS
+from platform_launch.cli.program import Commands
 from platform_launch.doctor.examination import BETWEEN_NODES
 from platform_launch.doctor.quick import NAMES
 from platform_launch.errors import LaunchError
@@ -107,6 +113,22 @@ def _of_why() -> Iterator[str]:
     yield from NOTES.values()
 
 
+def _of_help(command: click.Command) -> Iterator[str]:
+    """Yield what --help shows of a command and of those below it."""
+    yield from (cleandoc(text) for text in (command.help, command.epilog) if text)
+    for option in command.params:
+        if isinstance(option, click.Option) and option.help and not option.hidden:
+            yield cleandoc(option.help)
+    if isinstance(command, Commands):
+        yield from (line for _, line in command._modules.values())
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None and name != "procguard":
+                yield from _of_help(below)
+
+
 @cache
 def messages() -> frozenset[str]:
     """Return them, and what is shown under the names that a log gave it."""
@@ -119,6 +141,7 @@ def messages() -> frozenset[str]:
     found |= (
         {kind.template for kind in CATALOGUE.values()} | {*SENTENCES.values()} | {*page_templates().values()}
     )
+    found |= {*_of_help(group), *GROUPS, "Usage: ", "Commands", "Options", "Show this message and exit."}
     found |= {*_of_why()} | {text for _, *texts in rejection._KINDS.values() for text in texts}
     checks = (*NAMES, *BETWEEN_NODES, "in a process of its own")
     return frozenset(found | {part for name in checks for part in name.split(": ")})

@@ -177,8 +177,8 @@ def test_lines_are_chinese_and_their_marks_are_not(capfd: pytest.CaptureFixture[
     assert "== 1/5 环境 ==" in stage
     assert failed.endswith("[ERROR] 训练失败，退出码 3，用时 2 s [training-failed exit_code=3]")
     assert finding.endswith("[WARN] 0.1 GiB are free；more [shm-small]")
-    assert error == "error: RANK='x' is no rank [refused-topology]"
-    assert hint == "hint:  set it"
+    assert error == "错误：RANK='x' is no rank [refused-topology]"
+    assert hint == "提示：set it"
     for line in (failed, finding, error):
         assert marked(line) is not None
 

@@ -25,7 +25,8 @@ _WRITABLE = "/tmp"  # noqa: S108  inside the container
 POD_NOTES = f"""\
 - /dev/shm is a memory volume: a runtime's 64 MiB are too few for NCCL and data loaders.
 - terminationGracePeriodSeconds exceeds the launcher's own grace period, so that the training
-  can save before the kubelet kills.
+  can save before the kubelet kills. If the launcher warns that a save takes longer, pass the
+  --grace-period that it names to platform-launch job, which adapts both.
 - A pod on a node that does not answer is deleted after {_UNREACHABLE_S} s. Its replacement starts when the
   node confirms that, is deleted, or has the taint node.kubernetes.io/out-of-service.
 - enableServiceLinks is off: a Service called master would fill MASTER_PORT with tcp://….

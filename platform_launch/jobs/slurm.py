@@ -19,6 +19,8 @@ _NOTES = """\
 - One task per node: the launcher starts that node's processes itself. It takes the first host of
   the node list as address, and a port derived from the job id, so that two jobs do not collide.
 - cpus-per-task is repeated for srun, which has not inherited it from sbatch since Slurm 22.05.
+- After scancel or preemption Slurm waits KillWait (30 s by default, scontrol show config). If the
+  launcher warns that a save takes longer, ask the administrator to raise it, or save earlier.
 """
 
 _SIGNAL_NOTES = {

@@ -201,7 +201,7 @@ CATALOGUE: dict[str, Kind] = {
     # The nodes of a job: their roll call, and how it ended on one of them.
     "roll-call-opened": Kind(
         "INFO",
-        "roll call: waiting up to {limit_s:g} s for {nnodes} nodes at {master_addr}:{port}",
+        "roll call: waiting at most {limit_s:g} s for {nnodes} nodes at {master_addr}:{port}",
     ),
     "roll-call-skipped": Kind("INFO", "starting training without waiting for the other nodes"),
     "nodes-differ": Kind("WARN", "nodes differ: {difference}"),
@@ -215,7 +215,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "job-moved": Kind("WARN", "the job has moved: node 0 is now on {host} (before: {before})"),
     "job-stays": Kind(
-        "WARN", ("node 0 is lost and the job cannot move: {reason}; waiting up to {limit_s:g} s for node 0")
+        "WARN", ("node 0 is lost and the job cannot move: {reason}; waiting at most {limit_s:g} s for node 0")
     ),
     "spare-not-needed": Kind("INFO", "the job has ended; this spare was not needed"),
     "node-left-out": Kind("WARN", "this node leaves the job: a spare replaces it"),

@@ -248,10 +248,7 @@ class CheckpointWatch:
         )
 
     def _everywhere(self) -> list[Path]:
-        folders = [*self._learned]
-        with suppress(OSError):  # the working directory may be gone
-            folders += self._folders()
-        return list(dict.fromkeys(folders))
+        return list(dict.fromkeys((*self._learned, *self._folders())))
 
     def _work(self) -> None:
         self._at_start = listing(self._everywhere())

@@ -30,7 +30,5 @@ def _written(value: object) -> object:
 def _read(found: dict[str, Any]) -> object:
     if found.keys() != {"words", "values"}:
         return found
-    # A phrase within it has been read by now.
-    told = found["values"] if isinstance(found["values"], dict) else {}
-    values = {name: one.document() if isinstance(one, Phrase) else one for name, one in told.items()}
-    return Phrase.read({**found, "values": values})
+    # Phrases within it have been read by now.
+    return Phrase.read(_written(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.dist_launch import answer_json
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 
 def test_a_phrase_comes_back_with_its_words_and_values_however_deep() -> None:
@@ -17,6 +17,13 @@ def test_a_phrase_comes_back_with_its_words_and_values_however_deep() -> None:
         problem.template,
         "no answer within {limit:g} s",
     )
+
+
+def test_a_list_of_phrases_stays_one() -> None:
+    both = joined([Phrase("no answer within {limit:g} s", limit=5), "gn1"], "; ")
+    read = answer_json.loads(answer_json.dumps({"problem": both}))["problem"]
+    assert (read, read.template) == (both, both.template)
+    assert [type(one) for one in read.values.values()] == [Phrase, str]
 
 
 @pytest.mark.parametrize(("words", "values"), [('"{x.y}"', '{"x": 1}'), ("1", "{}"), ('"{x}"', "1")])

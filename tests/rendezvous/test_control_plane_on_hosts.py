@@ -41,7 +41,7 @@ def test_a_training_notices_nothing_of_what_the_rendezvous_goes_through(tmp_path
         second.when("node 0 answers again")
         # The launcher of node 1 stands still for longer than the limit.
         second.process.send_signal(signal.SIGSTOP)
-        first.when("node 1 (node1 (10.213.0.2)): the launcher is stopped or stuck")
+        first.when("the launcher of node 1 (node1 (10.213.0.2)) is stopped or stuck")
         second.process.send_signal(signal.SIGCONT)
         # For longer than the limit (a step takes 0.1 s): who is not heard by then has been called silent.
         steps = first.count("] step")

@@ -224,7 +224,10 @@ class Settlement:
                 follows = in_view_of(self._still_s(), self._node_timeout_s)
                 if self._coordinator.is_stopped(member):
                     text = Phrase(
-                        "the launcher of {who} was stopped or is stuck: silent for {silent:.0f} s; {follows}",
+                        (
+                        "the launcher of {who} is stopped or stuck: no heartbeat for {silent:.0f} "
+                        "s; {follows}"
+                        ),
                         who=who,
                         silent=silent_s,
                         follows=follows,

@@ -130,7 +130,10 @@ class Stay:
             follows = in_view_of(self._still_s, limit_s)
             text, event = "node 0 has not answered for {silent:.0f} s; {follows}", "node-silent"
             if self.participant.coordinator_is_stopped:
-                text = "the launcher of node 0 was stopped or is stuck: silent for {silent:.0f} s; {follows}"
+                text = (
+                       "the launcher of node 0 is stopped or stuck: no heartbeat for {silent:.0f} "
+                       "s; {follows}"
+                       )
                 event = "launcher-is-silent"
             self._log("WARN", Phrase(text, silent=silent_s, follows=follows), event)
         elif news is SilenceNews.HEARD_AGAIN:

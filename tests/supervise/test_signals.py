@@ -12,21 +12,22 @@ import pytest
 from tests.lab.waiting import LIMIT_S, until
 from tests.supervise.lab import ROOT, Supervise, python
 
+# They sleep: signal.pause() may wait although a signal came just before it.
 REPORT = (
-    "import signal, sys\n"
+    "import signal, sys, time\n"
     "def report(number, _):\n"
     "    print('got', signal.Signals(number).name)\n"
     "    sys.exit(10 + number)\n"
     "for name in ('TERM', 'INT', 'HUP', 'QUIT', 'USR1', 'USR2'):\n"
     "    signal.signal(getattr(signal, 'SIG' + name), report)\n"
     "print('ready')\n"
-    "while True: signal.pause()\n"
+    "while True: time.sleep(0.05)\n"
 )
 DEAF = (
-    "import signal, sys\n"
+    "import signal, sys, time\n"
     "for name in ('TERM', 'INT'): signal.signal(getattr(signal, 'SIG' + name), signal.SIG_IGN)\n"
     "print('ready')\n"
-    "while True: signal.pause()\n"
+    "while True: time.sleep(0.05)\n"
 )
 FLOOD = "import os\nwhile True: os.write(1, b'line of output\\n' * 1000)\n"
 
@@ -126,7 +127,7 @@ def test_a_second_ctrl_c_kills_at_once(supervise: Supervise) -> None:
 def test_one_ctrl_c_delivered_twice_is_one(supervise: Supervise) -> None:
     """By a clock that stands still: on a busy machine any two signals may come far apart."""
     code = (
-        "import signal, sys\n"
+        "import signal, sys, time\n"
         "got = []\n"
         "def count(*_):\n"
         "    got.append(1)\n"
@@ -134,7 +135,7 @@ def test_one_ctrl_c_delivered_twice_is_one(supervise: Supervise) -> None:
         "    if len(got) == 2: sys.exit(9)\n"
         "signal.signal(signal.SIGINT, count)\n"
         "print('ready')\n"
-        "while True: signal.pause()\n"
+        "while True: time.sleep(0.05)\n"
     )
     run = supervise(*python(code), clock_stands_still=True)
     for said in (b"ready", b"got 1"):

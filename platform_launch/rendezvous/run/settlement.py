@@ -225,8 +225,8 @@ class Settlement:
                 if self._coordinator.is_stopped(member):
                     text = Phrase(
                         (
-                        "the launcher of {who} is stopped or stuck: no heartbeat for {silent:.0f} "
-                        "s; {follows}"
+                            "the launcher of {who} is stopped or stuck: no heartbeat for {silent:.0f} "
+                            "s; {follows}"
                         ),
                         who=who,
                         silent=silent_s,

@@ -131,9 +131,8 @@ class Stay:
             text, event = "node 0 has not answered for {silent:.0f} s; {follows}", "node-silent"
             if self.participant.coordinator_is_stopped:
                 text = (
-                       "the launcher of node 0 is stopped or stuck: no heartbeat for {silent:.0f} "
-                       "s; {follows}"
-                       )
+                    "the launcher of node 0 is stopped or stuck: no heartbeat for {silent:.0f} s; {follows}"
+                )
                 event = "launcher-is-silent"
             self._log("WARN", Phrase(text, silent=silent_s, follows=follows), event)
         elif news is SilenceNews.HEARD_AGAIN:

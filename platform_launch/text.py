@@ -93,6 +93,7 @@ class Listed(Phrase):
     __slots__ = ()
 
     COMMA, SEMICOLON, NOTHING = "{one}, {other}", "{one}; {other}", "{one}{other}"
+    LINES = "{one}\n       {other}"  # below each other, as the lines of a hint are
     NAMES = "{name}, {name}"
 
     def __new__(cls, parts: Iterable[object], template: str = COMMA) -> Listed:
@@ -121,7 +122,7 @@ class Listed(Phrase):
         return {"words": self.template, "values": {"parts": parts}}
 
 
-_LISTS = (Listed.COMMA, Listed.SEMICOLON, Listed.NOTHING, Listed.NAMES)
+_LISTS = (Listed.COMMA, Listed.SEMICOLON, Listed.NOTHING, Listed.LINES, Listed.NAMES)
 
 
 def _between(template: str) -> str:

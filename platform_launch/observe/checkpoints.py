@@ -24,6 +24,8 @@ T = TypeVar("T")
 _LOOK_S = 2.0
 # After a request, when every second of a save counts.
 _LOOK_CLOSELY_S = 0.25
+# A file system stamps files with a clock that may be this far behind.
+_COARSE_NS = 20_000_000
 # A scheduler warns, asks, and kills within so long.
 _SAME_REQUEST_S = 600.0
 # Between the files of one save.
@@ -172,7 +174,7 @@ class CheckpointWatch:
         self._last: set[Path] = set()
         self._before: dict[Path, int] | None = None
         self._at_start: dict[Path, int] = {}
-        self._began_ns = time.time_ns()
+        self._began_ns = time.time_ns() - _COARSE_NS
         self._asked_at = float("-inf")
         self._is_asked, self._late_ns = False, 0
         self._ended, self._woken, self._listed = Event(), Event(), Event()

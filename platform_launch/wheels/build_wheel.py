@@ -20,7 +20,7 @@ from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.hardware import Hardware
 from platform_launch.hardware.host import instructions
 from platform_launch.project import git_revision
-from platform_launch.text import Phrase, iso_utc, joined
+from platform_launch.text import Listed, Phrase, iso_utc, joined
 from platform_launch.wheels import architectures, building, note, ops, requirements, source, target
 from platform_launch.wheels.building import Build
 from platform_launch.wheels.machine import (
@@ -216,9 +216,10 @@ def _require(wanted: Sequence[Requirement], console: Console) -> None:
             )
     unmet = [each for each in wanted if not each.met]
     if unmet:
+        fixes = (Phrase("{name}: {mend}", name=each.name, mend=each.mend) for each in unmet)
         raise InstallationError(
             Phrase("a build here would fail: {names}", names=joined(each.name for each in unmet)),
-            joined((Phrase("{name}: {mend}", name=each.name, mend=each.mend) for each in unmet), "\n       "),
+            Listed(fixes, Listed.LINES),
         )
 
 

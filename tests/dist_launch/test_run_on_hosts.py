@@ -80,7 +80,7 @@ def test_a_command_is_read_by_the_nodes_shell_as_with_ssh(cluster: list[Node]) -
 
 def test_the_last_line_says_how_it_ended_and_how_long_it_took(cluster: list[Node], tmp_path: Path) -> None:
     done = cluster[0].dist_launch("run", script(tmp_path / "job.sh", "true"))
-    first = r"[0-9:]{8} \[SUCCESS\] ended well on 4 of 4 nodes after (\d+ min )?\d+ s \[nodes-run-finished\]"
+    first = r"[0-9:]{8} \[SUCCESS\] succeeded on 4 of 4 nodes after (\d+ min )?\d+ s \[nodes-run-finished\]"
     assert re.fullmatch(first, done.stderr.splitlines()[-1])
     done = cluster[0].dist_launch("run", script(tmp_path / "job.sh", "[ $RANK = 2 ] && exit 7; sleep 6000"))
     words = r"failed after (\d+ min )?\d+ s, first on rank-2 \(node2, 10\.213\.0\.3\); exit code 7"
@@ -93,7 +93,7 @@ def test_a_run_on_some_nodes_says_which_variables_stay(cluster: list[Node], tmp_
     done = cluster[0].dist_launch("run", "--nodes", "0,2", job)
     assert sorted(done.stdout.splitlines()) == ["[rank-0] 4", "[rank-2] 4"]
     assert "on 2 of 4 nodes, where RANK, WORLD_SIZE, MASTER_ADDR stay as for all 4" in done.stderr
-    assert "ended well on 2 of 4 nodes" in done.stderr
+    assert "succeeded on 2 of 4 nodes" in done.stderr
     planned = cluster[0].dist_launch("run", "--nodes", "0,2", "--env", "WORLD_SIZE=2", "--dry-run", job)
     assert "on 2 of 4 nodes, where RANK, MASTER_ADDR stay as for all 4" in planned.stdout
 

@@ -106,7 +106,7 @@ def test_every_host_gets_its_rank_and_each_argument_as_it_was_written(pair: list
             assert f"[{host}] told <{argument}>\n" in told
         assert f"[{host}] told <two\n[{host}] lines>\n" in told
         assert f"[{host}] in {work} with /my venv and x;touch planted\n" in told
-    assert "[SUCCESS] ended well on 2 of 2 nodes after" in said
+    assert "[SUCCESS] succeeded on 2 of 2 nodes after" in said
 
 
 def test_the_first_failure_is_the_exit_code_whatever_follows_from_it(pair: list[Node], work: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_recipe_for_one_machine_works_as_it_stands(machine: Node, tmp_path: 
     assert [line.rpartition(" ")[0] for line in lines] == [
         f"[rank-{rank}] node {rank} of 2 runs in process" for rank in (0, 1)
     ]
-    assert "[SUCCESS] ended well on 2 of 2 nodes after" in done.stderr
+    assert "[SUCCESS] succeeded on 2 of 2 nodes after" in done.stderr
     assert not list((tmp_path / "try").iterdir())
 
 

@@ -122,7 +122,7 @@ def test_a_refused_roll_call_leaves_its_reason_in_the_log_it_announced(script: P
     assert reason.startswith("error: ")
     assert text.endswith(f"[node {rank}] {reason}\n[node {rank}] {hint}\n")
     assert "[SUCCESS]" not in text
-    assert "roll call: 2 nodes meet at 127.0.0.1:" in text
+    assert " s for 2 nodes at 127.0.0.1:" in text
     assert (explain_file(log).kind, explain_file(log).cause) == ("cause", "nodes_absent")
 
 

@@ -29,8 +29,8 @@ OTHER_WORDS = """
 import sys
 sys.path.insert(0, {root!r})
 import platform_launch.events as events
-straight = events.line
-events.line = lambda said: " ".join(reversed(straight(said).split(" ")))
+straight = events.message
+events.message = lambda said: " ".join(reversed(straight(said).split(" ")))
 """
 SCRIPT = """
 import os, time

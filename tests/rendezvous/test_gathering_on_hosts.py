@@ -82,7 +82,9 @@ def test_an_absent_node_is_named_on_every_node(machines: tuple[Host, ...], tmp_p
     assert [node.code() for node in nodes] == [ABSENT, ABSENT], nodes[0].text
     assert re.search(r"\[INFO\] waiting for \d+ s: 1 of 3 absent: node 2; never heard from", nodes[0].text)
     for node, limit_s in zip(nodes, (8, 600), strict=True):
-        assert node.said(f"roll call: 3 nodes meet at node0:{candidates(29500)[0]}, {limit_s} s at most")
+        assert node.said(
+            f"roll call: waiting at most {limit_s} s for 3 nodes at node0:{candidates(29500)[0]}"
+        )
         assert node.said("error: 1 of 3 absent: node 2; never heard from, after 8 s")
 
 
@@ -247,7 +249,7 @@ def test_a_master_address_that_is_another_machine_is_said_on_node_0(
         assert any("[WARN]" in line and problem in line for _, line in node0.lines), node0.text
         assert any("error: 1 of 2 absent" in line and problem in line for _, line in node0.lines), node0.text
         assert node0.said("hint:  set MASTER_ADDR to the name or address of node 0")
-        assert node0.said(f"nodes meet at {address}")
+        assert node0.said(f"for 2 nodes at {address}")
     assert jobs[0][1].said(f"10.213.0.3:{ports['29500']} refuses the connection"), jobs[0][1].text
     mute_said = f"10.213.0.3:{ports['29600']} (10.213.0.3) accepts connections, but no rendezvous"
     assert jobs[1][1].said(mute_said), jobs[1][1].text

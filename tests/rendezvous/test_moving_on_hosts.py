@@ -87,7 +87,7 @@ class MovingJob:
         until(lambda: [made for made in self.steps() if made[1] == SPARE], self.text)
         self.trains_at(SPARE)
         for node in self.nodes[1:]:
-            assert node.said("the job has moved: node 0 is on node2 now"), self.text()
+            assert node.said("the job has moved: node 0 is now on node2"), self.text()
 
     def finishes(self, *living: int) -> None:
         """Let the training end, and see that every node that lives ends well."""

@@ -204,7 +204,7 @@ def check_image(image: str) -> str:
 def check_path(path: str, what: str) -> str:
     """Return an absolute path without colons, which separate the parts of a volume."""
     check_text(path, what)
-    return _match(path, what, _PATH, 4096, Phrase("an absolute path without :"))
+    return _match(path, what, _PATH, 4096, Phrase("an absolute path that does not contain ':'"))
 
 
 def check_folder(path: str, what: str) -> str:

@@ -273,7 +273,7 @@ def named_file(path: Path, flag: str, likely: str = "") -> Path:
     where = (
         ""
         if path.is_absolute()
-        else Phrase(", seen from the working directory {here}", here=_working_folder())
+        else Phrase(", relative to the working directory {here}", here=_working_folder())
     )
     if os.path.isdir(path):  # noqa: PTH112 - a folder that may not be entered is an answer
         hint: str = Phrase("name the file in it: {flag} {path}/…", flag=flag, path=path)

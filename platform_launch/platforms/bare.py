@@ -18,7 +18,7 @@ from platform_launch.platforms.reading import USER_NNODES, Reading
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
-READ_AS_NODES = Phrase("read as nodes: the four bare names, no other mark")
+READ_AS_NODES = Phrase("WORLD_SIZE and RANK count nodes: nothing else identifies a platform")
 
 
 def _refine_quad(reading: Reading, environment: Environment) -> None:

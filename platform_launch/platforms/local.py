@@ -75,11 +75,11 @@ def settle(reading: Reading, environment: Environment) -> None:
             hosts = 0
         hint = Phrase("TF_CONFIG with {hosts} hosts", hosts=hosts) if hosts > 1 else None
     if hint is None:
-        reading.nnodes = Sourced(1, Phrase("no variable speaks of several nodes"))
+        reading.nnodes = Sourced(1, Phrase("no multi-node variables are set"))
         return
     missing = [name for name in _QUAD if name not in environment]
     message = Phrase(
-        "{hint} speaks of several nodes, but no known platform's variables are complete", hint=hint
+        "{hint} indicates several nodes, but no known platform's variables are complete", hint=hint
     )
     if missing and len(missing) < len(_QUAD):
         unset = (

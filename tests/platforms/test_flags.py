@@ -33,7 +33,8 @@ def test_a_flag_wins_over_its_variable_and_is_named_as_the_source(node: Node) ->
     assert (topology.nnodes, topology.node_rank, topology.master_addr) == (4, 3, "10.0.0.9")
     assert (topology.master_port, topology.nproc_per_node, topology.world_size) == (29511, 4, 16)
     assert topology.platform == "bare_master_quad"
-    assert topology.sources["platform"] == "read as nodes: the four bare names, no other mark"
+    expected = "WORLD_SIZE and RANK count nodes: nothing else identifies a platform"
+    assert topology.sources["platform"] == expected
     assert {source for name, source in topology.sources.items() if name != "platform"} == {
         "--nnodes",
         "--node-rank",

@@ -26,7 +26,7 @@ def test_answer_is_printed_one_fact_a_line(logs: Path) -> None:
         "cause:      ValueError: latents have 15 channels, expected 16 (clip 3) [python_exception] on rank 1"
     )
     assert lines[2] == "raised at:  /workspace/raise_rank1.py:6 in step"
-    assert "retry:      no: an exception of the script usually comes again" in lines
+    assert "retry:      no: the exception will probably be raised again" in lines
     assert "then:       1 other rank then lost the connection" in lines
 
 

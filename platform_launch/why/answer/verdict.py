@@ -19,7 +19,7 @@ from platform_launch.why.note import Note
 _READ_LATER = ("means", "then", "note", "id")
 # Whose title is what the program itself said.
 _SAID_BY_THE_PROGRAM = frozenset({"caught_exception", "program_error", "python_exception"})
-_COMES_AGAIN = "it will fail again until this is fixed"
+_COMES_AGAIN = "it will fail again until it is fixed"
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def test_the_last_line_says_how_it_ended_and_how_long_it_took(cluster: list[Node
     first = r"[0-9:]{8} \[SUCCESS\] succeeded on 4 of 4 nodes after (\d+ min )?\d+ s \[nodes-run-finished\]"
     assert re.fullmatch(first, done.stderr.splitlines()[-1])
     done = cluster[0].dist_launch("run", script(tmp_path / "job.sh", "[ $RANK = 2 ] && exit 7; sleep 6000"))
-    words = r"failed after (\d+ min )?\d+ s, first on rank-2 \(node2, 10\.213\.0\.3\); exit code 7"
+    words = r"failed after (\d+ min )?\d+ s; first on rank-2 \(node2, 10\.213\.0\.3\); exit code 7"
     last = rf"[0-9:]{{8}} \[ERROR\] {words} \[nodes-run-failed exit_code=7\]"
     assert re.fullmatch(last, done.stderr.splitlines()[-1])
 

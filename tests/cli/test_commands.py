@@ -218,7 +218,7 @@ def test_a_simulation_refuses_a_missing_script_once_and_before_any_node(tmp_path
     done = run("simulate", "--script", "nowhere.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (66, "")
     assert done.stderr.splitlines()[0] == (
-        "error: nowhere.py does not exist: expected a file (--script, seen from the working directory "
+        "error: nowhere.py does not exist: expected a file (--script, relative to the working directory "
         f"{tmp_path})"
     )
 

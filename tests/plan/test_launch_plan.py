@@ -195,7 +195,7 @@ def test_a_relative_path_that_is_not_there_is_shown_with_its_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        InputError, match=rf"\(--script, seen from the working directory {tmp_path}\)$"
+        InputError, match=rf"\(--script, relative to the working directory {tmp_path}\)$"
     ) as caught:
         plan(script=Path("train.py"))
     assert "absolute path" in caught.value.hint

@@ -48,17 +48,16 @@ def _start(command_line: str) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _keep_signals(sys.argv[1:2] == ["run"])
     version = sys.version_info
-    if version < (3, 10):
-        return _refuse(
-            f"Python {version[0]}.{version[1]}", "activate an environment with Python 3.10 or newer"
+    if version < (3, 10):  # it cannot import the console
+        print(  # noqa: T201
+            f"error: {sys.executable} is older than Python 3.10 [refused-installation]\n"
+            "hint:  activate an environment with Python 3.10 or newer (请启用 Python 3.10 或更新版本的环境)",
+            file=sys.stderr,
         )
+        return 67
     missing = [package for module, package in CORE.items() if find_spec(module) is None]
     if missing:
-        return _refuse(
-            f"without {', '.join(missing)}",
-            f"{quote(sys.executable)} -m pip install {' '.join(missing)}; or name the environment that has "
-            "them in configs/platform.env (make demo sets one up in .venv)",
-        )
+        return _refuse_without(missing)
     module = import_module(command_line)
     if interrupt is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
@@ -78,11 +77,26 @@ def _keep_signals(keep: bool) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK if keep else signal.SIG_UNBLOCK, numbers)
 
 
-def _refuse(what: str, todo: str) -> int:
-    # The format of errors.InstallationError, which may not be importable here.
-    what = f"{sys.executable} is {what}: platform_launch cannot start"
-    print(f"error: {what} [refused-installation]\nhint:  {todo}", file=sys.stderr)  # noqa: T201
-    return 67
+def _refuse_without(packages: list[str]) -> int:
+    from platform_launch import console
+    from platform_launch.errors import InstallationError
+    from platform_launch.text import Phrase
+
+    error = InstallationError(
+        Phrase(
+            "{python} has no {packages}, which platform_launch needs",
+            packages=", ".join(packages),
+            python=sys.executable,
+        ),
+        Phrase(
+            "{python} -m pip install {packages}; or name the environment that has them in "
+            "configs/platform.env (make demo sets one up in .venv)",
+            python=quote(sys.executable),
+            packages=" ".join(packages),
+        ),
+    )
+    console.Console().show_error(error.known_as(error.event))
+    return error.exit_code
 
 
 if __name__ == "__main__":

@@ -121,8 +121,29 @@ def test_settings_that_cannot_be_read_are_refused_by_their_line(project: Path, l
     settings(project, f"# note\nB=1\n{line}\n")
     done = start(project)
     assert done.returncode == 67
-    assert "platform.env, line 3 is not a variable: " in done.stderr
+    assert "platform.env, line 3 does not set a variable: " in done.stderr
     assert "hint:  expected NAME=value" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments"),
+    [({"LANG": "zh_CN.UTF-8"}, ()), ({"LC_ALL": "C"}, ("--lang", "zh")), ({}, ("--lang=zh", "--no-doctor"))],
+)
+def test_a_refusal_is_in_the_language_of_its_reader(
+    project: Path, variables: dict[str, str], arguments: tuple[str, ...]
+) -> None:
+    shutil.copytree(ROOT / "platform_launch" / "locale", project / "platform_launch" / "locale")
+    settings(project, "A=1\n{file} $(id) \\'\n")
+    done = start(project, *arguments, env=variables)
+    assert done.returncode == 67
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(f"错误：{project}/configs/platform.env 第 2 行不是变量设置：'{{file}} $(id) ")
+    assert error.endswith(" [refused-installation]")
+    assert hint.startswith("提示：应为 NAME=value 或 export NAME=value；")
+    verdict = explain([LogSource("pod.log", io.BytesIO(done.stderr.encode()), None)])
+    assert (verdict.cause, verdict.details["hint"]) == ("launch_refused", hint.removeprefix("提示："))
+    english = start(project, *arguments, env={**variables, "PLATFORM_LAUNCH_LANG": "en"})
+    assert ("error: " in english.stderr) == ("--lang" not in " ".join(arguments))
 
 
 def test_arguments_reach_python_as_they_were_typed(project: Path) -> None:
@@ -347,10 +368,11 @@ def test_without_bash_another_shell_says_so(project: Path, tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 67
-    assert "needs bash, and there is none on PATH [refused-installation]\nhint:  install bash" in done.stderr
+    assert "needs bash, and there is none on PATH [refused-installation]\n" in done.stderr
+    assert "hint:  install bash (请安装 bash)\n" in done.stderr
 
 
 def test_the_entrypoint_can_be_reviewed() -> None:
     lines = (ROOT / SCRIPT).read_text().splitlines()
-    assert len(lines) <= 85
+    assert len(lines) <= 98
     assert max(map(len, lines)) <= 100

@@ -300,15 +300,21 @@ def test_an_interpreter_without_our_own_dependencies_is_told_in_one_line(
 ) -> None:
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
-    done = subprocess.run(
-        [str(bare / "bin" / "python3"), str(ROOT / started), "run"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 67
-    assert "without click, psutil, nvidia-ml-py, rich, pyyaml" in done.stderr
-    assert f"hint:  {bare}/bin/python3 -m pip install click psutil nvidia-ml-py rich pyyaml" in done.stderr
+    packages = "click, psutil, nvidia-ml-py, rich, pyyaml"
+    for language, error, hint in (
+        ("en", f"error: {bare}/bin/python3 has no {packages}, which platform_launch needs", "hint:  "),
+        ("zh", f"错误：{bare}/bin/python3 中没有 platform_launch 所需的 {packages}", "提示："),
+    ):
+        done = subprocess.run(
+            [str(bare / "bin" / "python3"), str(ROOT / started), "run"],
+            capture_output=True,
+            text=True,
+            env={"PLATFORM_LAUNCH_LANG": language},
+            check=False,
+        )
+        assert done.returncode == 67
+        assert done.stderr.startswith(f"{error} [refused-installation]\n{hint}")
+        assert f"{bare}/bin/python3 -m pip install {packages.replace(',', '')}" in done.stderr
 
 
 @takes_long

@@ -129,6 +129,13 @@ def _of_help(command: click.Command) -> Iterator[str]:
                 yield from _of_help(below)
 
 
+def _of_entrypoint() -> Iterator[str]:
+    """Yield the messages and hints with which the shell entrypoint refuses."""
+    script = (PACKAGE.parent / "start_multinode_platform.sh").read_text("utf-8")
+    for both in re.findall(r'fail "([^"]+)"[\s\\]+"([^"]+)"', script):
+        yield from both
+
+
 @cache
 def messages() -> frozenset[str]:
     """Return them, and what is shown under the names that a log gave it."""
@@ -142,7 +149,8 @@ def messages() -> frozenset[str]:
         {kind.template for kind in CATALOGUE.values()} | {*SENTENCES.values()} | {*page_templates().values()}
     )
     found |= {*_of_help(group), *GROUPS, "Usage: ", "Commands", "Options", "Show this message and exit."}
-    found |= {*_of_why()} | {text for _, *texts in rejection._KINDS.values() for text in texts}
+    found |= {*_of_entrypoint(), *_of_why()}
+    found |= {text for _, *texts in rejection._KINDS.values() for text in texts}
     checks = (*NAMES, *BETWEEN_NODES, "in a process of its own")
     return frozenset(found | {part for name in checks for part in name.split(": ")})
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import cache
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from platform_launch.text import Phrase
@@ -86,7 +86,15 @@ class _Keeper(logging.Handler):
         self._problems.append(record.getMessage())
 
 
-@cache
+_first_use = Lock()
+
+
 def event_loop() -> EventLoop:
     """Return the event loop of this process, which is started on first use."""
+    with _first_use:  # without it, threads that come at the same time get a loop each
+        return _only_loop()
+
+
+@cache
+def _only_loop() -> EventLoop:
     return EventLoop()

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from platform_launch.rendezvous.loop import event_loop
+from platform_launch.rendezvous.loop import _only_loop
 from tests.lab.needs import Need
 from tests.lab.waiting import LIMIT_S, until
 
@@ -91,13 +91,13 @@ class Host:
         with Path("/proc/thread-self/ns/net").open("rb") as home:
             with Path("/run/netns", self.namespace).open("rb") as there:
                 _set_namespace(there.fileno())
-            known = event_loop.cache_info().currsize
+            known = _only_loop.cache_info().currsize
             try:
                 yield
             finally:
                 _set_namespace(home.fileno())
                 if not known:  # one that was started meanwhile stays on the host
-                    event_loop.cache_clear()
+                    _only_loop.cache_clear()
 
     def cut(self) -> None:
         """Pull the cable: packets vanish without an answer."""

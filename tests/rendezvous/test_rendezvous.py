@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import time
 import weakref
 
@@ -392,3 +394,17 @@ def test_a_node_that_was_given_up_and_is_heard_again_has_its_rank_back() -> None
         node.publish(Health(1))
         until(lambda: rendezvous.coordinator.values(Health) == {1: Health(1)}, node)
         assert rendezvous.warnings == []
+
+
+def test_threads_that_come_at_the_same_time_share_one_event_loop() -> None:
+    code = (
+        "import sys; sys.setswitchinterval(1e-6)\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from threading import Barrier\n"
+        "from platform_launch.rendezvous.loop import event_loop\n"
+        "together = Barrier(16)\n"
+        "with ThreadPoolExecutor(16) as pool:\n"
+        "    print(len(set(pool.map(lambda _: (together.wait(), event_loop())[1], range(16)))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a 
     from platform_launch.plan.launch_plan import LaunchPlan
     from platform_launch.plan.program import Program
 
+ARGUMENT = "argument "  # how the names of the facts begin that are arguments
+
 # What training libraries read; other variables are nobody's business here.
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "DEEPSPEED_", "DS_", "ACCELERATE_", "CUDA_", "UCX_", "FI_")
 # Differ between nodes without meaning: paths with the node or the start time in them, chosen devices.
@@ -36,6 +38,9 @@ _SECRET_VALUE = re.compile(r"://[^/\s]*@|-----BEGIN|\bBearer\s", re.IGNORECASE)
 _LONGEST_VALUE = 160
 _MOST_ARGUMENTS = 100
 _NUMBER = re.compile(r"-[\d.]")
+_IS_NUMBER = re.compile(r"[-+]?[\d._]+(e[-+]?\d+)?", re.IGNORECASE)
+_DIGITS = re.compile(r"(\d+)")
+_NODE = "\0"
 _NAMES_A_NODE = re.compile(r"rank|node|host|machine|pod", re.IGNORECASE)
 
 
@@ -50,7 +55,8 @@ class Fingerprint(Message):
     MASTER_PORT, empty when it does. ``refusal`` says why it cannot start at all, and ``refusal_code`` is the
     exit code for that. ``stand_in``: it was a spare, and holds the rank of a node that was lost.
     ``network`` are the switches above it, outermost first, empty if nobody tells. ``job`` tells the job from
-    others (:func:`job_of`), and ``command`` is what it runs, for messages.
+    others (:func:`job_of`), ``program`` is the same without the arguments, and ``command`` is what it runs,
+    for messages.
     """
 
     node_rank: int
@@ -70,12 +76,40 @@ class Fingerprint(Message):
     stand_in: bool = False
     network: tuple[str, ...] = ()
     job: str = ""
+    program: str = ""
     command: str = ""
 
     @property
     def place(self) -> str:
         """Where it runs, for messages."""
         return f"{self.host} ({self.addresses[0]})" if self.addresses else self.host
+
+    def may_be_of_another_job(self, other: Fingerprint) -> bool:
+        """Return whether two nodes run different things, arguments such as ``out/node0`` aside."""
+        if not self.job or not other.job or self.job == other.job:
+            return False
+        return self.program != other.program or not all(
+            self.agrees_in(name, other) for name in {**self.facts, **other.facts} if name.startswith(ARGUMENT)
+        )
+
+    def agrees_in(self, fact: str, other: Fingerprint) -> bool:
+        """Return whether two nodes have the same fact. An argument may hold each node's own name or rank."""
+        mine, theirs = self.facts.get(fact), other.facts.get(fact)
+        if mine == theirs or mine is None or theirs is None or not fact.startswith(ARGUMENT):
+            return mine == theirs
+        if _IS_NUMBER.fullmatch(mine) and _IS_NUMBER.fullmatch(theirs):
+            return False
+        names = {(str(self.node_rank), str(other.node_rank)), (_NODE, _NODE)}
+        parts = [_DIGITS.split(node.without_names(text)) for node, text in ((self, mine), (other, theirs))]
+        return len(parts[0]) == len(parts[1]) and all(
+            a == b or (a, b) in names for a, b in zip(*parts, strict=True)
+        )
+
+    def without_names(self, argument: str) -> str:
+        """Return an argument without the host and the addresses of this node."""
+        for name in (self.host, *self.addresses):
+            argument = argument.replace(name, _NODE) if name else argument
+        return argument
 
 
 def fingerprint_of(
@@ -102,6 +136,8 @@ def fingerprint_of(
         "script": training.program.source,
     }
     program = training.program
+    program_arguments = arguments(program.arguments)
+    addresses = tuple(address for interface in hardware.interfaces for address in interface.addresses)
     facts = {
         "nodes announced": str(topology.nnodes),
         "processes per node": str(topology.nproc_per_node),
@@ -114,7 +150,7 @@ def fingerprint_of(
         "git revision": git_revision or "none",
         **_hardware_facts(hardware),
         **{name: version for name, version in versions.items() if name != "platform-launch"},
-        **{f"argument {name}": value for name, value in arguments(training.program.arguments).items()},
+        **{f"{ARGUMENT}{name}": value for name, value in program_arguments.items()},
         **{f"${name}": value for name, value in shareable(environment).items()},
     }
     if free_gib is not None and free_gib < 5:
@@ -123,14 +159,15 @@ def fingerprint_of(
         node_rank=topology.node_rank,
         nnodes=topology.nnodes,
         host=hardware.host.hostname,
-        addresses=tuple(address for interface in hardware.interfaces for address in interface.addresses),
+        addresses=addresses,
         identity=identity,
         job_id=topology.job_id,
         gpus=len(hardware.gpus.devices),
         facts=facts,
         paths={name: str(path) for name, path in files.items() if path},
         network=place_of(environment, hardware.gpus.fabric),
-        job=job_of(plan, user, directory),
+        job=job_of(plan, user, directory, program_arguments),
+        program=job_of(plan, user, directory, {}),
         command=_command(program, user, directory),
     )
 
@@ -140,7 +177,7 @@ def _command(program: Program, user: str, directory: str) -> str:
     return f"{user}:{directory}$ {' '.join(words)}"[:_LONGEST_VALUE]
 
 
-def job_of(plan: LaunchPlan, user: str, directory: str) -> str:
+def job_of(plan: LaunchPlan, user: str, directory: str, program_arguments: Mapping[str, str]) -> str:
     """Return what all nodes of a job have in common, and another job on the same hosts hardly has.
 
     That is the name that the user gave it; without one, who runs what, and where. The nodes of a job may
@@ -153,7 +190,7 @@ def job_of(plan: LaunchPlan, user: str, directory: str) -> str:
             user,
             directory,
             program.name,
-            *(f"{k}={v}" for k, v in arguments(program.arguments).items()),
+            *(f"{name}={value}" for name, value in program_arguments.items()),
         ]
     return hashlib.sha256("\0".join(parts).encode(errors="replace")).hexdigest()[:16]
 

@@ -251,7 +251,7 @@ class Membership:
         return (holder.stand_in or node.stand_in) and not node.refusal
 
     def _may_be_other_job(self, node: Fingerprint) -> bool:
-        return bool(node.job and self._me.job and node.job != self._me.job)
+        return node.may_be_of_another_job(self._me)
 
     def _reject_other_job(self, newcomer: Member) -> Change:
         return self._reject(newcomer, RejectionKind.OTHER_JOB, newcomer.node.command, self._me.command)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
-from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.fingerprint import ARGUMENT, Fingerprint
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.network_order import order_warnings
 from platform_launch.rendezvous.ranks import compact, in_words, listed
@@ -122,9 +122,9 @@ def differences(nodes: Iterable[Fingerprint]) -> tuple[Difference, ...]:
         ranks: dict[str, list[int]] = defaultdict(list)
         for node in nodes:
             ranks[
-                node.facts.get(name, Phrase("not set") if name.startswith(("$", "argument ")) else "none")
+                node.facts.get(name, Phrase("not set") if name.startswith(("$", ARGUMENT)) else "none")
             ].append(node.node_rank)
-        if len(ranks) > 1:
+        if not all(node.agrees_in(name, nodes[0]) for node in nodes):
             by_frequency = sorted(ranks.items(), key=lambda item: (-len(item[1]), item[1]))
             values = tuple(
                 (f"{value}{_where(name, of_value, nodes)}", tuple(sorted(of_value)))

@@ -36,6 +36,7 @@ def fingerprint(
         "job_id": "job-7",
         "gpus": 8,
         "facts": {**FACTS, "nodes announced": str(nnodes), **(facts or {})},
+        "program": changes.get("job", ""),
     }
     return Fingerprint(**{**values, **changes})
 

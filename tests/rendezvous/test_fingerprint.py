@@ -16,7 +16,7 @@ from platform_launch.plan.request import Request
 from platform_launch.project import project_root
 from platform_launch.rendezvous.fingerprint import Fingerprint, arguments, fingerprint_of, hash_of, shareable
 from platform_launch.rendezvous.messages import decode, encode
-from platform_launch.rendezvous.verdict import judge
+from platform_launch.rendezvous.verdict import differences, judge
 from tests.plan.machines import machine
 from tests.rendezvous.nodes import fingerprint
 
@@ -127,3 +127,37 @@ def test_another_seed_on_one_node_is_warned_of_and_no_reason_to_refuse() -> None
     assert judged.refusal is None
     assert "argument --seed: 1 on node 0; 2 on node 1" in judged.warnings
     assert "argument --lr: not set on node 0; 1e-3 on node 1" in judged.warnings
+
+
+def of_node(rank: int, *words: str) -> Fingerprint:
+    """The fingerprint of one of two nodes, gn0 and gn1, that run a script with these arguments."""
+    root = project_root()
+    asked = Request(
+        *(root, sys.executable, "/local", "now", root / "logs"),
+        launcher="python",
+        script=Path(__file__),
+        arguments=words,
+    )
+    variables = {"WORLD_SIZE": "2", "RANK": str(rank), "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    hardware = machine(0)
+    hardware = dataclasses.replace(hardware, host=dataclasses.replace(hardware.host, hostname=f"gn{rank}"))
+    plan = build_plan(Environment(variables), hardware, asked)
+    return fingerprint_of(plan, {}, identity=f"{rank}", versions={}, git_revision=None, free_gib=None)
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (("/data0/out1/node{rank}",), True),
+        (("--model", "llama-1-7b", "--workers", "1"), True),
+        (("--log", "/logs/{host}.txt", "--seed=1"), True),
+        (("--seed", "{rank}"), False),
+        (("--config", "{rank}5.yaml"), False),
+    ],
+)
+def test_arguments_that_name_the_node_are_no_sign_of_another_job(
+    words: tuple[str, ...], *, same: bool
+) -> None:
+    nodes = [of_node(rank, *(w.format(rank=rank, host=f"gn{rank}") for w in words)) for rank in (0, 1)]
+    assert nodes[0].may_be_of_another_job(nodes[1]) is not same
+    assert not same or not any(d.name.startswith("argument") for d in differences(nodes))

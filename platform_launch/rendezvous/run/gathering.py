@@ -217,8 +217,8 @@ class Gathering:
             if rank not in self.present and not self._leave_to_spare(refusal):
                 self._foreign.add(rank)  # also after a refusal: nobody needs to wait for it
         elif rejection.kind in _SECRETS:
-            if member.node.job != self._me.job and member.node.job and self._me.job:
-                return  # it may be another job's
+            if member.node.may_be_of_another_job(self._me):
+                return
             refusal = RunRefusal(error.exit_code, error.message, error.hint, rejection.node_rank)
             self._without_secret.setdefault(rejection.node_rank, (time.monotonic(), refusal))
         elif rejection.kind is RejectionKind.RANK_TAKEN and self.state.phase is RunPhase.WAITING:

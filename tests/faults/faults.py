@@ -30,48 +30,48 @@ def _of_a_node(name: str, what: str, owed: Owed = ENDS, code: int | None = None)
 ALL: tuple[Fault, ...] = (
     # A rank ends by itself, and takes its partners' connections with it.
     _of_a_rank("exception", "raises"),
-    _of_a_rank("before-init", "raises before the ranks have met"),
-    _of_a_rank("exit-3", "leaves with sys.exit(3)"),
-    _of_a_rank("os-exit-7", "leaves with os._exit(7)"),
-    _of_a_rank("exit-0-early", "leaves with 0, while the others train"),
+    _of_a_rank("before-init", "raises before the ranks have connected"),
+    _of_a_rank("exit-3", "exits with sys.exit(3)"),
+    _of_a_rank("os-exit-7", "exits with os._exit(7)"),
+    _of_a_rank("exit-0-early", "exits with 0 while the others train"),
     _of_a_rank("abort", "aborts"),
     _of_a_rank("sigterm-self", "sends SIGTERM to itself"),
     _of_a_rank("sigkill", "is killed"),
     _of_a_rank("segfault", "ends with a segmentation fault"),
     _of_a_rank("assert", "fails an assertion"),
-    _of_a_rank("out-of-memory", "says that the GPU's memory is out"),
+    _of_a_rank("out-of-memory", "reports that the GPU is out of memory"),
     # The same, where nothing but the launcher connects the nodes.
     _of_a_node("exception", "raises", code=1),
-    _of_a_node("chained", "raises while it handles a failure", code=1),
-    _of_a_node("thread", "fails in a thread, and leaves with 4", code=4),
+    _of_a_node("chained", "raises while it handles an exception", code=1),
+    _of_a_node("thread", "fails in a thread and exits with 4", code=4),
     _of_a_node("async-exception", "gets an exception from another thread", code=1),
     _of_a_node("assert", "fails an assertion", code=1),
-    _of_a_node("out-of-memory", "says that the GPU's memory is out", code=1),
-    _of_a_node("recursion", "recurses for ever", code=1),
+    _of_a_node("out-of-memory", "reports that the GPU is out of memory", code=1),
+    _of_a_node("recursion", "recurses forever", code=1),
     _of_a_node("import", "lacks a module", code=1),
     _of_a_node("missing-file", "lacks a file", code=1),
-    _of_a_node("exit-3", "leaves with sys.exit(3)", code=3),
-    _of_a_node("exit-words", "leaves with sys.exit and words", code=1),
-    _of_a_node("os-exit-7", "leaves with os._exit(7)", code=7),
+    _of_a_node("exit-3", "exits with sys.exit(3)", code=3),
+    _of_a_node("exit-words", "exits with sys.exit and a message", code=1),
+    _of_a_node("os-exit-7", "exits with os._exit(7)", code=7),
     _of_a_node("abort", "aborts", code=134),
     _of_a_node("sigkill", "is killed", code=137),
     _of_a_node("segfault", "ends with a segmentation fault", code=139),
     _of_a_node("bus-error", "ends with a bus error", code=135),
     _of_a_node("floating-point", "ends with a floating-point error", code=136),
     _of_a_node("illegal-instruction", "ends with an illegal instruction", code=132),
-    _of_a_node("pipe", "ends with SIGPIPE", code=141),
+    _of_a_node("pipe", "is killed by SIGPIPE", code=141),
     _of_a_node("sigterm-self", "sends SIGTERM to itself", code=143),
     _of_a_node("sigint-self", "sends SIGINT to itself"),
-    _of_a_node("cpu-limit", "is over its limit of CPU time", code=152),
+    _of_a_node("cpu-limit", "exceeds its limit of CPU time", code=152),
     _of_a_node("daemonised", "leaves a daemon behind, and raises", code=1),
     _of_a_node("forks", "leaves a hundred children behind, and raises", code=1),
     _of_a_node("deaf-child", "leaves a child that ignores SIGTERM, and raises", code=1),
-    _of_a_node("descriptors", "has no descriptors left", code=1),
+    _of_a_node("descriptors", "runs out of file descriptors", code=1),
     # What a training may do.
     _of_a_node("zombies", "leaves fifty zombies", SURVIVES),
     _of_a_node("flood", "writes 40 MB at once", SURVIVES),
     _of_a_node("long-line", "writes a line of 10 MB", SURVIVES),
-    _of_a_node("binary", "writes what is no text", SURVIVES),
+    _of_a_node("binary", "writes binary data", SURVIVES),
     _of_a_node("mute", "closes its output", SURVIVES),
     Fault("late-node", "node 1 starts eight seconds later", SURVIVES, SHORT, prepare=do.start_late(1, 8)),
     Fault("three-nodes", "three nodes, and nothing is wrong", SURVIVES, SHORT, nnodes=3),
@@ -106,7 +106,7 @@ ALL: tuple[Fault, ...] = (
     Fault("sigterm-300", "300 SIGTERMs to node 1's launcher", STOPS, inject=do.many_terms, code=143),
     Fault(
         "sigterm-deaf",
-        "SIGTERM, and a training that ignores it",
+        "SIGTERM, and a job that ignores it",
         STOPS,
         ("deaf", "--rank", "-1"),
         inject=do.send_signal(None, signal.SIGTERM),
@@ -123,7 +123,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "sigterm-last-word",
-        "SIGTERM as the nodes have met, before the training",
+        "SIGTERM after the nodes have connected, before the job starts",
         STOPS,
         inject=do.on_the_last_word,
         code=143,
@@ -131,7 +131,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "sigterm-starting",
-        "SIGTERM to all, half a second after the start",
+        "SIGTERM to all launchers, half a second after the start",
         STOPS,
         inject=do.signal_soon(signal.SIGTERM, 0.5),
         code=143,
@@ -179,7 +179,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "sigterm-then-kill",
-        "SIGTERM to node 1's launcher, whose training ignores it, and SIGKILL two seconds later",
+        "SIGTERM to node 1's launcher, whose job ignores it, and SIGKILL two seconds later",
         STOPS,
         ("deaf", "--rank", "1"),
         inject=do.in_turn(1, 2.0, signal.SIGTERM, signal.SIGKILL),
@@ -188,7 +188,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "sigterm-while-stopped",
-        "node 1's launcher is stopped, gets SIGTERM and goes on",
+        "node 1's launcher is stopped, gets SIGTERM and is continued",
         STOPS,
         inject=do.in_turn(1, 2.0, signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT),
         code=143,
@@ -196,7 +196,7 @@ ALL: tuple[Fault, ...] = (
     # A launcher, or a whole machine, is lost.
     Fault(
         "kill-launcher-deaf",
-        "node 1's launcher is killed, and its training ignores SIGTERM",
+        "node 1's launcher is killed, and its job ignores SIGTERM",
         ENDS,
         ("deaf", "--rank", "1"),
         inject=do.send_signal(1, signal.SIGKILL),
@@ -262,7 +262,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "stop-launcher-1-gloo",
-        "node 1's launcher is stopped, four ranks whose output nobody takes then",
+        "node 1's launcher is stopped, four ranks whose output is then not read",
         ENDS,
         ("chatter", "--rank", "-1"),
         inject=do.send_signal(1, signal.SIGSTOP),
@@ -306,7 +306,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "kill-guard-1",
-        "the process that ends what node 1's launcher leaves is killed",
+        "the process that cleans up after node 1's launcher is killed",
         SURVIVES,
         SHORT,
         own=True,
@@ -314,21 +314,21 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "stop-guard-1",
-        "the process that ends what node 1's launcher leaves is stopped",
+        "the process that cleans up after node 1's launcher is stopped",
         SURVIVES,
         SHORT,
         own=True,
         inject=do.signal_guard(1, signal.SIGSTOP),
     ),
     Fault(
-        "freeze-1", "all that runs on node 1 is stopped for 20 s", SURVIVES, LONG, inject=do.freeze(1, 20.0)
+        "freeze-1", "every process of node 1 is stopped for 20 s", SURVIVES, LONG, inject=do.freeze(1, 20.0)
     ),
     Fault(
-        "freeze-0", "all that runs on node 0 is stopped for 20 s", SURVIVES, LONG, inject=do.freeze(0, 20.0)
+        "freeze-0", "every process of node 0 is stopped for 20 s", SURVIVES, LONG, inject=do.freeze(0, 20.0)
     ),
     Fault(
         "freeze-1-gloo",
-        "all that runs on node 1 is stopped for 20 s, four ranks, the usual --node-timeout",
+        "every process of node 1 is stopped for 20 s, four ranks, the default --node-timeout",
         SURVIVES,
         SHORT,
         inject=do.freeze(1, 20.0),
@@ -354,7 +354,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "cut-30-gloo",
-        "the link of node 1 is down for 30 s, four ranks, the usual --node-timeout",
+        "the link of node 1 is down for 30 s, four ranks, the default --node-timeout",
         SURVIVES,
         SHORT,
         inject=do.cut_link(1, 30.0),
@@ -371,7 +371,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "control-port-20",
-        "the launchers' own port is lost for 20 s",
+        "packets to the launchers' own port are dropped for 20 s",
         SURVIVES,
         LONG,
         inject=do.lose_port(1, RENDEZVOUS_PORT, 20.0),
@@ -385,7 +385,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "flapping-link-gloo",
-        "the same, four ranks, the usual --node-timeout",
+        "the same, four ranks, the default --node-timeout",
         SURVIVES,
         SHORT,
         inject=do.flap_link(1, 20.0),
@@ -401,7 +401,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "latency",
-        "each packet takes 300 ms to node 1 and back again",
+        "each packet to or from node 1 takes 300 ms",
         SURVIVES,
         SHORT,
         prepare=do.slow_and_lossy_link(1, 0.3, 0.0),
@@ -416,14 +416,14 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "packet-loss",
-        "three in ten packets get lost at node 1, each way",
+        "node 1 loses three in ten packets, each way",
         SURVIVES,
         SHORT,
         prepare=do.slow_and_lossy_link(1, 0.0, 0.3),
     ),
     Fault(
         "packet-loss-gloo",
-        "one in ten packets gets lost at node 1, each way, four ranks",
+        "node 1 loses one in ten packets, each way, four ranks",
         SURVIVES,
         ("none", "--steps", "10"),
         prepare=do.slow_and_lossy_link(1, 0.0, 0.1),
@@ -432,7 +432,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "large-packets-lost-gloo",
-        "packets above 600 bytes get lost at node 1, four ranks with little to say",
+        "node 1 loses packets above 600 bytes, four ranks that send little",
         SURVIVES,
         SHORT,
         prepare=do.lose_large_packets(1, 600),
@@ -447,7 +447,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault("optimized", "PYTHONOPTIMIZE=2", SURVIVES, SHORT, prepare=do.set_everywhere("PYTHONOPTIMIZE", "2")),
     Fault("no-ipv6", "IPv6 is switched off", SURVIVES, SHORT, prepare=do.no_ipv6, nproc=2),
-    Fault("garbage", "strangers write rubbish to both ports", SURVIVES, SHORT, inject=do.garbage),
+    Fault("garbage", "strangers send garbage to both ports", SURVIVES, SHORT, inject=do.garbage),
     Fault(
         "second-launcher",
         "a second launcher with node 1's rank",
@@ -465,14 +465,14 @@ ALL: tuple[Fault, ...] = (
     # The start.
     Fault(
         "stale-name",
-        "node 0's name leads to an address that nobody has for the first 25 s",
+        "node 0's name resolves to an unused address for the first 25 s",
         SURVIVES,
         SHORT,
         prepare=do.stale_name(25),
     ),
     Fault(
         "absent",
-        "node 1 never comes",
+        "node 1 never starts",
         REFUSED,
         prepare=do.keep_away(1),
         silenced=NODE_1,
@@ -482,14 +482,14 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "master-port-taken",
-        "MASTER_PORT is taken on node 0",
+        "MASTER_PORT is in use on node 0",
         REFUSED,
         prepare=do.take_port(PORT),
         starts=False,
     ),
     Fault(
         "control-port-taken",
-        "the port where the nodes meet is taken on node 0",
+        "the launchers' port is in use on node 0",
         SURVIVES,
         SHORT,
         prepare=do.take_port(RENDEZVOUS_PORT),
@@ -505,28 +505,24 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "control-port-wanted",
-        "the job wants the port where the nodes meet for itself",
+        "the job itself needs the launchers' port",
         SURVIVES,
         ("next-port", "--rank", "0", "--at", "0", "--steps", "60"),
     ),
     Fault(
         "unknown-master",
-        "MASTER_ADDR is a name that nobody knows",
+        "MASTER_ADDR does not resolve",
         REFUSED,
         prepare=do.other_name,
         starts=False,
         options=("--roll-call-timeout", "5"),
     ),
-    Fault(
-        "slow-names", "the name server takes 1.5 s for an answer", SURVIVES, SHORT, prepare=do.slow_names(1.5)
-    ),
-    Fault(
-        "slower-names", "the name server takes 4 s for an answer", SURVIVES, SHORT, prepare=do.slow_names(4.0)
-    ),
+    Fault("slow-names", "the name server takes 1.5 s to answer", SURVIVES, SHORT, prepare=do.slow_names(1.5)),
+    Fault("slower-names", "the name server takes 4 s to answer", SURVIVES, SHORT, prepare=do.slow_names(4.0)),
     # Disks, streams, limits, words.
     Fault(
         "no-log-folder",
-        "node 1's folder for logs cannot be made",
+        "node 1's folder for logs cannot be created",
         SURVIVES,
         SHORT,
         prepare=do.file_for_a_folder,
@@ -589,35 +585,35 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "reader-stuck",
-        "the reader of node 1's output is stuck, and SIGTERM comes",
+        "the reader of node 1's output is stuck, then SIGTERM is sent",
         STOPS,
         ("flood", "--rank", "1"),
         prepare=do.stuck_reader,
         starts=False,
         inject=do.signal_soon(signal.SIGTERM, 12.0),
     ),
-    Fault("ulimit-n-32", "32 descriptors", SURVIVES, SHORT, prepare=do.after("ulimit -n 32")),
+    Fault("ulimit-n-32", "a limit of 32 file descriptors", SURVIVES, SHORT, prepare=do.after("ulimit -n 32")),
     Fault(
         "ulimit-n-12",
-        "12 descriptors",
+        "a limit of 12 file descriptors",
         REFUSED,
         prepare=do.after("ulimit -n 12"),
         starts=False,
         options=("--roll-call-timeout", "20"),
     ),
-    Fault("ulimit-f", "files of 8 KiB at most", SURVIVES, SHORT, prepare=do.after("ulimit -f 16")),
+    Fault("ulimit-f", "a file size limit of 8 KiB", SURVIVES, SHORT, prepare=do.after("ulimit -f 16")),
     Fault("no-home", "neither HOME nor TMPDIR can be written", SURVIVES, SHORT, prepare=do.home_less),
     Fault("many-arguments", "120 KB of arguments", SURVIVES, SHORT, prepare=do.more_arguments("x" * 120_000)),
     Fault(
         "strange-argument",
-        "an argument that is no text",
+        "an argument that is not valid text",
         SURVIVES,
         SHORT,
         prepare=do.more_arguments(b"--n=\xff"),
     ),
-    Fault("no-locale", "LANG=C, and nothing else", SURVIVES, SHORT, prepare=do.set_everywhere("LC_ALL", "C")),
+    Fault("no-locale", "the C locale", SURVIVES, SHORT, prepare=do.set_everywhere("LC_ALL", "C")),
     Fault(
-        "nice", "a launcher of the lowest priority", SURVIVES, SHORT, prepare=do.wrapped("nice", "-n", "19")
+        "nice", "a launcher with the lowest priority", SURVIVES, SHORT, prepare=do.wrapped("nice", "-n", "19")
     ),
     Fault(
         "unicode-argument",
@@ -633,14 +629,14 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "strange-variable",
-        "variables with line ends, and with what is no text",
+        "variables that contain line breaks or invalid text",
         SURVIVES,
         SHORT,
         prepare=do.both(do.variable("NOTE", "two\nlines\tand=more\n"), do.variable("BYTES", "\udcff\udcfe")),
     ),
     Fault(
         "bare-environment",
-        "neither HOME, USER, LANG nor TMPDIR are set",
+        "HOME, USER, LANG and TMPDIR are not set",
         SURVIVES,
         SHORT,
         prepare=do.after("unset HOME USER LOGNAME LANG LC_ALL TMPDIR SHELL TERM"),
@@ -659,18 +655,18 @@ ALL: tuple[Fault, ...] = (
         SHORT,
         prepare=do.after("mount -t tmpfs -o size=4k tmpfs $TMPDIR; head -c 9000 /dev/zero >$TMPDIR/x 2>&-"),
     ),
-    Fault("ulimit-v", "8 GB of addresses", SURVIVES, SHORT, prepare=do.after("ulimit -v 8000000")),
+    Fault("ulimit-v", "8 GB of address space", SURVIVES, SHORT, prepare=do.after("ulimit -v 8000000")),
     Fault(
         "own-name-is-loopback",
-        "each host takes its own name for 127.0.1.1, four ranks",
+        "each host's own name resolves to 127.0.1.1, four ranks",
         SURVIVES,
         SHORT,
         prepare=do.named_as_debian_does,
         nproc=2,
     ),
     Fault("read-only-tmp", "TMPDIR is read-only", SURVIVES, SHORT, prepare=do.read_only_tmp),
-    Fault("tmp-removed", "TMPDIR is removed while it trains", SURVIVES, SHORT, inject=do.remove("tmp")),
-    Fault("logs-removed", "the logs are removed while it trains", SURVIVES, SHORT, inject=do.remove("logs")),
+    Fault("tmp-removed", "TMPDIR is removed as the job runs", SURVIVES, SHORT, inject=do.remove("tmp")),
+    Fault("logs-removed", "the logs are removed as the job runs", SURVIVES, SHORT, inject=do.remove("logs")),
     Fault(
         "shared-memory-full",
         "/dev/shm is full",
@@ -678,10 +674,10 @@ ALL: tuple[Fault, ...] = (
         SHORT,
         prepare=do.after("mount -t tmpfs -o size=4k tmpfs /dev/shm; head -c 9000 /dev/zero >/dev/shm/x 2>&-"),
     ),
-    Fault("few-processes", "20 processes and threads", SURVIVES, SHORT, prepare=do.few_processes(20)),
+    Fault("few-processes", "at most 20 processes and threads", SURVIVES, SHORT, prepare=do.few_processes(20)),
     Fault(
         "too-few-processes",
-        "10 processes and threads",
+        "at most 10 processes and threads",
         REFUSED,
         prepare=do.few_processes(10),
         starts=False,
@@ -697,7 +693,7 @@ ALL: tuple[Fault, ...] = (
     Fault("umask", "umask 777", SURVIVES, SHORT, prepare=do.after("umask 777")),
     Fault(
         "sigchld-ignored",
-        "a parent that ignores SIGCHLD, and its rank leaves with 3",
+        "the parent ignores SIGCHLD, and the rank exits with 3",
         ENDS,
         ("exit-3",),
         prepare=do.after("trap '' CHLD"),
@@ -706,7 +702,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "signals-blocked",
-        "a parent that blocks SIGTERM and SIGCHLD, and its rank leaves with 3",
+        "the parent blocks SIGTERM and SIGCHLD, and the rank exits with 3",
         ENDS,
         ("exit-3",),
         prepare=do.wrapped("env", "--block-signal=TERM,CHLD,INT"),
@@ -715,7 +711,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "sigterm-ignored",
-        "a parent that ignores SIGTERM and SIGHUP, and SIGTERM comes",
+        "the parent ignores SIGTERM and SIGHUP, then SIGTERM is sent",
         STOPS,
         prepare=do.after("trap '' TERM HUP"),
         inject=do.send_signal(1, signal.SIGTERM),
@@ -732,7 +728,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "clock-jumps",
-        "node 1's clock is set an hour forward, a day back, and right again",
+        "node 1's clock is set an hour forward, a day back, and corrected again",
         SURVIVES,
         ("none", "--steps", "120"),
         prepare=do.shifted_clock,
@@ -759,7 +755,7 @@ ALL: tuple[Fault, ...] = (
     ),
     Fault(
         "restart-without-names",
-        "the same, and node 0's name leads nowhere any more",
+        "the same, and node 0's name no longer resolves",
         SURVIVES,
         ("once", "--steps", "60"),
         inject=do.no_names,

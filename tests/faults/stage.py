@@ -41,7 +41,7 @@ class Observed:
     def told(self, fault: Fault) -> str:
         """Return who is told what, in a word."""
         if fault.node is None:
-            return f"names {_nodes(self.blamed)}" if any(self.blamed) else "nothing to tell"
+            return f"names {_nodes(self.blamed)}" if any(self.blamed) else "nothing"
         heard = [rank for rank in range(fault.nnodes) if rank not in fault.silenced]
         right = [rank for rank in heard if self.blamed[rank] == {fault.node}]
         if right == heard:

@@ -15,6 +15,34 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "reference" / "faults.md"
 
+_HEAD = """# Faults
+
+What happens to a job on two nodes when something goes wrong. Each fault was injected on hosts that are
+made of network namespaces. `platform-launch` handled {good} of {ours} faults correctly. Plain `torchrun` was
+given {peer} of them, with the same script on the same hosts, and handled {peer_good}; ✗ marks the others.
+
+Times are from the fault to the end of the last node, on two busy cores: compare them with each other, and
+expect less on an idle machine. The exit codes of the nodes follow. *Reported* is the node that the output
+of each remaining node names as the cause.
+
+```bash
+python -m tests.faults                                   # injects all faults, and writes this page
+python -m tests.faults --launcher torchrun exit-3 cut    # some faults, with another launcher
+python -m tests.faults --soak 200 --seed 7               # 200 random faults in a row, on three nodes
+```
+
+Another launcher needs an adapter of a few lines, which starts a node and reads its output
+(`tests/faults/launchers.py`). After each fault nothing may be left: no process, no file of the launcher
+in `TMPDIR` or `/dev/shm`, and no listening port. Two kinds of fault need other means and are not in this
+list: GPUs and their drivers, and file systems that freeze.
+
+In most rows the ranks do not communicate. Such a job continues when another node is lost, as
+[decided](../decisions/0019-silence-and-progress.md). If the ranks communicate (`…-gloo`), the job ends.
+
+| fault | what happens | the job should | platform-launch | reported | torchrun | reported |
+|---|---|---|---|---|---|---|
+"""
+
 Results = dict[str, dict[str, dict[str, object]]]  # launcher → fault → what was seen
 
 
@@ -51,34 +79,8 @@ def page(results: Results) -> str:
     ours, peer = results.get("platform-launch", {}), results.get("torchrun", {})
     good = sum(not result["problems"] for result in ours.values())
     peer_good = sum(not result["problems"] for result in peer.values())
-    lines = [
-        "# Faults",
-        "",
-        "What becomes of a job on two nodes when something goes wrong, played on hosts made of network",
-        f"namespaces: {len(ALL)} faults, of which {len(ours)} were played with `platform-launch` and",
-        f"{len(peer)} with bare `torchrun` (same script and hosts): {good} and {peer_good} ended as they",
-        "should (✗: not).",
-        "Seconds are from the fault to the end of the last node, on two busy cores: upper bounds, good for",
-        "comparing. *Told* is what the output of all nodes that can still speak holds guilty.",
-        "",
-        "```bash",
-        "python -m tests.faults                                   # plays all, and writes this page",
-        "python -m tests.faults --launcher torchrun exit-3 cut    # some, with another launcher",
-        "python -m tests.faults --soak 200 --seed 7               # many in a row, three nodes, by chance",
-        "```",
-        "",
-        "Another launcher needs an adapter of a few lines: how a node is started, how its output is read",
-        "(`tests/faults/launchers.py`). After each fault nothing may be left behind: processes, files of the",
-        "launcher's in `TMPDIR`, `/dev/shm`, ports that listen. Not played here, for they need other means:",
-        "GPUs and their drivers, file systems that freeze.",
-        "",
-        "The ranks of most rows talk to nobody. Such a training goes on when another node is lost, as",
-        "[decided](../decisions/0019-silence-and-progress.md); where ranks talk to each other (`…-gloo`), it",
-        "ends.",
-        "",
-        "| fault | what happens | the job should | platform-launch | told | torchrun | told |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = _HEAD.format(good=good, ours=len(ours), peer=len(peer), peer_good=peer_good)
+    lines = head.splitlines()
     for fault in ALL:
         cells = [*_cells(ours.get(fault.name)), *_cells(peer.get(fault.name), own=fault.own)]
         lines.append(f"| `{fault.name}` | {fault.what} | {_owed(fault)} | {' | '.join(cells)} |")
@@ -92,14 +94,14 @@ def _owed(fault: Fault) -> str:
         else {
             "goes on and finishes": "finish",
             "ends on all nodes": "end",
-            "ends in good order": "end in good order",
+            "ends in good order": "end cleanly",
         }[fault.owed.value]
     )
 
 
 def _cells(result: Mapping[str, object] | None, *, own: bool = False) -> tuple[str, str]:
     if result is None:
-        return ("has no such thing" if own else "not played"), ""
+        return ("not applicable" if own else "not tested"), ""
     seconds = result["seconds"]
     codes = result["codes"]
     assert isinstance(codes, list)

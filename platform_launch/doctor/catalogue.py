@@ -64,6 +64,7 @@ _LOCAL_WARNINGS = {
     "temporary-not-private",
     "torch-newer-than-driver",
     "torch-other-vendor",
+    "torch-unsafe-load",
     "torch-without-cuda",
     "training-setting",
     "variable-dead",

@@ -63,7 +63,7 @@ def warning(finding_id: str, what: str, where: str, hint: str = "") -> Finding:
 
 
 def info(finding_id: str, what: str, where: str, hint: str = "") -> Finding:
-    """Return a measurement."""
+    """Return a measurement, or a fact that disturbs no run."""
     return Finding(finding_id, Level.INFO, what, where, hint)
 
 

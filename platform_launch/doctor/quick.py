@@ -21,6 +21,7 @@ CHECKS: tuple[Check, ...] = (
     installation.user_site,
     installation.other_environment,
     installation.torch_and_driver,
+    installation.unsafe_loading,
     node.master_port,
     node.clock,
     node.devices,

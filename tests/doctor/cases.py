@@ -47,7 +47,7 @@ def healthy(env: dict[str, str] | None = None, hardware: Hardware | None = None,
         active=Path("/env"),
         user_site=None,
         modules={name: Module(name, folder / name / "__init__.py") for name in plan.packages},
-        torch=TorchBuild("2.6.0+cu124", "12.4", None),
+        torch=TorchBuild("2.11.0+cu126", "12.6", None),
     )
     facts = Facts(
         env=Environment(variables, hostname="node0"),

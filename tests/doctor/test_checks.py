@@ -126,6 +126,12 @@ def test_a_file_beside_the_script_hides_a_library() -> None:
     assert "torch.py in /job" in only(facts, "package-shadowed").what
 
 
+def test_a_torch_that_runs_code_from_checkpoints_is_named() -> None:
+    old, new = (TorchBuild(f"{version}+cu126", "12.6", None) for version in ("2.9.1", "2.10.0"))
+    assert "CVE-2026-24747" in only(installed(healthy(), torch=old), "torch-unsafe-load", Level.INFO).what
+    assert not [one for one in examine(installed(healthy(), torch=new)) if one.id == "torch-unsafe-load"]
+
+
 def test_packages_below_the_home_are_named() -> None:
     home = Path("/root/.local/lib/python3.11/site-packages")
     facts = healthy()
@@ -141,10 +147,10 @@ def test_the_active_environment_is_the_one_that_runs() -> None:
 
 
 def test_a_torch_without_cuda_would_leave_gpus_idle() -> None:
-    cpu = TorchBuild("2.6.0+cpu", None, None)
+    cpu = TorchBuild("2.11.0+cpu", None, None)
     only(installed(healthy(), torch=cpu), "torch-without-cuda")
     assert examine(installed(healthy(hardware=machine(0)), torch=cpu)) == []
-    only(installed(healthy(), torch=TorchBuild("2.6.0+rocm6", None, "6.2")), "torch-other-vendor")
+    only(installed(healthy(), torch=TorchBuild("2.11.0+rocm6", None, "6.2")), "torch-other-vendor")
 
 
 def test_a_torch_of_a_newer_cuda_than_the_driver_is_named() -> None:
@@ -290,7 +296,7 @@ def test_a_torch_of_another_vendor_is_named() -> None:
     amd = dataclasses.replace(amd, gpus=dataclasses.replace(amd.gpus, vendor="amd"))
     found = only(healthy(hardware=amd), "torch-other-vendor")
     assert "was built for CUDA: this node's 8 × AMD GPU would not be used" in found.what
-    rocm = TorchBuild("2.6.0+rocm6", None, "6.2")
+    rocm = TorchBuild("2.11.0+rocm6", None, "6.2")
     assert examine(installed(healthy(hardware=amd), torch=rocm)) == []
     npus = dataclasses.replace(amd, gpus=dataclasses.replace(amd.gpus, vendor="ascend"))
     assert "has no torch_npu" in only(healthy(hardware=npus), "torch-other-vendor").what

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from shlex import quote
 
 from platform_launch.doctor.facts import Facts
-from platform_launch.doctor.finding import Finding, error, warning
+from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.extras import named
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.vendors import Vendor
@@ -100,6 +101,28 @@ def other_environment(facts: Facts) -> Iterator[Finding]:
         )
 
 
+# The first torch without CVE-2025-32434 and CVE-2026-24747. Source: the advisories of pytorch/pytorch.
+_SAFE_LOADING = (2, 10)
+
+
+def unsafe_loading(facts: Facts) -> Iterator[Finding]:
+    """Report a torch that may run code from a checkpoint even with ``weights_only=True``."""
+    build = facts.installation.torch
+    if build is None or _release(build.version) >= _SAFE_LOADING:
+        return
+    where = f"torch {build.version}"
+    yield info(
+        "torch-unsafe-load",
+        Phrase(
+            "{torch} can run code from a checkpoint, even with torch.load(weights_only=True) "
+            "(CVE-2025-32434, CVE-2026-24747)",
+            torch=where,
+        ),
+        where,
+        "load only checkpoints that you trust, or use torch 2.10 or newer",
+    )
+
+
 def torch_and_driver(facts: Facts) -> Iterator[Finding]:
     """Report a torch that silently uses the CPU (built without CUDA), or is too new for the driver."""
     build, gpus = facts.installation.torch, facts.plan.hardware.gpus
@@ -181,5 +204,9 @@ def _for_another(facts: Facts, where: str, has: str, needs: str) -> Finding:
 
 
 def _major(version: str) -> int:
-    number = version.partition(".")[0]
-    return int(number) if number.isdecimal() else 0
+    return _release(version)[0]
+
+
+def _release(version: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)

@@ -234,6 +234,8 @@ class Client:
                 await self._listen(opened)
             except (OSError, InvalidMessageError):
                 pass
+            except Exception as error:  # a fault of ours: a new connection may do, a silent node never does
+                self._loop.record(error)
             finally:
                 beating.cancel()
                 self._connected = False

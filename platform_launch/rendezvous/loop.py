@@ -2,13 +2,14 @@
 
 Nothing else touches a connection. This thread never prints, imports, resolves names, starts processes or
 takes a lock that somebody holds across I/O, so a busy launcher does not send late heartbeats. Problems that
-asyncio itself would log (to a standard error that may be blocked) are kept in ``problems``.
+asyncio itself would log (to a standard error that may be blocked) are kept until another thread asks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -41,11 +42,11 @@ class EventLoop:
     """An asyncio event loop in a daemon thread. Methods may be called from any other thread."""
 
     def __init__(self) -> None:
-        self.problems: deque[str] = deque(maxlen=_MOST_PROBLEMS)
+        self._problems: deque[str] = deque(maxlen=_MOST_PROBLEMS)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._on_problem)
         logger = logging.getLogger("asyncio")
-        logger.addHandler(_Keeper(self.problems))
+        logger.addHandler(_Keeper(self._problems))
         logger.propagate = False
         self._thread = Thread(target=self._loop.run_forever, name="rendezvous-io", daemon=True)
         self._thread.start()
@@ -70,9 +71,21 @@ class EventLoop:
         """Let a coroutine run beside all else, from any thread."""
         asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def record(self, error: Exception) -> None:
+        """Keep an exception that nobody expected, with the line that raised it."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        self._problems.append(f"{where.filename}:{where.lineno}: {type(error).__name__}: {error}")
+
+    def problems(self) -> list[str]:
+        """Return the problems since the last call."""
+        found = []
+        while self._problems:
+            found.append(self._problems.popleft())
+        return found
+
     def _on_problem(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.problems.append(f"{context.get('message', '')}: {type(error).__name__}: {error}")
+        self._problems.append(f"{context.get('message', '')}: {type(error).__name__}: {error}")
 
 
 class _Keeper(logging.Handler):

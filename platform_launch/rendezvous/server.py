@@ -252,6 +252,8 @@ class Server:
             self._report(Unreadable(address, str(error), peer))
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
             pass
+        except Exception as error:  # a fault of ours: the node connects again
+            self._loop.record(error)
         finally:
             if peer is not None and peer.writer is writer:
                 peer.writer, peer.closed_at = None, time.monotonic()

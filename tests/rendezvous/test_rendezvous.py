@@ -11,10 +11,11 @@ import weakref
 
 import pytest
 
+from platform_launch.rendezvous import lines
 from platform_launch.rendezvous.client import Opened, Unopened, open_one, reset
 from platform_launch.rendezvous.loop import event_loop
 from platform_launch.rendezvous.membership import ChangeKind
-from platform_launch.rendezvous.messages import InvalidMessageError
+from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.participant import (
     CoordinatorGoneError,
     NodeSession,
@@ -190,6 +191,31 @@ def test_a_connection_that_breaks_is_resumed_and_nothing_is_lost() -> None:
         assert rendezvous.coordinator.membership.ranks[1] == member
         assert rendezvous.coordinator.gone_s(member) == 0.0
         assert rendezvous.warnings == []
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_an_unexpected_exception_costs_a_connection_and_is_reported(
+    side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = [True]
+
+    def read_line(data: bytes, purpose: Purpose, expected: type[Message]) -> Message:
+        if fails and (b"Health" in data or b"Bulletin" in data):
+            fails.clear()
+            raise ValueError("a fault of ours")
+        return lines.read_line(data, purpose, expected)
+
+    with live(2) as rendezvous:
+        node = rendezvous.joined(1)
+        event_loop().problems()
+        monkeypatch.setattr(f"platform_launch.rendezvous.{side}.read_line", read_line)
+        node.publish(Health(7))
+        until(lambda: rendezvous.coordinator.values(Health) == {1: Health(7)}, node)
+        with rendezvous.lock:
+            rendezvous.coordinator.publish(Bulletin("news"))
+        until(lambda: node.state(Bulletin) == Bulletin("news"), node)
+        assert not fails
+        assert any("ValueError: a fault of ours" in one for one in event_loop().problems())
 
 
 def test_a_question_that_is_asked_while_the_connection_is_broken_arrives_after_it() -> None:

@@ -10,7 +10,7 @@ from queue import Empty, Queue
 
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.first_failure import last_words
-from platform_launch.rendezvous.loop import ConnectionLostError
+from platform_launch.rendezvous.loop import ConnectionLostError, event_loop
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.participant import CoordinatorGoneError
 from platform_launch.rendezvous.run.arriving import Arrived, Command, GivenUpError, LostError, Wake
@@ -103,6 +103,8 @@ class Stay:
         except CoordinatorGoneError:
             raise LostError(EndKind.COORDINATOR_GONE) from None
         self._relay.step(participant)
+        for problem in event_loop().problems():
+            self._log("WARN", Phrase("a connection failed: {problem}", problem=problem), "connection-failed")
         excerpt = participant.state(LogExcerpt)
         self.coordinator_excerpt = excerpt.lines if excerpt is not None else self.coordinator_excerpt
         self._state = participant.state(RunState) or self._state

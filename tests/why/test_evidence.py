@@ -119,7 +119,7 @@ def test_one_rank_that_finds_a_folder_is_told_that_it_exists(explain_text: Expla
     [
         ("sock.connect(address)", "ssl.SSLError: record layer failure", "connects_in_vain"),
         ("self.socket.bind(address)", "OSError: [Errno 22] Invalid argument", "binds_in_vain"),
-        ("os.rmdir(path)", "OSError: [Errno 39] Directory not empty: '/ck/tmp'", "deletes"),
+        ("os.rmdir(path)", "OSError: [Errno 39] Directory not empty: '/ck/tmp'", "deletes_or_renames"),
         ("os.rename(src, dst)", "OSError: [Errno 18] Invalid cross-device link: 'a'", "deletes_or_renames"),
     ],
 )

@@ -41,7 +41,7 @@ class ExceptionRule:
 
     def matches(self, raised: Raised) -> dict[str, str] | None:
         """Return what the named groups of its conditions found; None if it does not apply."""
-        if self.does and frames.operation(raised) != self.does:
+        if self.does and frames.operation(raised) not in self.does.split("|"):
             return None
         if self.called is not None and frames.called(raised) == frames.package(raised):
             return None

@@ -51,19 +51,21 @@ _OPERATIONS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 _COMPILED = tuple((name, re.compile(code), re.compile(function)) for name, code, function in _OPERATIONS)
+# What only a connection raises, wherever it was made.
+_CONNECTS = re.compile(
+    r"(?:API|Client|New|Proxy|ClientConnector)?Connect(?:ion|or)?(?:Timeout)?(?:Error)?|MaxRetryError|SSLError"
+)
 TAKES_AWAY = frozenset(("delete", "rename"))
 _PLACE = re.compile(r"(?P<file>.+) in (?P<function>.*)")
 
 
 def operation(raised: Raised) -> str:
-    """Return what the innermost call does: "delete", "rename", "connect" …; "" where that is not told."""
+    """Return what the innermost call does: "delete", "rename", "connect" …; "" if nothing shows it."""
     inner = raised.innermost
-    if inner is None:
-        return ""
-    for name, code, function in _COMPILED:
+    for name, code, function in _COMPILED if inner is not None else ():
         if code.search(inner.source) or (inner.is_library and function.fullmatch(inner.function)):
             return name
-    return ""
+    return "connect" if _CONNECTS.fullmatch(raised.type.rpartition(".")[2]) else ""
 
 
 def package(raised: Raised) -> str:

@@ -310,8 +310,8 @@ def _listed(names: Iterable[str], between: str = ", ") -> str:
 
 
 def _retry(signature: Signature) -> str:
-    evidence = retry_of(signature.id)
-    return evidence.answer.replace("_", " ") if evidence is not None else signature.retry
+    known = retry_of(signature.id)
+    return known.answer.replace("_", " ").replace("unknown", "") if known is not None else ""
 
 
 def why_page() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.files import yaml_values
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.explaining import explain_file
 
@@ -44,6 +45,12 @@ def cases() -> list[Case]:
     """Return all cases, in the order of their names."""
     lines = (LOGS / "truth.tsv").read_text(encoding="utf-8").splitlines()
     return [Case(*line.split("\t")) for line in lines if line and not line.startswith("#")]
+
+
+def examples(of: str) -> dict[str, list[str]]:
+    """Return example lines of ``signatures`` or ``rules``, by id."""
+    held: dict[str, list[str]] = yaml_values((LOGS.parent / "examples.yaml").read_bytes())[of]
+    return held
 
 
 def page() -> str:

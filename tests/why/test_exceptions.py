@@ -12,8 +12,9 @@ from platform_launch.why.messages.exception_rules import ExceptionRule, filled, 
 from platform_launch.why.messages.exceptions import Raised, TracebackFrame
 from platform_launch.why.messages.signatures import catalogue
 from tests.why.conftest import Explain, uncaught
+from tests.why.corpus import examples
 
-ALL = [(rule, rule.example) for rule in rules()]
+ALL = [(rule, tuple(examples("rules")[rule.id])) for rule in rules()]
 
 
 def raised(example: tuple[str, ...]) -> Raised:
@@ -76,9 +77,9 @@ def test_rule_does_not_take_what_only_sounds_like_its_case(wrong: str, example: 
     assert found is None or found[0].id != wrong
 
 
-def test_ids_are_unique_and_retries_known() -> None:
+def test_ids_are_unique_and_each_has_an_example() -> None:
     assert len({rule.id for rule in rules()}) == len(rules())
-    assert {rule.retry for rule in rules()} <= {"", "no", "unknown"}
+    assert examples("rules").keys() == {rule.id for rule in rules()}
 
 
 def test_a_library_that_raised_is_named_with_its_place_and_line_of_code(explain_text: Explain) -> None:

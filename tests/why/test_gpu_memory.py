@@ -27,7 +27,7 @@ def test_an_allocation_larger_than_the_gpu_is_no_lack_of_memory(
 ) -> None:
     verdict = explain_text(uncaught(form.format(device, asked, capacity, "5.00 GiB"), "[rank3]: "))
     assert (verdict.cause, verdict.where.rank, verdict.where.gpu) == (cause, 3, "1")
-    assert verdict.fix.startswith("Smaller batch") == (
+    assert verdict.fix.startswith("Use a smaller batch") == (
         cause != "oversized_allocation" and "others hold" not in verdict.details
     )
 
@@ -76,7 +76,7 @@ def test_what_others_hold_is_said_where_it_is_much(explain_text: Explain, told: 
     verdict = explain_text(uncaught(said, "[rank2]: "))
     assert verdict.cause == "cuda_out_of_memory"
     assert verdict.details.get("others hold", "") == held
-    begins = ("Other processes hold", "这块 GPU") if held else ("Smaller batch", "请减小")
+    begins = ("Other processes hold", "这块 GPU") if held else ("Use a smaller batch", "请减小")
     assert [
         verdict.to_do(one).startswith(begin) for one, begin in zip(("en", "zh"), begins, strict=True)
     ] == [
@@ -154,4 +154,4 @@ def test_ranks_that_load_a_checkpoint_onto_one_gpu(explain_text: Explain) -> Non
     held = _ALLOCATOR.replace("38.80 GiB is", "9.80 GiB is")
     verdict = explain_text(_raised_in(f"{_ENV}/torch/serialization.py persistent_load", message=held))
     assert verdict.cause == "gpu_memory_of_checkpoint"
-    assert verdict.fix.startswith("Other processes hold much of this GPU, and most likely")
+    assert verdict.fix.startswith("Other processes hold much of this GPU, most likely")

@@ -313,4 +313,4 @@ def test_a_server_that_was_asked_in_vain_until_a_job_was_cancelled_is_named(expl
     cancelled = "slurmstepd: error: *** JOB 7 ON gn1 CANCELLED AT 2026-03-12T14:38:09 ***\n"
     verdict = explain_text(tried * 2 + cancelled)
     assert verdict.cause == "job_cancelled"
-    assert any("hub cannot be reached" in text for text in verdict.notes)
+    assert any("hub is unreachable" in text for text in verdict.notes)

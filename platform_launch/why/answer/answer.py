@@ -105,7 +105,7 @@ def verdict_of(
     everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
         kind=kind,
-        retry="no" if everywhere else rule.retry or None if rule else None,
+        retry="no" if everywhere else "unknown" if rule and rule.because else None,
         retry_reason=everywhere or (rule.because if rule else ""),
         cause=signature.id,
         title=title,

@@ -1,4 +1,4 @@
-"""Whether starting the same again is worth it: only with positive evidence (``retry.yaml``)."""
+"""Whether starting the same again is worth it: one table (``retry.yaml``), "yes" only with evidence."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _FILE = Path(__file__).with_name("retry.yaml")
 
 
 @dataclass(frozen=True)
-class RetryEvidence:
-    """Evidence that another start may go well: on the ``same_node`` or on ``another_node``, and why."""
+class RetryReason:
+    """Why some causes are worth another start, and on which node, or why they are not."""
 
     answer: str
-    evidence: str
     because: str
     causes: tuple[str, ...]
+    evidence: str = ""
 
 
 @lru_cache(maxsize=1)
-def retry_table() -> tuple[RetryEvidence, ...]:
+def retry_table() -> tuple[RetryReason, ...]:
     """Return the table, in the order of the file."""
     entries = yaml_values(_FILE.read_bytes())
-    return tuple(RetryEvidence(**{**entry, "causes": tuple(entry["causes"])}) for entry in entries)
+    return tuple(RetryReason(**{**entry, "causes": tuple(entry["causes"])}) for entry in entries)
 
 
-def retry_of(cause: str) -> RetryEvidence | None:
-    """Return why a cause is worth another start, None where nothing speaks for it."""
+def retry_of(cause: str) -> RetryReason | None:
+    """Return whether a cause is worth another start, None if nothing is known of that."""
     return next((one for one in retry_table() if cause in one.causes), None)

@@ -19,7 +19,6 @@ from platform_launch.why.note import Note
 _READ_LATER = ("means", "then", "note", "id")
 # Whose title is what the program itself said.
 _SAID_BY_THE_PROGRAM = frozenset({"caught_exception", "program_error", "python_exception"})
-_COMES_AGAIN = "it will fail again until it is fixed"
 
 
 @dataclass(frozen=True)
@@ -149,13 +148,9 @@ class Verdict:
             return self
         signature = catalogue[self.cause] if self.cause else None
         retry, reason = self.retry, self.retry_reason
-        if retry is None and signature is not None:
-            evidence = retry_of(signature.id)
-            retry = evidence.answer if evidence is not None else signature.retry
-            reason = reason or signature.because or (evidence.because if evidence is not None else "")
-        if not reason and retry == "no":
-            reason = _COMES_AGAIN
-        elif not reason:
+        if retry is None and (known := retry_of(self.cause or "")) is not None:
+            retry, reason = known.answer, reason or known.because
+        if not reason:
             unknown = self.kind != "cause" and self.first_error is None
             reason = "the cause is not in these logs" if unknown else "it depends on what the line says"
         retry = "" if retry == "unknown" else retry

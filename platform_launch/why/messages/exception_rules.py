@@ -29,14 +29,12 @@ class ExceptionRule:
     id: str
     meaning: str
     fix: str
-    example: tuple[str, ...]
     type: str = ""
     message: str = ""
     does: str = ""
     package: str | None = None
     called: str | None = None
     code: str = ""
-    retry: str = ""
     because: str = ""
 
     def matches(self, raised: Raised) -> dict[str, str] | None:
@@ -73,7 +71,7 @@ def rule_of(raised: Raised) -> tuple[ExceptionRule, dict[str, str]] | None:
 def rules() -> tuple[ExceptionRule, ...]:
     """Return the shipped rules, in the order in which they are tried."""
     entries = yaml_values(_FILE.read_bytes())
-    return tuple(ExceptionRule(**{**entry, "example": tuple(entry["example"])}) for entry in entries)
+    return tuple(ExceptionRule(**entry) for entry in entries)
 
 
 def filled(template: str, found: Mapping[str, str], language: str = "en") -> str:

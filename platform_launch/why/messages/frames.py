@@ -62,7 +62,9 @@ _PLACE = re.compile(r"(?P<file>.+) in (?P<function>.*)")
 def operation(raised: Raised) -> str:
     """Return what the innermost call does: "delete", "rename", "connect" …; "" if nothing shows it."""
     inner = raised.innermost
-    for name, code, function in _COMPILED if inner is not None else ():
+    for name, code, function in _COMPILED:
+        if inner is None:
+            break
         if code.search(inner.source) or (inner.is_library and function.fullmatch(inner.function)):
             return name
     return "connect" if _CONNECTS.fullmatch(raised.type.rpartition(".")[2]) else ""

@@ -120,8 +120,6 @@ class Signature:
     fix_others_hold: str = ""
     traits: frozenset[SignatureTrait] = frozenset()
     specificity: int = 3
-    retry: str = ""
-    because: str = ""
     everywhere: str = ""
     patterns: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -131,7 +129,6 @@ class Signature:
     count: str = ""
     exit_codes: tuple[int, ...] = ()
     explains: tuple[str, ...] = ()
-    example: tuple[str, ...] = ()
     folded: str = ""
     folded_one: str = ""
     narrows: str = ""

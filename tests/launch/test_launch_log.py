@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from platform_launch.events import beside
 from platform_launch.why.explaining import explain_file
 from tests.lab.disk import disk, requires_mount
 from tests.lab.needs import requires_root
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 
 MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
@@ -35,11 +37,12 @@ def environment(**variables: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables}
 
 
-def node_of_two(rank: int) -> dict[str, str]:
-    """Return a node of a job of two on this machine, whose other node never comes."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        ports = {"MASTER_PORT": str(one.getsockname()[1]), "INIT_MASTER_PORT": str(other.getsockname()[1])}
-    return environment(WORLD_SIZE="2", RANK=str(rank), MASTER_ADDR="127.0.0.1", **ports)
+@contextmanager
+def node_of_two(rank: int) -> Iterator[dict[str, str]]:
+    """Yield the variables of a node of a job of two on this machine, whose other node never comes."""
+    with reserved_port() as one, reserved_port() as other:
+        ports = {"MASTER_PORT": str(one), "INIT_MASTER_PORT": str(other)}
+        yield environment(WORLD_SIZE="2", RANK=str(rank), MASTER_ADDR="127.0.0.1", **ports)
 
 
 @pytest.fixture
@@ -109,10 +112,11 @@ def test_a_training_that_was_killed_in_silence_is_said_to_be_killed(script: Path
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_refused_roll_call_leaves_its_reason_in_the_log_it_announced(script: Path, rank: int) -> None:
     logs = script.parent / "logs"
-    done = subprocess.run(
-        command(logs, script, "--roll-call-timeout", "3"),
-        env=node_of_two(rank), capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+    with node_of_two(rank) as variables:
+        done = subprocess.run(
+            command(logs, script, "--roll-call-timeout", "3"),
+            env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
     assert done.returncode == 75, done.stderr
     (log,) = logs.glob("*.log")
     # Other nodes do not repeat what node 0 says.

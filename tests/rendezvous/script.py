@@ -1,9 +1,13 @@
-"""A training that does as its arguments say: ``sleep:2 fail:1 print:hello finish:0``.
+"""A training that does what its arguments say: ``sleep:2 print:hello fail:1``.
 
-sleep:S        wait           fail:RANK      raise on this rank
-print:TEXT     say something  once:RANK      raise on this rank, in the first start only
-step:N         claim a step   obey:FILE      on SIGTERM write this file and leave with 0
-late:RANK:S    wait on this rank only    eat:RANK       take all memory there is, on this rank
+sleep:S        wait
+late:RANK:S    wait on this rank only
+print:TEXT     print it
+step:N         print a line that reports this step
+fail:RANK      raise on this rank; the other ranks wait until they are stopped
+once:RANK      as fail, in the first attempt only
+obey:FILE      on SIGTERM write this file and exit with 0
+eat:RANK       take all memory there is, on this rank
 """
 
 import os
@@ -39,7 +43,7 @@ for argument in sys.argv[1:]:
         print(f"Step {rest}/100 | Loss: 0.1", flush=True)
     elif what == "obey":
         obey(rest)
-    elif (what == "fail" and rest == RANK) or (
-        what == "once" and rest == RANK and os.environ["PLATFORM_LAUNCH_RESTART_COUNT"] == "0"
-    ):
-        raise ValueError("the data is wrong")
+    elif what == "fail" or (what == "once" and os.environ["PLATFORM_LAUNCH_RESTART_COUNT"] == "0"):
+        if rest == RANK:
+            raise ValueError("the data is wrong")
+        time.sleep(600)

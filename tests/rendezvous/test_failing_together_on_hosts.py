@@ -55,7 +55,7 @@ def training(
 
 
 def test_a_script_that_raises_on_one_node_stops_all(machines: tuple[Host, ...], tmp_path: Path) -> None:
-    nodes = training(machines[:2], tmp_path, "sleep:1", "fail:1", "sleep:300")
+    nodes = training(machines[:2], tmp_path, "sleep:1", "fail:1")
     assert [node.code() for node in nodes] == [1, 1], everything(nodes)
     for node in nodes:
         assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with exit code 1")
@@ -155,8 +155,7 @@ def test_a_run_that_gets_no_further_is_not_started_a_third_time(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
     nodes = training(machines[:2], tmp_path, "step:7", "fail:1", options=("--max-restarts", "9"))
-    assert nodes[1].code() == 1, everything(nodes)
-    assert nodes[0].code() in (0, 1)  # it may have finished before it heard of the failure
+    assert [node.code() for node in nodes] == [1, 1], everything(nodes)
     for node in nodes:
         assert node.said("restart 2 of 9")
         assert not node.said("restart 3 of 9")

@@ -1,6 +1,6 @@
-"""The one place that starts training commands and stays responsible for them.
+"""Starts a job's commands on this node and supervises them; no other package does.
 
-It imports neither torch nor anything that does: the parent that stays must be small.
+It imports neither torch nor anything that imports torch: this process must stay small.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asking a short-lived program a question: its whole output, within a limit of time."""
+"""Runs a short-lived program and returns its whole output, within a time limit."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from platform_launch.text import Phrase
 if TYPE_CHECKING:
     from subprocess import Popen
 
-# The code timeout(1) gives.
+# As timeout(1) returns.
 TIMED_OUT = 124
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program wrote. ``exit_code`` is its own, 128 + signal, 124 out of time, 126/127 not started."""
+    """What a program wrote. ``exit_code``: its own, 128 + signal, 124 at a timeout, 126/127 not started."""
 
     exit_code: int
     stdout: str
     stderr: str
 
     def failure(self, limit_s: float) -> str:
-        """Say how it failed: that its time was over, or its exit code and the last line that it wrote."""
+        """Describe the failure: a timeout, or the exit code and the last line that it wrote."""
         if self.exit_code == TIMED_OUT:
             return Phrase("no answer within {limit:g} s", limit=limit_s)
         last = self.stderr.strip().splitlines()[-1:] or [Phrase("it said nothing")]
@@ -40,12 +40,12 @@ class Answer:
         )
 
 
-def capture(command: Command, *, timeout_s: float, heard: Callable[[str], None] | None = None) -> Answer:
-    """Run a program without input in a session of its own; out of time, its whole group is killed.
+def capture(command: Command, *, timeout_s: float, on_line: Callable[[str], None] | None = None) -> Answer:
+    """Run a program without input in its own session; after the timeout, its whole group is killed.
 
-    ``heard`` gets each line of its output as soon as it is there, in another thread.
+    ``on_line`` receives each line of its output as soon as it is written, in another thread.
     """
-    import subprocess  # 10 ms that a launch need not pay
+    import subprocess  # takes 10 ms, which a launch need not spend
 
     try:
         process = subprocess.Popen(
@@ -64,32 +64,32 @@ def capture(command: Command, *, timeout_s: float, heard: Callable[[str], None] 
         return Answer(code, "", f"{command.argv[0]}: {error.strerror}")
     with process:
         try:
-            stdout, stderr = _communicate(process, timeout_s, heard)
+            stdout, stderr = _communicate(process, timeout_s, on_line)
         except subprocess.TimeoutExpired:
             _kill_group(process.pid)
-            return Answer(TIMED_OUT, "", "")  # whoever escaped the group may hold the pipes for long
-        except BaseException:  # Ctrl-C: the program has a session of its own and did not hear it
+            return Answer(TIMED_OUT, "", "")  # a process that left the group may keep the pipes open
+        except BaseException:  # Ctrl-C: the program has its own session and did not get it
             _kill_group(process.pid)
             raise
     return Answer(shell_code(process.returncode), stdout, stderr)
 
 
 def _communicate(
-    process: Popen[str], timeout_s: float, heard: Callable[[str], None] | None
+    process: Popen[str], timeout_s: float, on_line: Callable[[str], None] | None
 ) -> tuple[str, str]:
-    if heard is None:
+    if on_line is None:
         return process.communicate(timeout=timeout_s)
     lines: list[str] = []
-    output, process.stdout = process.stdout, None  # is read here, and left alone by communicate
+    output, process.stdout = process.stdout, None  # read here, not by communicate
 
-    def listen() -> None:
+    def read() -> None:
         assert output is not None
         with output:
             for line in output:
                 lines.append(line)
-                heard(line)
+                on_line(line)
 
-    thread = Thread(target=listen, name="capture", daemon=True)
+    thread = Thread(target=read, name="capture", daemon=True)
     thread.start()
     _, stderr = process.communicate(timeout=timeout_s)
     thread.join(timeout_s)

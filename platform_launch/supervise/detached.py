@@ -12,9 +12,9 @@ from platform_launch.text import Phrase
 
 
 def start_detached(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
-    """Start a program in a session of its own, without input or output, and return its process id.
+    """Start a program in its own session, without input or output, and return its process id.
 
-    It gets no signal when this process dies. ``argv[0]`` is a path. Raises LaunchError when it cannot start.
+    It gets no signal when this process dies. ``argv[0]`` is a path. Raises LaunchError if it cannot start.
     """
     try:
         return os.posix_spawn(
@@ -28,7 +28,7 @@ def start_detached(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
             ],
             setsid=True,
             setsigmask=(),
-            # Python ignores these two by itself, and a program started by nohup the third.
+            # Python ignores the first two, and nohup makes programs ignore the third.
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP),
         )
     except (OSError, ValueError) as error:
@@ -39,7 +39,7 @@ def start_detached(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
 
 
 def reap_detached(pids: Iterable[int]) -> set[int]:
-    """Collect those of these children that have ended, and return the others."""
+    """Reap the children among these that have ended; return the others."""
     living = set()
     for pid in pids:
         with suppress(ChildProcessError):

@@ -1,18 +1,19 @@
-"""Ends what a killed launcher leaves behind: run as a script beside it, never imported.
+"""Kills what a killed launcher leaves behind. Runs as a script beside the launcher; never imported.
 
     python -I -S guard.py LAUNCHER_PID MARK GRACE_S [FOLDER...]
 
-Nobody can answer SIGKILL, and what a launcher's death leaves of its tree may ignore the SIGTERM that it gets
-then. So this small process waits for that death, which shows at standard input, gives the job's processes
-``GRACE_S``, kills what is left and removes the launch's temporary folders. A line on standard input names a
-process of the job. A launcher that ends in good order kills this process first.
+A launcher cannot handle SIGKILL, and the processes that it leaves behind may ignore the SIGTERM that they
+get when it dies. So this small process waits for the launcher's death, which closes its standard input, gives
+the job's processes ``GRACE_S``, kills those that are left and removes the launch's temporary folders. Each
+line on standard input is the id of a process of the job. A launcher that exits normally kills this process
+first.
 
-A launcher that was stopped (SIGSTOP) and has nothing left to run would stay for ever: it is continued, and
-killed if that does not help.
+A launcher that was stopped (SIGSTOP) and has nothing left to run would stay forever. It gets SIGCONT, and
+SIGKILL if that does not help.
 
-Whose process is ours? Those that were named and all they started, those with ``MARK`` in their environment,
-and orphans that had come to the launcher, which adopts them. A process is known by its id and start time, so
-that nobody is hit who got the id later.
+These processes belong to the job: those named on standard input and their descendants, those with ``MARK``
+in their environment, and orphans that the launcher had adopted. A process is identified by its id and start
+time, so that a later process with the same id is never killed.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from contextlib import suppress
 
 _LOOK_S = 5.0
 _PAUSE_S = 0.2
-# How long a launcher that is continued may take to end.
+# How long a launcher may take to exit after SIGCONT.
 _CONTINUED_S = 10.0
-# Against a process that is stuck in the kernel nothing helps.
+# Not even SIGKILL ends a process that is stuck in the kernel.
 _KILL_FOR_S = 30.0
 
 
 def main() -> None:
-    """Wait for the launcher's end, then kill what it leaves."""
+    """Wait until the launcher is gone, then kill what it left."""
     launcher, mark, grace_s = int(sys.argv[1]), sys.argv[2].encode(), float(sys.argv[3])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
@@ -59,14 +60,14 @@ def main() -> None:
             continued_at = time.monotonic()
             os.kill(launcher, signal.SIGCONT)
     _end(known, mark, grace_s)
-    import shutil  # here: it costs as much as all else, while the training starts
+    import shutil  # here: this import takes as long as everything else, and the job is starting then
 
     for folder in sys.argv[4:]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end(known: dict[int, str], mark: bytes, grace_s: float) -> None:
-    """Give what is left a grace time, then kill it until nothing is left."""
+    """Wait for the grace period, then kill until nothing is left."""
     began = time.monotonic()
     while time.monotonic() - began < grace_s + _KILL_FOR_S:
         left = _ours(known, mark)
@@ -80,10 +81,10 @@ def _end(known: dict[int, str], mark: bytes, grace_s: float) -> None:
 
 
 def _ours(known: dict[int, str], mark: bytes) -> set[int]:
-    """Return the living processes that are ours, and remember them."""
+    """Return the running processes of the job, and remember them."""
     parents: dict[int, int] = {}
     found: set[int] = set()
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names alone are wanted
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - only names are needed
         if entry.isdigit() and int(entry) != os.getpid():
             pid = int(entry)
             seen = _stat(pid)
@@ -113,9 +114,9 @@ def _children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
-    """Return when a living process was started, in ticks since boot, and its parent.
+    """Return the start time of a running process, in ticks since boot, and its parent.
 
-    As process_stat.py does, which cannot be imported here.
+    Does the same as process_stat.py, which cannot be imported here.
     """
     # "pid (name) state parent …": the name may itself hold spaces and parentheses.
     fields = _read(pid, "stat").decode(errors="replace").rpartition(")")[2].split()
@@ -128,7 +129,7 @@ def _is_stopped(pid: int) -> bool:
 
 def _read(pid: int, name: str) -> bytes:
     try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - to import pathlib takes long
+        with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - importing pathlib takes long
             return file.read()
     except OSError:
         return b""

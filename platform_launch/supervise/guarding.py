@@ -1,4 +1,4 @@
-"""The guard beside a supervisor, which ends the supervisor's tree should that be killed itself."""
+"""Starts the guard, which kills a supervisor's processes if the supervisor itself is killed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from types import TracebackType
 
 from platform_launch.supervise import processes
 
-# In the environment of all that is guarded, with a value of its own for each run.
+# In the environment of every guarded process, with a different value for each run.
 VARIABLE = "PLATFORM_LAUNCH_TREE"
 
 _GUARD = Path(__file__).with_name("guard.py")
-# What the training gets to end by itself after the SIGTERM that the launcher's death sends it.
+# How long the job may take to exit after the SIGTERM that it gets when the launcher dies.
 _GRACE_S = 5.0
 
 
 class Guard:
-    """Stands by while it is entered; ``temporary`` folders go with a supervisor that was killed.
+    """Guards while it is entered. ``temporary`` folders are removed if the supervisor is killed.
 
-    Nothing is guarded where no further process can be started, and where this one is PID 1: then the kernel
-    ends the whole tree with it.
+    There is no guard if no process can be started, or if this process is PID 1: when that dies, the kernel
+    kills the whole tree.
     """
 
     def __init__(self, environment: Mapping[str, str], temporary: Sequence[Path] = ()) -> None:
@@ -63,7 +63,7 @@ class Guard:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
     ) -> None:
-        if self._pid > 0 and processes.is_child(self._pid):  # else somebody killed it, and it was reaped
+        if self._pid > 0 and processes.is_child(self._pid):  # otherwise it was killed and reaped
             with suppress(ProcessLookupError, ChildProcessError):
                 os.kill(self._pid, SIGKILL)
                 os.waitpid(self._pid, 0)
@@ -71,7 +71,7 @@ class Guard:
             os.close(self._to)
 
     def watch(self, pid: int) -> None:
-        """Guard a process and all that it starts."""
+        """Guard a process and its descendants."""
         self._write(f"{pid}\n")
 
     def _write(self, line: str) -> None:

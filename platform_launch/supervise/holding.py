@@ -1,10 +1,10 @@
-"""Holding the agent of a node (torchrun, accelerate) while its ranks save.
+"""Holds the agent of a node (torchrun, accelerate) while its ranks save.
 
-An agent that is asked to stop ends its ranks, and one whose first rank has left ends the others. Both cost
-the save of a rank that needs longer. So the hook in the agent (``observe/hook/_platform_launch_stop.py``)
-reports each request on one pipe, and holds the agent's main thread until an answer comes on another.
-Meanwhile each rank gets the signal itself, once. The kernel closes the pipes of a launcher that is killed,
-so no agent is held longer than its launcher lives.
+An agent that is asked to stop kills its ranks, and when its first rank exits it kills the others. Either way,
+a rank that takes longer to save loses its checkpoint. So the hook in the agent
+(``observe/hook/_platform_launch_stop.py``) reports each signal on one pipe, and blocks the agent's main
+thread until an answer arrives on another. Meanwhile the launcher sends the signal to each rank, once. If the
+launcher is killed, the kernel closes its pipes, so the agent is never held longer than the launcher lives.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from platform_launch.supervise.signals import WARNING
 # In the agent's environment only: its ends of the two pipes, and the launcher whose child it must be.
 VARIABLE = "PLATFORM_LAUNCH_HOLD"
 
-# The hook's answer comes within milliseconds. An agent that computes in C is not waited for longer.
+# The hook answers within milliseconds, unless the agent is in C code; then the ranks do not wait any longer.
 _ANSWER_S = 2.0
-# Where the kernel has no pidfd (before Linux 5.3).
+# If the kernel has no pidfd (before Linux 5.3).
 _LOOK_S = 0.2
-# A scheduler that signals the launcher and the agent gives one warning, not two.
+# A scheduler that signals both the launcher and the agent means one warning, not two.
 _SAME_S = 1.0
 
 # What a held agent does next: its own handler, nothing, or exit with 128 + the signal.
@@ -62,7 +62,7 @@ class AgentHold:
         self._answer_by = self._release_at = float("inf")
 
     def open(self) -> tuple[dict[str, str], dict[int, int]]:
-        """Return the variables and the descriptors that the agent is to be started with."""
+        """Return the variables and the descriptors to start the agent with."""
         self._held, self._its_held = os.pipe2(os.O_CLOEXEC)
         self._its_go, self._go = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._held, False)
@@ -70,12 +70,12 @@ class AgentHold:
         return {VARIABLE: f"{its[0]},{its[1]},{os.getpid()}"}, {fd: fd for fd in its}
 
     def started(self, agent: int) -> None:
-        """Take note of the agent's process id, once it has its ends of the pipes."""
+        """Set the agent's process id, once it has its ends of the pipes."""
         self._agent = agent
         self._close_its()
 
     def close(self) -> None:
-        """Let the agent go on, if it is there."""
+        """Let the agent continue, if it still runs."""
         self._close_its()
         self._forget_ranks()
         for fd in (self._held, self._go):
@@ -85,12 +85,12 @@ class AgentHold:
 
     @property
     def due(self) -> float:
-        """When :meth:`move` must be called at the latest (time.monotonic())."""
+        """When :meth:`step` must be called at the latest (time.monotonic())."""
         look = self._is_holding and any(rank.exit_code is None and rank.pidfd < 0 for rank in self.ranks)
         return min(self._answer_by, self._release_at, time.monotonic() + _LOOK_S if look else float("inf"))
 
-    def asked(self, number: signal.Signals) -> None:
-        """Take note that the agent was sent a signal. One without a hook acts on it by itself."""
+    def signalled(self, number: signal.Signals) -> None:
+        """Handle a signal that was sent to the agent. An agent without a hook acts on it by itself."""
         if self._is_hooked and self._held >= 0 and not self._has_sent(number):
             self._to_send.append(number)
             self._answer_by = min(self._answer_by, time.monotonic() + _ANSWER_S)
@@ -107,8 +107,8 @@ class AgentHold:
             if rank.pidfd >= 0 and rank.exit_code is None:
                 poll.register(rank.pidfd, select.POLLIN)
 
-    def move(self, ready: set[int]) -> list[signal.Signals]:
-        """Do what is due; return the requests that reached the agent and that the launcher did not send."""
+    def step(self, ready: set[int]) -> list[signal.Signals]:
+        """Do what is due; return the signals that reached the agent but did not come from the launcher."""
         unsent = self._read() if self._held in ready else []
         if time.monotonic() >= self._answer_by:
             self._signal_ranks()
@@ -132,12 +132,12 @@ class AgentHold:
         return unsent
 
     def _has_sent(self, number: signal.Signals) -> bool:
-        """Tell whether the ranks have this request: a warning may be given again, and a stop only once."""
+        """Return whether the ranks got this signal. A warning may be repeated, a request to stop may not."""
         sent_at = self._sent_at.get(number)
         return sent_at is not None and (number not in WARNING or time.monotonic() - sent_at < _SAME_S)
 
     def _signal_ranks(self) -> None:
-        """Send each rank what it has not got; those in the agent's own group have got it with the agent."""
+        """Send the pending signals to each rank, except in the agent's own group, which got them already."""
         self._answer_by = float("inf")
         if not self._is_holding:
             self._is_holding = True
@@ -192,7 +192,7 @@ class AgentHold:
 
 
 def _ranks_of(agent: int) -> list[Rank]:
-    """Return the ranks among the children of an agent: those that have a local rank, else all."""
+    """Return the children of an agent that have a local rank; all children if none has."""
     found = [Rank(pid, _local_rank(pid)) for pid in processes.children_of(agent)]
     return [rank for rank in found if rank.local_rank is not None] or found
 
@@ -212,9 +212,9 @@ def _local_rank(pid: int) -> int | None:
 
 
 def _exit_code(pid: int) -> int | None:
-    """Return how a process has ended that its held parent cannot reap; None while it runs.
+    """Return the exit code of a process that its held parent cannot reap; None while it runs.
 
-    A process whose main thread has ended is a zombie too while other threads run: those are counted.
+    A process whose main thread has exited is a zombie while its other threads still run, so they are counted.
     """
     stat = read_stat(Path("/proc", str(pid)))
     if stat is None:
@@ -231,7 +231,7 @@ def _has_threads(pid: int) -> bool:
 
 
 def _by_request(code: int) -> bool:
-    """Tell whether a rank's exit code is that of a process that was asked to stop."""
+    """Return whether an exit code is that of a process that was asked to stop."""
     number = -code if code < 0 else code - 128
     return number in {int(one) for one in _STOPPING}
 

@@ -1,8 +1,8 @@
-"""Starting a command, and the part of the machine's processes that is ours: nothing else is ever signalled.
+"""Starts a command, and finds the processes that belong to it; no other process is ever signalled.
 
-A subreaper (and PID 1) inherits every process of its tree whose parent has died. So whoever is left over is,
-sooner or later, a direct child, and a direct child's id cannot be reused before its parent has reaped it:
-killing children round after round takes down the whole tree without ever aiming at a stranger.
+A subreaper, like PID 1, becomes the parent of every descendant whose own parent has died. So every leftover
+process is a direct child sooner or later, and the id of a direct child is not reused until its parent has
+reaped it. Killing children round after round therefore ends the whole tree, and never hits another process.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Command:
 
 
 def start(command: Command, descriptors: Mapping[int, int]) -> int:
-    """Start a command in a session of its own and return its process id, which is also its group's.
+    """Start a command in its own session; return its process id, which is also its group id.
 
-    ``descriptors`` maps the child's descriptor numbers to ours. A program that cannot be executed shows as
-    exit code 127 or 126 with a line on its stderr. The child gets SIGTERM should this process die.
+    ``descriptors`` maps the child's descriptor numbers to ours. A program that cannot be executed results in
+    exit code 127 or 126 and a line on stderr. The child gets SIGTERM if this process dies.
     """
     tether = (sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), str(command.cwd or ""))
     try:
@@ -61,16 +61,16 @@ def start(command: Command, descriptors: Mapping[int, int]) -> int:
 
 
 def fill_closed_descriptors() -> None:
-    """Put /dev/null where 0, 1 or 2 is closed, lest a pipe of ours gets that number.
+    """Open /dev/null as descriptor 0, 1 or 2 if one is closed, so that no pipe of ours gets that number.
 
-    Where there is none it is something else, and :func:`expect_null_device` says so.
+    Without /dev/null, "/" is opened instead, and :func:`expect_null_device` reports it later.
     """
-    while (fd := _something_open()) <= 2:
+    while (fd := _open_anything()) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
 
 
-def _something_open() -> int:
+def _open_anything() -> int:
     try:
         return os.open(os.devnull, os.O_RDWR)
     except OSError:
@@ -78,7 +78,7 @@ def _something_open() -> int:
 
 
 def expect_null_device() -> None:
-    """Raise InstallationError where there is no /dev/null."""
+    """Raise InstallationError if there is no /dev/null."""
     try:
         os.close(os.open(os.devnull, os.O_RDWR))
     except OSError as error:
@@ -90,7 +90,7 @@ def expect_null_device() -> None:
 
 @contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Become the parent of descendants whose own parent dies (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    """Adopt descendants whose own parent dies (prctl(2), PR_SET_CHILD_SUBREAPER)."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -100,7 +100,7 @@ def adopting_orphans() -> Iterator[None]:
 
 
 def reap() -> Iterator[tuple[int, int]]:
-    """Collect every child that has ended: process id and exit code, negative for a signal."""
+    """Reap the children that have ended; yield process id and exit code, negative for a signal."""
     with suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -110,7 +110,7 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def has_children() -> bool:
-    """Tell cheaply whether any child is left, ended or not."""
+    """Return whether any child is left, running or not; this is cheap."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -119,27 +119,27 @@ def has_children() -> bool:
 
 
 def children() -> dict[int, str]:
-    """Return process id and name of every living child of this process, orphans it inherited included."""
+    """Return process id and name of every running child of this process, including adopted orphans."""
     found = {pid: stat for pid, stat in _processes() if stat.parent == os.getpid()}
     return {pid: stat.name for pid, stat in found.items() if not stat.ended and is_child(pid)}
 
 
 def children_of(parent: int) -> list[int]:
-    """Return the children of another process, those it has not reaped yet included."""
+    """Return the children of another process, including those that it has not reaped yet."""
     return [pid for pid, stat in _processes() if stat.parent == parent]
 
 
 def _processes() -> Iterator[tuple[int, ProcessStat]]:
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names alone are wanted
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - only names are needed
         stat = read_stat(Path("/proc", entry)) if entry.isdigit() else None
         if stat is not None:
             yield int(entry), stat
 
 
 def stays_blocked() -> bool:
-    """Tell whether a thread of this process waits in the kernel and cannot be ended, as for a frozen disk.
+    """Return whether a thread of this process is blocked in the kernel, for example by a frozen disk.
 
-    Such a process stays in the kernel's table, and its exit code is not known, until the wait is over.
+    Until the thread is unblocked, the process cannot exit and its parent gets no exit code.
     """
 
     def blocked() -> set[str]:
@@ -150,12 +150,12 @@ def stays_blocked() -> bool:
 
     before = blocked()
     if before:
-        time.sleep(_BLOCKED_S)  # a disk that works answers within this
+        time.sleep(_BLOCKED_S)  # a working disk answers sooner
     return bool(before & blocked())
 
 
 def is_child(pid: int) -> bool:
-    """Ask the kernel, which alone knows for certain (a /proc may belong to another pid namespace)."""
+    """Return whether a process is our child; asks the kernel, as /proc may be of another pid namespace."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -164,17 +164,17 @@ def is_child(pid: int) -> bool:
 
 
 def shell_code(code: int) -> int:
-    """Return an exit code as a shell gives it: 128 and the number for a process that a signal ended."""
+    """Return an exit code as a shell reports it: 128 + the signal if one ended the process."""
     return code if code >= 0 else 128 - code
 
 
 def how_it_ended(code: int) -> str:
-    """Say how a process ended: ``exit code 3``, ``SIGKILL``."""
+    """Describe how a process ended: ``exit code 3``, ``SIGKILL``."""
     return f"exit code {code}" if code >= 0 else signal_name(-code)
 
 
 def signal_name(number: int) -> str:
-    """Return what a signal is called; most real-time signals have no name."""
+    """Return the name of a signal, or its number: most real-time signals have no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -182,12 +182,12 @@ def signal_name(number: int) -> str:
 
 
 def signal_group(leader: int, number: signal.Signals) -> None:
-    """Signal the process group of a command that :func:`start` returned and :func:`reap` has not."""
+    """Signal the process group of a command that :func:`start` started and :func:`reap` has not reaped."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
 
 
 def signal_child(pid: int, number: signal.Signals) -> None:
-    """Signal one living child that is not reaped yet."""
+    """Signal a child that has not been reaped."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)

@@ -1,7 +1,7 @@
-"""Several processes of one node, started and failing together: ``A=0,1 B=5,6 -- command``.
+"""Runs several processes of one node, which fail together: ``A=0,1 B=5,6 -- command``.
 
-Each ``NAME=v0,v1,…`` gives process i the i-th value. Launchers that bring no agent of their own (JAX with one
-process a GPU) run through this, below the supervisor, which forwards signals and keeps the log.
+Each ``NAME=v0,v1,…`` gives process i the i-th value. Launchers without an agent of their own (JAX with one
+process per GPU) run through this, below the supervisor, which forwards signals and writes the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
 def run_side_by_side(commands: Sequence[Command], *, grace_s: float = DEFAULT_GRACE_S) -> int:
     """Run commands on our own stdout and stderr; return 0, or the code of the one that failed first.
 
-    The first failure asks the others to end, and kills them ``grace_s`` later. Main thread only; see
+    After the first failure the others are asked to stop, and killed ``grace_s`` later. Main thread only; see
     :class:`platform_launch.supervise.watch.Watch`.
     """
     failure = 0

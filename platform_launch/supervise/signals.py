@@ -1,4 +1,4 @@
-"""Signals as data: a handler only records them, one loop decides. A launch has one inbox throughout."""
+"""Signals as data: handlers only record them, and one loop acts on them. A launch has one inbox."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SignalInbox:
         self.fd = -1
 
     def open(self) -> SignalInbox:
-        """Enter it for the rest of the process, whose exit code no late signal may replace."""
+        """Enter it until the process exits; later signals no longer change the exit code."""
         self.fd, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._previous_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in self._signals:

@@ -1,9 +1,9 @@
-"""Ties a program to the life of its supervisor and becomes it: run as a script, never imported.
+"""Makes a program end with its supervisor, then becomes that program. Runs as a script; never imported.
 
     python -I -S tether.py SUPERVISOR_PID DIRECTORY PROGRAM [ARGUMENT...]
 
-It stands between spawn and exec because Python code must not run in a process forked from one with threads.
-Its process id is the program's.
+It runs between spawn and exec because Python code must not run in a process that was forked from one with
+threads. Its process id is the program's.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Set what survives exec: the death signal, the directory and default signal dispositions."""
     supervisor, directory, *argv = sys.argv[1:]
-    # Python ignores these two by itself; a program expects to find them as a shell leaves them.
+    # Python ignores these two; a program expects the defaults, as a shell would pass them on.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    # SIGTERM, not SIGKILL: torchrun's workers lead sessions of their own and only torchrun can end them.
+    # SIGTERM, not SIGKILL: torchrun's workers have their own sessions, and only torchrun can stop them.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != int(supervisor):
         sys.exit("[ERROR] the supervisor died before the training started")
@@ -32,7 +32,7 @@ def main() -> None:
         os.execvp(argv[0], argv)  # noqa: S606 - what this file is for
     except OSError as error:
         sys.stderr.write(f"[ERROR] cannot start the training: {place}: {error.strerror}\n")
-        # The codes a shell gives: 127 not found, 126 found but not to be run.
+        # As in a shell: 127 not found, 126 not executable.
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 

@@ -1,6 +1,6 @@
-"""What happens to the bytes of a training's output on their way: pure, and of bounded memory.
+"""Transforms the bytes of a job's output. Pure, with bounded memory.
 
-Each piece takes a chunk as it was read, with line ends anywhere, and returns what is to be written now.
+Each class takes chunks as they were read, with line ends anywhere, and returns what to write now.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?)?\Z")
 
 
 class LinePrefix:
-    """Puts a prefix before each line and each redraw of a line (``\\r``), and only once a line has begun."""
+    """Puts a prefix before each line and each redraw of a line (``\\r``), as soon as the line begins."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix.encode()
@@ -24,15 +24,15 @@ class LinePrefix:
 
     @property
     def at_line_start(self) -> bool:
-        """Tell whether everything so far ended with a line end."""
+        """Whether everything so far ended with a line end."""
         return self._last == b"\n"
 
     def end_line(self) -> None:
-        """Begin a new line, whatever came so far."""
+        """Treat what comes next as the start of a line."""
         self._last = b"\n"
 
     def whole(self, line: str) -> bytes:
-        """Return a whole line with the prefix."""
+        """Return a complete line with the prefix."""
         return self._prefix + line.encode(errors="backslashreplace") + b"\n"
 
     def feed(self, data: bytes) -> bytes:
@@ -52,22 +52,22 @@ class LinePrefix:
 
 
 class LogText:
-    """Makes a terminal's byte stream fit for a file: no colours or cursor moves, few redraws.
+    """Prepares a terminal's byte stream for a file: no colours or cursor moves, and few redraws.
 
-    Of a line that is drawn over and over (a progress bar) it keeps one state every ``interval_s`` and the
-    last one: ten redraws a second would fill gigabytes in a training of days.
+    A line that is redrawn over and over (a progress bar) is kept once every ``interval_s``, and in its last
+    state: ten redraws per second would fill gigabytes within days.
     """
 
     def __init__(self, interval_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
         self._clock = clock
         self._kept_at = float("-inf")
-        self._drawn = b""  # a line with a carriage return in it that has not ended yet
-        self._escape = b""  # the beginning of an escape sequence that a chunk cut
-        self._mid_line = False  # the beginning of the present line is written already
+        self._drawn = b""  # an unfinished line with a carriage return
+        self._escape = b""  # the first part of an escape sequence, cut off by the end of a chunk
+        self._mid_line = False  # the first part of the current line was written
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of the chunk is to be written now."""
+        """Return the part of the chunk to write now."""
         if self._escape or b"\x1b" in data:
             data = self._without_escapes(data)
         if not self._drawn and b"\r" not in data:
@@ -84,7 +84,7 @@ class LogText:
         return b"".join(pieces)
 
     def finish(self) -> bytes:
-        """Return what was held back, as a finished line."""
+        """Return what was held back, with a line end."""
         state, self._drawn = _last_state(self._drawn), b""
         return state + b"\n" if state else b""
 
@@ -110,7 +110,7 @@ class LogText:
 
 
 class RedrawnLines:
-    """Parts a stream into finished lines and the bar that is drawn now, for a terminal."""
+    """Splits a stream into finished lines and the progress bar that is being drawn, for a terminal."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -118,7 +118,7 @@ class RedrawnLines:
     def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
         """Return the finished lines, each in its last state, and the new state of the unfinished one.
 
-        None: it is no bar, or has not changed. Empty: the bar has become a finished line.
+        None: it is not a bar, or it has not changed. Empty: the bar has become a finished line.
         """
         before = self._held
         *lines, self._held = (before + data).split(b"\n")
@@ -138,13 +138,13 @@ class RedrawnLines:
 
 
 class WholeLines:
-    """Holds the beginning of a line back until its end has come, so that many writers do not tear lines."""
+    """Holds a line back until it is complete, so that lines of several writers do not mix."""
 
     def __init__(self) -> None:
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the lines that are complete; a line beyond 64 KiB is given out in pieces."""
+        """Return the complete lines; a line longer than 64 KiB is returned in pieces."""
         data = self._held + data
         end = data.rfind(b"\n") + 1
         self._held = data[end:]

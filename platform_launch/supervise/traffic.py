@@ -1,4 +1,4 @@
-"""All channels of a watch: what to wait for, and what to move when it is ready."""
+"""All channels of a watch: what to wait for, and what to read and write when it is ready."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class Traffic:
         self._last_call = False
 
     def add(self, channel: Channel) -> None:
-        """Take a channel on."""
+        """Add a channel."""
         self._channels.append(channel)
 
     @property
     def left(self) -> bool:
-        """Tell whether anything is still to be read or written."""
+        """Whether anything is still to be read or written."""
         return any(channel.fd >= 0 or channel.receiver.outlet.blocked for channel in self._channels)
 
     @property
     def impatient(self) -> bool:
-        """Tell whether there is something to do without waiting."""
+        """Whether there is something to do without waiting."""
         return self._last_call and any(
             channel.fd >= 0 and not channel.receiver.outlet.blocked for channel in self._channels
         )
 
     def register(self, poll: select.poll) -> float:
-        """Register what to wait for; return when to look again at the latest (time.monotonic())."""
+        """Register what to wait for; return when :meth:`move` is due at the latest (time.monotonic())."""
         now, again_at = time.monotonic(), float("inf")
         for channel in self._channels:
             outlet = channel.receiver.outlet
@@ -58,11 +58,11 @@ class Traffic:
                 channel.receiver.flush()
 
     def last_call(self) -> None:
-        """Take only what is in the pipes already: their writers are gone, or are strangers to us."""
+        """Read only what is in the pipes already: their writers are gone, or are not ours."""
         self._last_call = True
 
     def abandon(self) -> None:
-        """Drop what cannot be written at once, now and later."""
+        """Drop what cannot be written at once, from now on."""
         for channel in self._channels:
             channel.receiver.outlet.close()
 

@@ -194,7 +194,7 @@ class Watch:
             for number in self._inbox.receive():
                 self._on_signal(number)
             if self._hold is not None:
-                for number in self._hold.move(ready):
+                for number in self._hold.step(ready):
                     self._on_signal(number)  # the agent was signalled, but not this process
             self._traffic.move(ready)
             while self._agenda and self._agenda[0][0] <= time.monotonic():
@@ -257,7 +257,7 @@ class Watch:
         for leader in self._running:
             processes.signal_group(leader, number)
         if self._hold is not None and number is not signal.SIGWINCH:
-            self._hold.asked(number)
+            self._hold.signalled(number)
 
     def _end(
         self,

@@ -74,7 +74,7 @@ def meet(
             elif isinstance(message, PartAnswer):
                 answers.append(message)
 
-    ended = capture(command, timeout_s=limit_s, heard=heard)
+    ended = capture(command, timeout_s=limit_s, on_line=heard)
     found = (
         answers[-1]
         if answers

@@ -127,11 +127,6 @@ def ranks_named(ranks: Iterable[int]) -> Sentence:
     return sentence("ranks" if len(numbers) > 1 else "rank", numbers=parts or "none")
 
 
-def ranks_in_words(ranks: Iterable[int]) -> str:
-    """Return :func:`ranks_named` in English."""
-    return english(ranks_named(ranks))
-
-
 def compare(
     traces: Mapping[int, RankTrace], world_size: int | None = None, unknown: Collection[int] = ()
 ) -> WaitReport:

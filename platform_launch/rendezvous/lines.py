@@ -115,11 +115,6 @@ class LineReader:
             self._held += data
 
 
-def read_first_line(line: bytes, expected: type[M]) -> M:
-    """Read a Hello or a Welcome. Raises InvalidMessageError."""
-    return decode(line, expected)
-
-
 def read_line(data: bytes, purpose: Purpose, expected: type[M]) -> M:
     """Read an opened line that may travel for this purpose. Raises InvalidMessageError."""
     message = decode(data, expected, most_bytes=longest(purpose))

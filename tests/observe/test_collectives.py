@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from platform_launch.observe.collectives import compare, ranks_in_words
+from platform_launch.observe.collectives import compare, ranks_named
 from platform_launch.observe.dumps import RankTrace, parse_dump
+from platform_launch.observe.words import english
 from tests.observe.dump_files import document, entry, gloo, nccl
 
 Spec = tuple[Sequence[Mapping[str, Any]], Mapping[int, tuple[int, int]]]
@@ -158,4 +159,4 @@ def test_of_many_ranks_each_is_looked_at_a_few_times_and_not_once_for_each_other
     ],
 )
 def test_ranks_are_named_shortly(ranks: list[int], words: str) -> None:
-    assert ranks_in_words(ranks) == words
+    assert english(ranks_named(ranks)) == words

@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from platform_launch.launch.peers import LinkPeers
-from platform_launch.observe.collectives import ranks_in_words
+from platform_launch.observe.collectives import ranks_named
 from platform_launch.observe.hang import judge
 from platform_launch.observe.monitor import NodeReply, Replies
 from platform_launch.observe.overview import finding_lines, overview, rarest, stack_lines
@@ -89,5 +89,5 @@ def test_of_many_ranks_a_person_reads_a_screen_and_the_odd_ranks_first() -> None
 
 
 def test_scattered_ranks_are_named_in_few_words() -> None:
-    assert ranks_in_words(range(0, 5000, 2)).endswith("28, 30 and 2484 more")
-    assert ranks_in_words((*range(15), 16)) == "ranks 0-14 and 16"
+    assert english(ranks_named(range(0, 5000, 2))).endswith("28, 30 and 2484 more")
+    assert english(ranks_named((*range(15), 16))) == "ranks 0-14 and 16"

@@ -39,7 +39,6 @@ class Drill:
         self._job = job
         self._tell = tell
         self._kept = job.logs / "kept"
-        self._steps_per_save = 0
 
     def run_without_fault(self) -> SeenStart:
         """Start the job as it is. It may hang; raises InputError if it cannot be judged."""

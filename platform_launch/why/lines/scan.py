@@ -18,7 +18,6 @@ from platform_launch.why.lines.broken_lines import LONGEST_BYTES
 from platform_launch.why.lines.recurrence import Heads
 from platform_launch.why.lines.vocabulary import Vocabulary, squeeze, tells
 
-_BEGINNING_BYTES = 1 << 13
 _BLOCK_BYTES = 1 << 20
 _PIECE_BYTES = 8192
 _OVERLAP_BYTES = 256
@@ -61,7 +60,6 @@ class Scanner:
 
     ``number`` is that of the current line, at the end one more than the last.
     ``left_out`` are the messages that fill the log, by how they begin: of these most lines are not read.
-    ``beginning`` are the first lines.
     ``worn`` are the words of :mod:`sieve` that fill it: lines with no rarer one are not read.
     """
 
@@ -73,7 +71,6 @@ class Scanner:
         self.worn: set[str] = set()
         self._stream = stream
         self._vocabulary = Vocabulary()
-        self.beginning: list[bytes] = []
         self._before = b""
         self._segments: list[bytes] = []
         self._shapes: list[bytes] = []
@@ -87,8 +84,6 @@ class Scanner:
     def lines(self) -> Iterator[RawLine]:
         """Yield the lines that may matter. A carriage return ends a line too, but does not count as one."""
         for block, is_tail in self._pieces():
-            if not self.lines_read:
-                self.beginning = block[:_BEGINNING_BYTES].splitlines()
             if is_tail:
                 self._vocabulary = Vocabulary()
             self._shapes = squeeze(block).split(b"\n")

@@ -22,7 +22,7 @@ from platform_launch.project import logs_folder
 from platform_launch.text import Phrase, columns, padded
 
 if TYPE_CHECKING:
-    from platform_launch.launch.drill.judge import FaultResult, SeenStart
+    from platform_launch.simulation.drill_judge import FaultResult, SeenStart
 
 # What the nodes of a drill are started with, before the user's own options.
 _GRACE_S = "10"
@@ -71,8 +71,8 @@ def command(
 
     Exit code 0: the script survived every fault. 1: it did not.
     """
-    from platform_launch.launch.drill.faults import PLACEHOLDER, Drill
-    from platform_launch.launch.drill.start import DrilledJob
+    from platform_launch.simulation.drill import PLACEHOLDER, Drill
+    from platform_launch.simulation.drill_start import DrilledJob
     from platform_launch.supervise.processes import fill_closed_descriptors
     from platform_launch.supervise.signals import Interrupted
 
@@ -149,7 +149,7 @@ def _absolute(word: str, here: Path) -> str:
 
 
 def _print(seen: SeenStart, results: Sequence[FaultResult], logs: Path) -> None:
-    from platform_launch.launch.drill.faults import FAULTS, WITHOUT
+    from platform_launch.simulation.drill import FAULTS, WITHOUT
 
     rows: list[tuple[bool, str, list[Phrase]]] = []
     if seen.is_stuck:

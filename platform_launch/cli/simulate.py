@@ -96,8 +96,8 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
 
     Takes the options of `run`, and what follows --. One failing node ends all.
     """
-    from platform_launch.launch import simulate as simulation
     from platform_launch.launch.job import VERBOSE
+    from platform_launch.simulation import nodes as simulation
     from platform_launch.supervise import DEFAULT_GRACE_S, Command
     from platform_launch.supervise.processes import fill_closed_descriptors
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from platform_launch.launch.drill.judge import (
+from platform_launch.observe import HOOK
+from platform_launch.simulation.drill_judge import (
     Baseline,
     FaultResult,
     LoggedStep,
@@ -20,7 +21,6 @@ from platform_launch.launch.drill.judge import (
     SeenStart,
     steps_in,
 )
-from platform_launch.observe import HOOK
 from tests.lab.waiting import LIMIT_S
 
 SCRIPT = Path(__file__).parents[1] / "lab" / "forgetful.py"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.helper import PACKAGE
-from platform_launch.launch.drill.judge import LoggedStep, SeenStart, steps_in
 from platform_launch.observe.checkpoints import listing
 from platform_launch.observe.steps import StepFollower
+from platform_launch.simulation.drill_judge import LoggedStep, SeenStart, steps_in
 from platform_launch.supervise import Command, Watch
 from platform_launch.supervise.processes import shell_code
 from platform_launch.supervise.signals import Interrupted

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from platform_launch.errors import InputError
-from platform_launch.launch.drill.judge import Baseline, FaultResult, SeenStart
-from platform_launch.launch.drill.start import DrilledJob, DrillStart
 from platform_launch.observe.checkpoints import checkpoint_of, listing
+from platform_launch.simulation.drill_judge import Baseline, FaultResult, SeenStart
+from platform_launch.simulation.drill_start import DrilledJob, DrillStart
 from platform_launch.text import Phrase
 
 # Stands for the folder of the checkpoints among the script's arguments.

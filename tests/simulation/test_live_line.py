@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from platform_launch.console.outlet import Outlet
-from platform_launch.launch.simulate import LiveLine, NodeLines
+from platform_launch.simulation.nodes import LiveLine, NodeLines
 from platform_launch.supervise.text import RedrawnLines
 
 

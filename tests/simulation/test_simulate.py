@@ -19,7 +19,7 @@ from tests.supervise.lab import DRIVER, ROOT, alive
 
 SIMULATE = (
     "import json, os, sys\n"
-    "from platform_launch.launch.simulate import simulate\n"
+    "from platform_launch.simulation.nodes import simulate\n"
     "from platform_launch.supervise import Command\n"
     "nodes = [Command(tuple(argv), dict(os.environ)) for argv in json.loads(sys.argv[1])]\n"
     "sys.exit(simulate(nodes, [f'node {i}' for i in range(len(nodes))], grace_s=float(sys.argv[2])))\n"

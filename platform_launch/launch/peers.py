@@ -19,9 +19,8 @@ from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.look import RankTraceFile
 from platform_launch.observe.monitor import HangReport, NodeReply, Replies
-from platform_launch.observe.shortening import shortened
 from platform_launch.observe.slow_ranks import NodeArrivals, PaceChange, RankSamples, SlowFinding
-from platform_launch.observe.snapshot import NodeSnapshot
+from platform_launch.observe.snapshot import NodeSnapshot, shortened
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.texts import (
     AnswersReceived,

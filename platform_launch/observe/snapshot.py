@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from platform_launch.observe.connections import UnheardConnection
 from platform_launch.observe.dumps import RankTrace
@@ -14,6 +14,8 @@ from platform_launch.observe.work import Work
 
 # To print its stacks moves some data, too.
 _MUCH_DATA = 4 * 1024 * 1024
+# Of a snapshot that travels between nodes.
+_MOST_PENDING, _MOST_THREADS, _MOST_FRAMES = 64, 12, 64
 
 
 @dataclass(frozen=True)
@@ -113,3 +115,15 @@ def busy_share(samples: Sequence[Sample]) -> float | None:
     used = last.main_cpu_s - first.main_cpu_s
     free_to_run = last.at - first.at - (last.main_queued_s - first.main_queued_s)
     return used / max(free_to_run, used) if used > 0 else used
+
+
+def shortened(snapshot: NodeSnapshot) -> NodeSnapshot:
+    """Return a snapshot of bounded size: a rank may have a hundred threads, and thousands of operations."""
+    return replace(snapshot, ranks=tuple(_shortened(rank) for rank in snapshot.ranks))
+
+
+def _shortened(rank: RankSnapshot) -> RankSnapshot:
+    threads = tuple(replace(one, frames=one.frames[:_MOST_FRAMES]) for one in rank.threads[:_MOST_THREADS])
+    trace = rank.trace and replace(rank.trace, pending=rank.trace.pending[:_MOST_PENDING])
+    children = tuple(replace(child, threads=child.threads[:1]) for child in rank.children)
+    return replace(rank, threads=threads, trace=trace, children=children)

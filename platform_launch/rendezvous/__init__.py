@@ -5,14 +5,19 @@ thread of the launcher owns all connections. See docs/decisions/0022-connections
 
     loop             that thread: an asyncio event loop
     messages         what travels: dataclasses that are checked when they are read
-    protocol         the messages of every rendezvous      purpose   those of one purpose, and their
-    protocol's name lines            how a message becomes a sealed line   authentication   the secret that
-    nodes may share server, client   the two ends of a connection; a client resumes when it breaks listening
-    the ports of node 0                   reach     names, addresses, ports that others can try connecting
-    the way to node 0 coordinator      node 0's side        membership   who holds which rank; spares; who
-    comes back
-                     open_requests        what it passes on
-    participant      a node's side        liveness     who has gone silent
+    protocol         the messages of every rendezvous
+    purpose          the messages of one purpose, and its name
+    lines            how a message becomes a sealed line
+    authentication   the secret that nodes may share
+    server, client   the two ends of a connection; a client resumes when it breaks
+    listening        the ports of node 0
+    reach            names, addresses and ports that others can try
+    connecting       how a node finds node 0
+    coordinator      node 0's side
+    membership       who holds which rank; spares; who returns
+    open_requests    the questions that the coordinator passes on
+    participant      a node's side
+    liveness         who has gone silent
 
 A purpose is built on these: ``run`` (a verdict, and how the job ended), the doctor's measurements, and
 dist-launch's cluster that waits. What a purpose gets:

@@ -18,8 +18,7 @@ from platform_launch.observe.hang import Culprit, FindingKind, HangFinding
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.monitor import HangReport, NodeReply
 from platform_launch.observe.processes import ProcessState
-from platform_launch.observe.shortening import shortened
-from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
+from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot, shortened
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.observe.work import Work
 from platform_launch.rendezvous.messages import InvalidMessageError

@@ -11,7 +11,7 @@ from threading import Thread
 from platform_launch.hardware import running
 from platform_launch.observe import FOLDER_VARIABLE, HOOK, processes
 from platform_launch.observe.node_probe import NodeProbe
-from platform_launch.observe.shortening import shortened
+from platform_launch.observe.snapshot import shortened
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.connection import AgentConnection, RequestError
 from platform_launch.procguard.agent.state import RunFolder, StateFolder

@@ -34,7 +34,7 @@ while not pathlib.Path({str(tmp_path / "heard")!r}).exists():
 print('last')
 print('err', file=sys.stderr)
 """
-    answer = capture(Command((sys.executable, "-c", code), ENV), timeout_s=LIMIT_S, heard=hear)
+    answer = capture(Command((sys.executable, "-c", code), ENV), timeout_s=LIMIT_S, on_line=hear)
     assert heard == ["first\n", "last\n"]
     assert (answer.exit_code, answer.stdout, answer.stderr) == (0, "first\nlast\n", "err\n")
 

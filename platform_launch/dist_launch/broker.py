@@ -56,11 +56,13 @@ class Broker:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             loop.add_signal_handler(number, ending.set)
         with socket.socket(socket.AF_UNIX) as listening:
-            self._folder.socket.unlink(missing_ok=True)
             os.chdir(self._folder.path)  # the path of a socket is limited to 107 bytes
-            listening.bind(self._folder.socket.name)
+            new = Path(f"{self._folder.socket.name}.new")
+            new.unlink(missing_ok=True)
+            listening.bind(str(new))
             listening.listen(16)
             listening.setblocking(False)
+            new.replace(self._folder.socket.name)  # only now: a socket that does not listen refuses commands
             accepting = asyncio.ensure_future(self._accept(listening))
             await ending.wait()
             accepting.cancel()

@@ -16,7 +16,7 @@ from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import write_new
 from platform_launch.cli.run import ArgumentsAfterDashes
-from platform_launch.console import Console
+from platform_launch.console import Console, languages
 from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
@@ -235,12 +235,12 @@ def _start_or_show(
 
 
 def _start(commands: dict[str, list[str]], env: Environment) -> int:
-    """Run each host's command: in this folder, and with the Python environment of this shell."""
+    """Run each host's command: in this folder, with this shell's Python environment, in this language."""
     from platform_launch.dist_launch.ssh_hosts import run_on_hosts
 
     active = [f"{name}={value}" for name in _ENVIRONMENTS if (value := env.get(name))][:1]
-    with_environment = ["env", *active] if active else []
-    lines = {host: shlex.join([*with_environment, *words]) for host, words in commands.items()}
+    variables = (f"{languages.VARIABLE}={languages.current()}", *active)
+    lines = {host: shlex.join(["env", *variables, *words]) for host, words in commands.items()}
     code, ending = run_on_hosts(lines, Path.cwd())
     console = Console()
     console.tell(ending)

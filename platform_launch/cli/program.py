@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import core, exceptions, parser, types
 
 from platform_launch import streams
 from platform_launch.console import Console
@@ -18,6 +19,19 @@ from platform_launch.text import Phrase, wrapped
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+def _of_click(text: str) -> str:
+    return text if text.isalpha() and text.islower() else translate(text)  # names of types stay as they are
+
+
+def _one_or_many_of_click(one: str, many: str, number: int) -> str:
+    return translate(one if number == 1 else many)
+
+
+# click passes its messages through gettext's functions. Here they are looked up in this project's catalogue.
+for _module in (core, exceptions, parser, types):
+    vars(_module).update(_=_of_click, ngettext=_one_or_many_of_click)
 
 
 class HelpFormatter(click.HelpFormatter):

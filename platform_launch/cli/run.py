@@ -52,6 +52,9 @@ class ArgumentsAfterDashes(click.Command):
         ctx.meta["is_cut"] = cut < len(args)
         try:
             return super().parse_args(ctx, args[:cut])
+        except (click.BadParameter, click.BadOptionUsage) as error:  # an option of ours with a wrong value
+            error.ctx = ctx
+            raise
         except click.UsageError as error:
             raise UsageError(
                 error.format_message(),

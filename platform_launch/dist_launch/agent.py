@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from platform_launch.console import languages
 from platform_launch.dist_launch.agent_protocol import AgentInput, answer_line
 from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.errors import InputError
@@ -35,6 +36,7 @@ def _run(folder: WaitFolder, order: dict[str, Any], orders: AgentInput) -> int:
     from platform_launch.dist_launch.job_supervisor import JobSupervisor
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # stdin ends when the connection does
+    languages.choose(order["language"])
     leader = JobSupervisor(folder, order, orders)
     try:
         leader.check()

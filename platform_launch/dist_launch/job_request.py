@@ -13,7 +13,7 @@ class JobRequest:
     """A script for all nodes. Paths are absolute; ``nodes`` None means all; ``variables`` are added on each.
 
     ``interpreter`` runs the script; it is empty for a script that is executable. ``stamp`` is the time in the
-    names of the logs.
+    names of the logs, ``language`` that of the lines about the job.
     """
 
     name: str
@@ -28,6 +28,7 @@ class JobRequest:
     fold: bool
     log_folder: str
     stamp: str
+    language: str
 
     def reminder_about_nodes(self, chosen: int, nnodes: int) -> str:
         """Return the reminder about the variables of a job on some nodes; empty for one on all nodes."""

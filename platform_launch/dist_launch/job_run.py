@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform_launch.console.languages import translate
 from platform_launch.console.log import LogFile
 from platform_launch.dist_launch.agent_protocol import AnswerReader, agent_command, order_line
 from platform_launch.dist_launch.cluster import ClusterMember, WaitingCluster
@@ -62,7 +61,7 @@ class JobRun:
             member.rank: _JobPart(member, AnswerReader(self.run_id)) for member in cluster.chosen(job.nodes)
         }
         logs = {rank: self._log(rank) for rank in self._parts}
-        self._output = NodesOutput(descriptors, self._parts, fold=job.fold, logs=logs)
+        self._output = NodesOutput(descriptors, self._parts, fold=job.fold, logs=logs, language=job.language)
         for log in logs.values():
             log.open()
         self._going = False
@@ -279,4 +278,4 @@ class JobRun:
 
     def _log(self, rank: int) -> LogFile:
         path = Path(self.job.log_folder) / f"train_{self.job.name}_node{rank}_{self.job.stamp}.log"
-        return LogFile(path, lambda event: self._output.say(event.level, translate(event)))
+        return LogFile(path, lambda event: self._output.say(event.level, event))

@@ -13,6 +13,7 @@ from platform_launch.console.languages import translate
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
 from platform_launch.dist_launch.programs import NodeProgram
+from platform_launch.events import Event
 from platform_launch.rendezvous.ranks import compact
 from platform_launch.supervise.text import LinePrefix, LogText, WholeLines
 from platform_launch.topology import node_prefix
@@ -26,7 +27,8 @@ _TIME = re.compile(rb"^\[?(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]? 
 class NodesOutput:
     """Writes to two descriptors without ever blocking in a write, and to a log for each node.
 
-    ``names`` are the nodes' names, if lines should show these instead of ranks. The programs that write the
+    ``names`` are the nodes' names, if lines should show these instead of ranks. ``language`` is that of our
+    own lines, by default this process's. The programs that write the
     output (``comes_from``) pause while the reader is slow.
     """
 
@@ -38,7 +40,9 @@ class NodesOutput:
         fold: bool,
         logs: Mapping[int, LogFile],
         names: Mapping[int, str] | None = None,
+        language: str = "",
     ) -> None:
+        self._language = language
         out = Outlet(descriptors[0], lambda _error: None)
         same = os.path.sameopenfile(*descriptors)
         self._outlets = (out, out if same else Outlet(descriptors[1], lambda _error: None))
@@ -71,10 +75,10 @@ class NodesOutput:
             stream = self._streams[rank, is_stderr]
             self._write(stream, stream.lines.feed(stream.text.finish()) + stream.lines.finish())
 
-    def say(self, level: str, text: str) -> None:
+    def say(self, level: str, text: Event | str) -> None:
         """Write a line of our own, with the time if the output is a log or a pipe."""
         lead = "" if self._is_terminal else time.strftime("%H:%M:%S ")
-        flat = " ".join(translate(text).splitlines())
+        flat = " ".join(translate(text, self._language).splitlines())
         self._show(f"{lead}[{level}] {flat}\n".encode(errors="replace"), True)
 
     async def close(self) -> None:

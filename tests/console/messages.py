@@ -10,6 +10,7 @@ from inspect import cleandoc
 from pathlib import Path
 
 import click
+from click import exceptions, parser, types
 
 from platform_launch import console
 from platform_launch.cli import group
@@ -162,10 +163,14 @@ def has_words(message: str) -> bool:
 
 @cache
 def texts() -> frozenset[str]:
-    """Return every text in the code: one of them is looked up under a name that nothing here follows."""
+    """Return every text in the code and in click: some are looked up in ways that nothing here follows."""
+    of_click = (
+        ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+        for module in (click.core, exceptions, parser, types)
+    )
     return frozenset(
         node.value
-        for _, tree in _trees()
+        for tree in (*(tree for _, tree in _trees()), *of_click)
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )

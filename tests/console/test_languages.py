@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from platform_launch.cli import main
 from platform_launch.console import Console, languages
 from platform_launch.console.languages import translate
-from platform_launch.errors import TopologyError
+from platform_launch.errors import TopologyError, UsageError
 from platform_launch.events import Event, event, marked
 from platform_launch.launch.statistics.cost import RunCost
 from platform_launch.observe.words import message
@@ -181,6 +182,29 @@ def test_lines_are_chinese_and_their_marks_are_not(capfd: pytest.CaptureFixture[
     assert hint == "提示：set it"
     for line in (failed, finding, error):
         assert marked(line) is not None
+
+
+@pytest.mark.usefixtures("in_chinese")
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (
+            ["run", "--nnodes", "0"],
+            "'--nnodes' 的值无效：0 不在范围 x>=1 内",
+            "参见 platform-launch run --help",
+        ),
+        (["run", "--script"], "选项 '--script' 需要一个值", "参见 platform-launch run --help"),
+        (["why", "--no-such"], "没有选项 '--no-such'", "参见 platform-launch why --help"),
+        (["no-such"], "没有命令 'no-such'", "参见 platform-launch --help"),
+    ],
+)
+def test_an_error_in_the_command_line_is_in_chinese(
+    arguments: list[str], error: str, hint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == UsageError.exit_code
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith(f"错误：{error}")
+    assert second == f"提示：{hint}"
 
 
 @pytest.mark.usefixtures("in_chinese")

@@ -131,9 +131,12 @@ class Node:
             cwd=cwd or self.home,
         )
 
-    def start(self, *arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """Start a command of dist-launch on this host."""
-        return self.host.popen([*self.before, *DIST_LAUNCH, *arguments], env=self.env, cwd=cwd or self.home)
+        command = [*self.before, *DIST_LAUNCH, *arguments]
+        return self.host.popen(command, env={**self.env, **(env or {})}, cwd=cwd or self.home)
 
     def cluster(self) -> dict[str, Any]:
         """Return the cluster information as it stands on this host."""

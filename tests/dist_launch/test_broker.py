@@ -47,7 +47,9 @@ def folder(broker: tuple[WaitFolder, int]) -> WaitFolder:
 
 
 def test_what_the_broker_did_not_foresee_is_told_to_the_command(folder: WaitFolder, tmp_path: Path) -> None:
-    job = JobRequest("job", None, "/job.sh", ("bash",), (), "/", {}, 1.0, False, False, str(tmp_path), "now")
+    job = JobRequest(
+        "job", None, "/job.sh", ("bash",), (), "/", {}, 1.0, False, False, str(tmp_path), "now", "en"
+    )
     run = {"do": "run", "job": asdict(job), "archive": "/nowhere/code.tar.gz", "ssh": SSH}
     with pytest.raises(LaunchError, match=r"cannot do this: FileNotFoundError: .*/nowhere/code"):
         send_request(folder, run)

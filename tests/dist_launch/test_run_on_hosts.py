@@ -255,12 +255,14 @@ def test_without_a_shared_file_system_a_script_starts_nowhere_unless_it_is_copie
 
 def test_ctrl_c_stops_the_job_everywhere_and_a_second_run_works(cluster: list[Node], tmp_path: Path) -> None:
     traps = f"trap 'echo saved; exit 0' TERM; touch {tmp_path}/$RANK.started; sleep 1000 & wait"
-    process = cluster[0].start("run", script(tmp_path / "job.sh", traps))
+    job = script(tmp_path / "job.sh", traps)
+    process = cluster[0].start("run", job, env={"PLATFORM_LAUNCH_LANG": "zh"})
     eventually("the job starts", lambda: len(list(tmp_path.glob("*.started"))) == 4)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert output.count("saved") == 4
+    assert output.count("：已请求作业结束") == 4, "the lines of each node are in the language of the command"
     assert no_jobs(cluster)
     assert (
         cluster[0].dist_launch("run", script(tmp_path / "again.sh", "echo again")).stdout.count("again") == 4

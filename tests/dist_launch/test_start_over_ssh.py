@@ -24,7 +24,7 @@ ENTRYPOINT = """#!/bin/bash
 rank=$4
 trap 'touch asked$rank; exit 143' TERM
 for argument; do echo "[node $rank] told <$argument>"; done
-echo "[node $rank] in $PWD with $VIRTUAL_ENV and $MODE" >&2
+echo "[node $rank] in $PWD with $VIRTUAL_ENV and $MODE, in $PLATFORM_LAUNCH_LANG" >&2
 until [ -e end$rank ]; do sleep 0.05; done
 exit "$(cat end$rank)"
 """
@@ -105,7 +105,7 @@ def test_every_host_gets_its_rank_and_each_argument_as_it_was_written(pair: list
         for argument in (*topology, "demo", *hostile[:3], ""):
             assert f"[{host}] told <{argument}>\n" in told
         assert f"[{host}] told <two\n[{host}] lines>\n" in told
-        assert f"[{host}] in {work} with /my venv and x;touch planted\n" in told
+        assert f"[{host}] in {work} with /my venv and x;touch planted, in en\n" in told
     assert "[SUCCESS] succeeded on 2 of 2 nodes after" in said
 
 

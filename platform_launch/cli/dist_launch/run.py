@@ -16,7 +16,7 @@ import click
 from platform_launch.cli import completion
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import seconds
-from platform_launch.console import Console
+from platform_launch.console import Console, languages
 from platform_launch.console.languages import translate
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster
@@ -106,6 +106,7 @@ def command(
         variables=dict(_variable(text) for text in variables),
         log_folder=str((log_dir or Path("logs")).absolute()),
         stamp=time.strftime("%Y%m%d-%H%M%S"),
+        language=languages.current(),
         **flags,
     )
     if dry_run:
@@ -186,12 +187,13 @@ def _describe(job: JobRequest, cluster: WaitingCluster, *, copy: bool) -> None:
     added = [f"{name}={shlex.quote(value)}" for name, value in job.variables.items()]
     chosen = cluster.chosen(job.nodes)
     folder = Phrase("a copy of {folder}", folder=Path(job.script).parent) if copy else job.directory
-    more = " ".join(added) or Phrase("nothing else")
+    more = " ".join(added)
+    variables = Phrase("each node's own, plus {more}", more=more) if more else Phrase("each node's own")
     note = job.reminder_about_nodes(len(chosen), len(cluster.members))
     rows = (
         (Phrase("command:"), shlex.join([*job.interpreter, job.script, *job.arguments])),
         (Phrase("folder:"), folder),
-        (Phrase("variables:"), Phrase("each node's own, and {more}", more=more)),
+        (Phrase("variables:"), variables),
         (Phrase("logs:"), job.log_folder),
         *([(Phrase("note:"), note)] if note else []),
         *((Phrase("on:"), member.place) for member in chosen),

@@ -15,10 +15,9 @@ DEFAULT_MASTER_PORT = 29500
 class Overrides:
     """The user's flags. Each field overrides all variables; None means "not given".
 
-    ``spares`` of the nodes that the platform starts wait until another node is lost; ``stands_in_for`` is the
-    rank that node 0 has given to this spare, and ``moved_to`` the host of the new node 0 after the first one
-    was
-    lost.
+    ``spares`` of the nodes that the platform starts wait until another node is lost. ``stands_in_for`` is the
+    rank that node 0 gave to this node instead of the platform's; ``moved_to`` is the host of the new node 0
+    after the first one was lost.
     """
 
     platform: str | None = None

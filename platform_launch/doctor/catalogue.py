@@ -55,6 +55,7 @@ _LOCAL_WARNINGS = {
     "package-user-site",
     "platform-reading",
     "rack-fabric",
+    "rank-order",
     "rdma-hca-unknown",
     "rdma-no-device",
     "rdma-other-socket",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from platform_launch import hardware
 from platform_launch.console import Console
 from platform_launch.doctor import deep
-from platform_launch.doctor.checks.planned import plan_warnings
+from platform_launch.doctor.checks.planned import plan_warnings, rank_order
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, Level, of_refusal, worst
 from platform_launch.doctor.gather import gather
@@ -66,9 +66,12 @@ def examine_launch(
     """
     plan, refusals = _planned(env, request)
     facts = gather(env, plan)
-    found = {"launch plan": [*refusals, *plan_warnings(facts)], **examine_each(facts)}
-    findings = [finding for some in found.values() for finding in some]
     together = other_nodes and plan.topology.nnodes > 1
+    planned = [*refusals, *plan_warnings(facts)]
+    if not together:  # otherwise all nodes compare what each of them knows
+        planned += rank_order(plan.rank_order)
+    found = {"launch plan": planned, **examine_each(facts)}
+    findings = [finding for some in found.values() for finding in some]
     if together:  # what follows takes a while and may depend on these findings
         console = Console(node_prefix(plan.topology.node_rank))
         for finding in findings:

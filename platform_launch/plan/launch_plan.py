@@ -13,6 +13,7 @@ from platform_launch.hardware import AcceleratorReport, Hardware, HcaPort
 from platform_launch.hardware.vendors import UNKNOWN
 from platform_launch.plan import binding, found_variables, launchers, nccl, processes, proxies
 from platform_launch.plan.binding import Binding
+from platform_launch.plan.network_order import RankOrder, order_of_job
 from platform_launch.plan.observation import observation_variables
 from platform_launch.plan.request import COMMAND, EXAMPLES, Request
 from platform_launch.plan.training import Training, choose_training
@@ -32,7 +33,8 @@ class LaunchPlan:
     where the output is kept beside the terminal. ``launcher`` names who starts the node's processes,
     ``python`` the interpreter that runs them unless they are a command, ``packages`` the modules that it must
     have for that, ``extra`` the extra of this project that installs them for an example. ``binding`` is which
-    CPUs each rank may use. ``is_named``: the user chose ``job_name``.
+    CPUs each rank may use, ``rank_order`` how the ranks follow the network, None if this node does not know
+    the whole network. ``is_named``: the user chose ``job_name``.
     """
 
     topology: Topology
@@ -51,6 +53,7 @@ class LaunchPlan:
     extra: str = ""
     binding: Binding = field(default_factory=Binding)
     is_named: bool = False
+    rank_order: RankOrder | None = None
 
     def child_environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the full environment of the job's processes."""
@@ -73,6 +76,7 @@ class LaunchPlan:
             "hardware": _plain(dataclasses.asdict(self.hardware)),
             "launcher": self.launcher,
             "binding": self.binding.as_dict(),
+            "rank_order": self.rank_order.as_dict() if self.rank_order else None,
             "training": _plain(dataclasses.asdict(self.training)),
             "argv": list(self.argv),
             "env": [dataclasses.asdict(variable) for variable in self.env],
@@ -153,6 +157,7 @@ def build_plan(
         kept=tuple(variable for variable in found_variables.kept(env) if variable.name not in changed),
         job_name=job,
         is_named=bool(request.job_name),
+        rank_order=order_of_job(env, topology),
         log_path=logs / f"train_{job}_node{topology.node_rank}_{request.started}.log",
         warnings=(
             *_called("platform-reading", f"platform {topology.platform}", topology.warnings),
@@ -190,7 +195,7 @@ def _called(warning_id: str, origin: str, texts: Iterable[str]) -> list[PlanWarn
 
 
 def _shared_temporary(env: Environment, request: Request) -> list[str]:
-    """Warn that compiled code is not kept in a folder that somebody else can have created."""
+    """Warn that compiled code is not kept in a folder that another user may have created."""
     if not request.temporary_problem or "TORCH_EXTENSIONS_DIR" in env:
         return []
     text = Phrase(

@@ -12,6 +12,7 @@ from platform_launch.confidential import masked
 from platform_launch.console.languages import current, translate
 from platform_launch.hardware import NicDistance
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.plan.network_order import RankOrder
 from platform_launch.plan.request import Form
 from platform_launch.text import Phrase, columns, counted, either, escaped, joined, padded, wrapped
 from platform_launch.topology import Topology
@@ -55,7 +56,7 @@ def render_table(plan: LaunchPlan, width: int) -> str:
     moves to separate lines, wrapped between words. Has terminal styles, which click.echo strips if necessary.
     """
     sections = [
-        ("Topology", topology_rows(plan.topology)),
+        ("Topology", [*topology_rows(plan.topology), *_rank_order_row(plan.rank_order)]),
         ("Hardware", hardware_rows(plan)),
         ("Training", training_rows(plan)),
         ("Exported", [(variable.name, variable.value, variable.reason) for variable in plan.env]),
@@ -140,6 +141,19 @@ def topology_rows(topology: Topology) -> list[Row]:
     if topology.restart_count:
         rows.append(("restarts", str(topology.restart_count), source("restart_count", "")))
     return rows
+
+
+def _rank_order_row(found: RankOrder | None) -> list[Row]:
+    """Return how the ranks follow the network's switches, if this node knows all of them."""
+    if found is None:
+        return []
+    shown = Phrase("{now} of {edges} edges of a ring cross a switch", now=found.crossings, edges=found.edges)
+    note = Phrase("no order has fewer")
+    if found.warning is not None:
+        note = Phrase(
+            "{best} with --rank-order topology{shown}; topology.conf", best=found.best, shown=found.shown
+        )
+    return [("rank order", shown, note)]
 
 
 def _role(topology: Topology) -> str:

@@ -52,7 +52,7 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
     if rank is not None:
         sources = {
             **topology.sources,
-            "node_rank": Phrase("node 0: this spare, {rank}, stands in", rank=topology.node_rank),
+            "node_rank": Phrase("from node 0; the platform gave {rank}", rank=topology.node_rank),
         }
         topology = replace(topology, node_rank=rank, sources=sources)
     if moved_to is not None:

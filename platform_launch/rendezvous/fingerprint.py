@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platform_launch.confidential import masked_arguments
+from platform_launch.platforms.switches import place_of
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.network_order import place_of
 
 if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a fifth sooner without all that
     from platform_launch.hardware import Hardware
@@ -54,7 +54,7 @@ class Fingerprint(Message):
     of this run that failed already. ``master_port_problem`` says why this node does not get through to
     MASTER_PORT, empty when it does. ``refusal`` says why it cannot start at all, and ``refusal_code`` is the
     exit code for that. ``stand_in``: it was a spare, and holds the rank of a node that was lost.
-    ``network`` are the switches above it, outermost first, empty if nobody tells. ``job`` tells the job from
+    ``network`` are the switches above it (:data:`platforms.switches.Place`). ``job`` tells the job from
     others (:func:`job_of`), ``program`` is the same without the arguments, and ``command`` is what it runs,
     for messages.
     """

@@ -72,6 +72,8 @@ class Membership:
 
     ``replaced_after_s`` is how long a node must be silent before a newcomer may replace it. ``same_nnodes``
     rejects nodes that expect another number of nodes. ``is_connected(number)`` asks about a member.
+    ``newcomers_wait``: the ranks are not those of the platform, so that a node that has not trained yet does
+    not know its own, and waits as a spare.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Membership:
         self._me = me
         self._same_nnodes = same_nnodes
         self.replaced_after_s = REPLACED_AFTER_S
+        self.newcomers_wait = False
         self.ranks: dict[int, Member] = {}
         self.spares: list[Member] = []
         self._rivals: dict[int, Member] = {}
@@ -147,7 +150,8 @@ class Membership:
     def _place(self, newcomer: Member) -> Change | None:
         """Give a newcomer of this job its rank, or reject it; None if that depends on silent nodes."""
         node = newcomer.node
-        if newcomer.rank is None:
+        if newcomer.rank is None or (self.newcomers_wait and self._is_new(node)):
+            newcomer = replace(newcomer, rank=None)
             self._seat(newcomer)
             return Change(ChangeKind.JOINED, newcomer)
         other_count = self._same_nnodes and node.nnodes != self._me.nnodes
@@ -244,6 +248,10 @@ class Membership:
             self.spares.append(member)
         else:
             self.ranks[member.rank] = member
+
+    def _is_new(self, node: Fingerprint) -> bool:
+        known = node.restarts_used or node.stand_in or node.identity == self._me.identity
+        return not (known or node.refusal)
 
     @staticmethod
     def _may_wait_as_spare(node: Fingerprint, holder: Fingerprint) -> bool:

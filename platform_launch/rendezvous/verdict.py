@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
+from platform_launch.plan.network_order import compare_orders
 from platform_launch.rendezvous.fingerprint import ARGUMENT, Fingerprint
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.network_order import order_warnings
 from platform_launch.rendezvous.ranks import compact, in_words, listed
 from platform_launch.text import Phrase
 
@@ -85,7 +85,7 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
     warnings = (
         *(difference.in_words() for difference in found if not difference.must_agree),
         *_clock_warnings(clock_offsets_s),
-        *order_warnings(node.network for node in sorted(nodes, key=lambda node: node.node_rank)),
+        *_order_warnings(nodes),
     )
     broken = [difference.in_words() for difference in found if difference.must_agree]
     refusal = None
@@ -155,6 +155,12 @@ def _clock_warnings(offsets_s: Mapping[int, float]) -> list[str]:
         offset=wrong[worst],
     )
     return [warning]
+
+
+def _order_warnings(nodes: Iterable[Fingerprint]) -> list[str]:
+    by_rank = sorted(nodes, key=lambda node: node.node_rank)
+    found = compare_orders(node.network for node in by_rank)
+    return [found.warning] if found is not None and found.warning is not None else []
 
 
 def table(found: Sequence[Difference], *, width: int = 96) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -246,3 +247,14 @@ def test_all_nodes_together_may_fail_where_each_pair_does_well() -> None:
     found: list[Finding] = judge(Document(endpoints=endpoints(4), measurements=results))
     assert [finding.where for finding in found] == ["all nodes", "pairs"]
     assert "Too many open files" in found[0].what
+
+
+def test_ranks_that_do_not_follow_the_network_are_reported_if_all_nodes_came() -> None:
+    def of(*racks: str, absent: tuple[int, ...] = ()) -> dict[str, list[str]]:
+        known = [(rack,) if rack else () for rack in racks]
+        met = {rank: replace(one, network=known[rank]) for rank, one in endpoints(len(racks)).items()}
+        return blamed(Document(endpoints=met, absent=absent))
+
+    assert of("a", "b", "a", "b") == {"rank-order": ["all nodes"]}
+    assert of("a", "a", "b", "b") == of("a", "b", "a", "") == {}
+    assert of("a", "b", "a", "b", absent=(4,)).keys() == {"node-absent"}

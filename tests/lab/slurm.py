@@ -50,6 +50,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+TopologyPlugin=topology/tree
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 SlurmdParameters=config_overrides
 MpiDefault=none
@@ -180,6 +181,10 @@ class Cluster:
         names = ",".join(node.name for node in self.nodes)
         config = _CONFIG.format(folder=self.folder, names=names, gpus=GPUS_PER_NODE)
         (self.folder / "slurm.conf").write_text(config)
+        # Each node is in a rack of its own.
+        racks = [f"SwitchName=rack{n} Nodes={node.name}" for n, node in enumerate(self.nodes)]
+        core = "SwitchName=core Switches=" + ",".join(f"rack{n}" for n in range(len(self.nodes)))
+        (self.folder / "topology.conf").write_text("\n".join([*racks, core, ""]))
         # A host's fresh /sys has no cgroups: slurmd, which uses none, must not look for their version there.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         devices = [self.folder / f"nvidia{index}" for index in range(GPUS_PER_NODE)]

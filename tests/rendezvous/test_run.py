@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, Queue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,7 +20,7 @@ from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOut
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
-from platform_launch.rendezvous.run.task import AllHere, RendezvousLost, RunNews, RunTask, Settled
+from platform_launch.rendezvous.run.task import AllHere, RendezvousLost, RunNews, RunTask, Settled, Standby
 from platform_launch.rendezvous.verdict import RunRefusal
 from tests.lab.needs import takes_long
 from tests.lab.port import reserved_port
@@ -51,6 +51,8 @@ class Launcher:
                 raise AssertionError(f"no {kind.__name__}; said: {self.said}") from None
             if isinstance(message, kind):
                 return message
+            if isinstance(message, Standby):  # a node without a rank may get one before it says that it waits
+                continue
             assert isinstance(message, ConsoleLine), f"{message} instead of {kind.__name__}: {self.said}"
             self.said.append(message.text)
 
@@ -74,7 +76,7 @@ def attend() -> Iterator[Attend]:
         timeout_s: float = 120.0,
         secret: str = "",
         node_timeout_s: float = 4.0,
-        by_network: bool = False,
+        **more: Any,
     ) -> Launcher:
         task = RunTask(
             node=node,
@@ -85,7 +87,7 @@ def attend() -> Iterator[Attend]:
             node_timeout_s=node_timeout_s,
             grace_s=1.0,
             secret=Secret(secret) if secret else None,
-            by_network=by_network,
+            **more,
         )
         started.append(Launcher(task))
         return started[-1]
@@ -196,6 +198,43 @@ def test_ranks_stay_as_they_are_at_a_restart(attend: Attend) -> None:
         for rank, switch in enumerate("abab")
     ]
     assert [node.expect(AllHere).node_rank for node in nodes] == [0, 1, 2, 3]
+
+
+@takes_long
+def test_a_node_that_is_lost_is_replaced_with_the_rank_that_the_network_gave_it(attend: Attend) -> None:
+    job: dict[str, Any] = {"by_network": True, "spares": 1, "max_restarts": 2}
+    nodes = [attend(fingerprint(rank, 4, network=(switch,)), **job) for rank, switch in enumerate("abab")]
+    spare = attend(fingerprint(4, 4, network=("b",)), spare=True, **job)
+    spare.expect(Standby)
+    assert [node.expect(AllHere).node_rank for node in nodes] == [0, 2, 1, 3]
+    os.kill(nodes[1].link.pid, signal.SIGKILL)
+    for rank, index in ((0, 0), (1, 2), (3, 3)):
+        nodes[index].expect(StopAll)
+        stopped = NodeEnding(EndKind.STOPPED, rank, f"gpu-{index}", 143, stopped_by="node 2")
+        nodes[index].link.send(TrainingEnded(stopped, None))
+    outcome = nodes[0].expect(Settled).outcome
+    assert (outcome.restart, outcome.replaced) == (True, (2,))
+
+
+@takes_long
+@pytest.mark.parametrize("replacement", ["spare", "came back"])
+def test_after_a_restart_the_other_nodes_keep_the_ranks_that_the_network_gave(
+    attend: Attend, replacement: str
+) -> None:
+    job: dict[str, Any] = {"by_network": True, "spares": 1, "max_restarts": 2, "replaced": (2,)}
+    host = attend(fingerprint(0, 4, network=("a",), restarts_used=1), **job)
+    # A node that the platform started again has the rank of before, which another node holds now.
+    rank = 4 if replacement == "spare" else 1
+    joins = attend(
+        fingerprint(rank, 4, network=("b",), identity=replacement), spare=replacement == "spare", **job
+    )
+    host.hear("2 of 4 absent: node 1, node 3")
+    others = {
+        rank: attend(fingerprint(rank, 4, network=(switch,), restarts_used=1, stand_in=True), **job)
+        for rank, switch in ((1, "a"), (3, "b"))
+    }
+    for rank, node in {0: host, 2: joins, **others}.items():
+        assert node.expect(AllHere).node_rank == rank
 
 
 @takes_long

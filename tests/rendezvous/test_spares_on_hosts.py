@@ -1,4 +1,7 @@
-"""A job of three nodes and three spares, whose hosts are lost one way after another."""
+"""A job of three nodes and three spares, whose hosts are lost one way after another.
+
+Its ranks follow the network: host 1 trains as node 2, and host 2 as node 1.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,20 @@ class SpareJob:
         self._earlier.append(self.nodes[index])
         self.nodes[index] = self._start(index, self._logs / "anew")
 
+    def ranks(self) -> dict[int, int]:
+        """Return the rank with which each host trained in the last start."""
+        lines = {
+            index: [line for _, line in node.lines if "] training" in line]
+            for index, node in enumerate(self.nodes)
+        }
+        last = f"training: step {self._starts - 1}"
+        return {
+            index: rank
+            for index, found in lines.items()
+            for rank in range(NNODES)
+            if any(f"[node {rank}] {last}" in line for line in found)
+        }
+
     def signal(self, index: int, number: signal.Signals) -> None:
         for pid in processes_on(self.hosts[index]):
             os.kill(pid, number)
@@ -70,9 +87,13 @@ class SpareJob:
         return "\n\n".join(f"host {index}:\n{node.text}" for index, node in enumerate(self.nodes))
 
     def _start(self, index: int, logs: Path) -> Node:
-        options = ("--spares", str(SPARES), "--max-restarts", str(RESTARTS), "--node-timeout", "5")
+        options = (
+            *("--spares", str(SPARES), "--max-restarts", str(RESTARTS)),
+            *("--node-timeout", "5", "--rank-order", "topology"),
+        )
+        network = {"PLATFORM_LAUNCH_NETWORK": f"rack{index % 2}"}
         host, total = self.hosts[index], NNODES + SPARES
-        return start(host, index, total, logs=logs, options=options, script=self._script)
+        return start(host, index, total, logs=logs, options=options, script=self._script, env=network)
 
     def _trained(self, rank: int) -> int:
         return sum(node.count(f"[node {rank}] training") for node in [*self._earlier, *self.nodes])
@@ -91,6 +112,7 @@ def test_a_job_goes_on_whichever_way_its_nodes_are_lost_and_ends_with_node_0(job
     job.trains_again()
     for spare in (3, 4, 5):
         job.is_spare(spare)
+    assert job.ranks() == {0: 0, 1: 2, 2: 1}
 
     kill_everything(job.hosts[5])  # a spare: nobody misses it
     kill_everything(job.hosts[1])

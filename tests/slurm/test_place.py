@@ -37,6 +37,19 @@ def test_srun_tells_every_node_its_place(cluster: Cluster) -> None:
     assert answers[0]["master_port"] == answers[1]["master_port"]
 
 
+def test_the_switches_of_a_task_are_those_of_topology_conf(cluster: Cluster) -> None:
+    code = (
+        "import json, os; from platform_launch.environment import Environment as E;"
+        "from platform_launch.platforms.switches import place_of, places_of; env = E.of_this_process();"
+        "print(json.dumps([place_of(env), places_of(env, ['node0', 'node1'])]))"
+    )
+    done = cluster.run([*SRUN, "--nodes=2", "--ntasks-per-node=1", sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    found = sorted(json.loads(line) for line in done.stdout.splitlines())
+    assert [own for own, _ in found] == [["core", "rack0"], ["core", "rack1"]]
+    assert [known for _, known in found] == [[["core", "rack0"], ["core", "rack1"]]] * 2
+
+
 def test_jobs_that_share_a_node_do_not_share_a_port(cluster: Cluster) -> None:
     ports = {topologies(cluster, "--nodes=1", "--ntasks=1")[0]["master_port"] for _ in range(2)}
     assert len(ports) == 2

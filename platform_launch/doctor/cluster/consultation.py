@@ -16,6 +16,7 @@ from platform_launch.environment import Environment
 from platform_launch.events import Event
 from platform_launch.hardware.network import mtu
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.platforms.switches import place_of
 from platform_launch.rendezvous.messages import ConsoleLine, InvalidMessageError, Message, decode, encode
 from platform_launch.supervise import Command, capture
 from platform_launch.text import Phrase
@@ -49,6 +50,7 @@ def meet(
         workers=1 if with_jax else topology.nproc_per_node or 1,
         meet_limit_s=meet_limit_s,
         collective_limit_s=_COLLECTIVE_LIMIT_S[backend],
+        network=place_of(env, plan.hardware.gpus.fabric),
     )
     where = f"{task.master_addr}:{task.rendezvous_ports[0]}"
     console.info(

@@ -20,7 +20,8 @@ class DoctorTask(Message):
 
     ``address`` is this node's address for the others, ``mtu`` that of its interface, 0 if unknown.
     ``backend`` is ``gloo``, ``nccl`` or ``jax``; ``workers`` the number of this node's processes in a
-    collective. The limits are in seconds: for all nodes to join, and for one whole collective.
+    collective. ``network`` are the switches above this node. The limits are in seconds: for all nodes to
+    join, and for one whole collective.
     """
 
     node_rank: int
@@ -36,16 +37,18 @@ class DoctorTask(Message):
     workers: int
     meet_limit_s: float
     collective_limit_s: float
+    network: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Endpoint(Message):
-    """A node's address. It listens on ``port`` while the nodes try to reach each other."""
+    """A node's address, and the switches above it. It listens on ``port`` while the nodes try each other."""
 
     host: str
     address: str
     port: int
     mtu: int = 0
+    network: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from platform_launch.doctor.checks.planned import rank_order
 from platform_launch.doctor.cluster.document import Document, Endpoint, Measurement
 from platform_launch.doctor.cluster.pairing import is_bad, reference_gbps
 from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.hostlist import bracketed
+from platform_launch.plan.network_order import compare_orders
 from platform_launch.rendezvous.ranks import compact
 from platform_launch.rendezvous.verdict import LARGEST_CLOCK_OFFSET_S
 from platform_launch.text import Phrase, joined
@@ -33,6 +35,7 @@ def judge(document: Document) -> list[Finding]:
         *_matrix(document),
         *_packet_sizes(document.endpoints),
         *_clocks(document.clock_offsets_s),
+        *_rank_order(document),
         *_collectives(document),
         *_measured(document.measurements),
     ]
@@ -189,6 +192,13 @@ def _clocks(offsets_s: Mapping[int, float]) -> Iterator[Finding]:
         "let chrony or ntpd set them: times in logs of different nodes cannot be compared, and tokens and "
         "certificates may be refused",
     )
+
+
+def _rank_order(document: Document) -> Iterator[Finding]:
+    """Report ranks that do not follow the network, if all nodes came and know their switches."""
+    if not (document.absent or document.foreign):
+        endpoints = sorted(document.endpoints.items())
+        yield from rank_order(compare_orders(endpoint.network for _, endpoint in endpoints))
 
 
 def _collectives(document: Document) -> Iterator[Finding]:

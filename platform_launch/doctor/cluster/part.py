@@ -115,7 +115,8 @@ class Part:
                 with suppress(OSError):  # in use: a finding of node 0 alone, which names the owner
                     open_ports.enter_context(open_port(task.master_port))
                 director = self._direct(me, secret)
-            self._participant = self._join(me, secret, Endpoint(task.host, task.address, own_port, task.mtu))
+            endpoint = Endpoint(task.host, task.address, own_port, task.mtu, task.network)
+            self._participant = self._join(me, secret, endpoint)
             self.stage = Phrase("while the other nodes come")
             state = self._await(lambda s: s.endpoints is not None, task.meet_limit_s + MARGIN_S)
             self._workers.start()

@@ -14,12 +14,12 @@ from platform_launch.errors import (
     TopologyError,
     UnfitNodeError,
 )
+from platform_launch.plan.network_order import network_order
 from platform_launch.rendezvous import verdict
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.membership import DOUBTED_FOR_S, Change, Member
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.network_order import network_order
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.ranks import absent_ranks, describe_absent, looks_like_processes
 from platform_launch.rendezvous.rejection import launch_error
@@ -100,6 +100,7 @@ class Gathering:
         self._lost = set(replaced)
         self._spares = spares
         self._by_network = by_network
+        coordinator.membership.newcomers_wait = by_network and me.restarts_used > 0
         self._enough_since: float | None = None
         self._unfit: set[str] = set()
         self._doubted: set[str] = set()

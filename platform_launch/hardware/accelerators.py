@@ -25,7 +25,7 @@ from platform_launch.hardware.visible import HIDING
 from platform_launch.text import Phrase, joined
 
 _GIB = 1024**3
-# Container images set these for everybody: they say nothing about this job.
+# Container images set these always, so they are no evidence about this job.
 _UNSPECIFIC = ("all", "void")
 _AFFIRMATIVE = ("1", "true", "yes", "on")
 _FRAME_BUFFER = ("1", "2")  # heap types of a KFD memory bank: public and private
@@ -35,8 +35,8 @@ _FRAME_BUFFER = ("1", "2")  # heap types of a KFD memory bank: public and privat
 class AcceleratorReport:
     """One report of accelerators.
 
-    ``vendor`` is a key of :mod:`vendors`, empty if the source does not tell. ``count`` is None if it does not
-    count. ``hides``: it asks for the CPU instead.
+    ``vendor`` is a key of :mod:`vendors`, empty if the source does not name one. ``count`` is None if it does
+    not count. ``hides``: it asks for the CPU instead.
     """
 
     vendor: str
@@ -176,12 +176,12 @@ def count_devices(environment: Environment, *, sys_root: Path, dev_root: Path) -
     names = entries(dev_root)
     if "kfd" in names and (devices := _amd(sys_root, dev_root)):
         driver = text(sys_root / "module/amdgpu/version") or None
-        return Gpus(devices, driver, source="/sys/class/kfd", vendor="amd")
+        return Gpus(devices, driver, source="/sys/class/kfd")
     numbers = sorted(int(name[7:]) for name in names if name[:7] == "davinci" and name[7:].isdecimal())
     if numbers:
-        return Gpus(_ascend(numbers, sys_root), source="/dev/davinci*", vendor="ascend")
+        return Gpus(_ascend(numbers, sys_root), source="/dev/davinci*")
     if "dri" in names and (devices := _intel(environment, sys_root, dev_root)):
-        return Gpus(devices, source="/sys/class/drm", vendor="intel")
+        return Gpus(devices, source="/sys/class/drm")
     return Gpus()
 
 
@@ -208,6 +208,7 @@ def _amd(sys_root: Path, dev_root: Path) -> tuple[Gpu, ...]:
                 f"GPU-{values['unique_id']:x}" if values.get("unique_id") else "",
                 pci=f"{values.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}"
                 f":{location >> 3 & 0x1F:02x}.{location & 7}",
+                vendor="amd",
             )
         )
     return tuple(found)
@@ -233,7 +234,7 @@ def _ascend(numbers: list[int], sys_root: Path) -> tuple[Gpu, ...]:
     name = next(iter(models)) if len(models) == 1 else ""
     whole = addresses if len(addresses) == len(numbers) else [""] * len(numbers)
     return tuple(
-        Gpu(number, name or "Ascend NPU", None, "", pci=address)
+        Gpu(number, name or "Ascend NPU", None, "", pci=address, vendor="ascend")
         for number, address in zip(numbers, whole, strict=True)
     )
 
@@ -258,7 +259,7 @@ def _intel(environment: Environment, sys_root: Path, dev_root: Path) -> tuple[Gp
             tiles = [gt for card in cards for gt in entries(device / "drm" / card / "gt")]
         name = model_of_pci("8086", text(device / "device")[2:]) or "Intel GPU"
         found += [
-            Gpu(len(found) + tile, name, None, "", pci=pci)
+            Gpu(len(found) + tile, name, None, "", pci=pci, vendor="intel")
             for tile in range(1 if composed else max(1, len(tiles)))
         ]
     return tuple(found)

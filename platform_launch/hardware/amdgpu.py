@@ -12,12 +12,6 @@ from platform_launch.hardware.gpus import Gpu
 from platform_launch.hardware.kernel_files import entries, fields, text
 
 _GIB = 1024**3
-_VENDOR = "0x1002"
-
-
-def is_amd(gpu: Gpu, sys_root: Path = Path("/sys")) -> bool:
-    """Return whether a device is an AMD GPU in sysfs."""
-    return bool(gpu.pci) and text(_folder(gpu, sys_root) / "vendor") == _VENDOR
 
 
 def is_gone(gpu: Gpu, sys_root: Path) -> bool:

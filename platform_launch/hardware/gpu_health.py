@@ -1,6 +1,6 @@
 """Reads the health of a running job's GPUs, and receives XIDs.
 
-NVIDIA's are read through NVML, AMD's through the driver's files (:mod:`amdgpu`).
+NVIDIA's are read through NVML, AMD's through the driver's files (:mod:`amdgpu`), Ascend's through DCMI.
 
 Nothing is judged here (see ``health/``). A query that a driver or device does not support is None; a GPU that
 no longer answers is a reading, not an error.
@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.hardware import amdgpu
+from platform_launch.hardware.dcmi import Dcmi
 from platform_launch.hardware.gpus import Gpu
 from platform_launch.hardware.nvml import broken
+from platform_launch.text import Phrase
 
 _GIB = 1024**3
 _TIMEOUT = 10
@@ -35,10 +37,11 @@ _UNCORRECTED, _VOLATILE, _SRAM, _SM = 1, 0, 7, 1
 class GpuHealth:
     """One GPU at one moment; None for unknown values.
 
-    ``lost`` is NVML's reason why it no longer answers, empty while it does. ``recovery_action`` is 0 or the
-    action that the driver requests (NVML_GPU_RECOVERY_ACTION_…). ``rows_pending`` and ``rows_failed`` are
-    flags of the row remapper; ECC errors are those since the driver was loaded; ``clock_reasons`` is the mask
-    of reasons for throttling (nvmlClocksEventReason…). ``pcie_replays`` and ``nvlink_errors`` only grow.
+    ``lost`` is why it no longer answers, empty while it does. ``recovery_action`` is 0 or the action that the
+    driver requests (NVML_GPU_RECOVERY_ACTION_…). ``rows_pending`` and ``rows_failed`` are flags of the row
+    remapper; ECC errors are those since the driver was loaded; ``clock_reasons`` is the mask of reasons for
+    throttling (nvmlClocksEventReason…). ``pcie_replays`` and ``nvlink_errors`` only grow. ``alarm`` is an
+    NPU's worst alarm (:meth:`dcmi.Dcmi.alarm`).
     """
 
     index: int
@@ -56,6 +59,7 @@ class GpuHealth:
     memory_used_gib: float | None = None
     pcie_replays: int | None = None
     nvlink_errors: int | None = None
+    alarm: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +84,19 @@ class GpuHealthProbe:
     def __init__(self, devices: Iterable[Gpu], sys_root: Path = Path("/sys")) -> None:
         devices = tuple(devices)
         self._sys_root = sys_root
-        self._amd = tuple(gpu for gpu in devices if amdgpu.is_amd(gpu, sys_root))
-        self._devices = {gpu.index: gpu for gpu in devices if gpu not in self._amd}
+        self._amd = tuple(gpu for gpu in devices if gpu.vendor == "amd")
+        self._ascend = tuple(gpu for gpu in devices if gpu.vendor == "ascend")
+        self._devices = {gpu.index: gpu for gpu in devices if gpu.vendor == "nvidia"}
         self._handles: dict[int, Any] = {}
         self._nvml: Any = None
+        self._dcmi: Dcmi | None = None
         self._events: Any = None
         self.xids_problem = ""
 
     def open(self) -> None:
         """Open the driver and subscribe to XIDs. Raises HardwareError."""
+        if self._ascend:
+            self._dcmi = Dcmi()
         if not self._devices:
             return
         import pynvml  # costs 20 ms, which a CPU machine need not pay
@@ -117,11 +125,15 @@ class GpuHealthProbe:
     def read(self) -> tuple[GpuHealth, ...]:
         """Return a reading of each GPU that existed at first, also of one that is gone."""
         nvidia = self._devices.values() if self._nvml is not None else ()
-        return (*(self._gpu(gpu) for gpu in nvidia), *(self._amd_gpu(gpu) for gpu in self._amd))
+        return (
+            *(self._gpu(gpu) for gpu in nvidia),
+            *(self._amd_gpu(gpu) for gpu in self._amd),
+            *(_ascend_npu(gpu, self._dcmi) for gpu in self._ascend if self._dcmi is not None),
+        )
 
     def _amd_gpu(self, gpu: Gpu) -> GpuHealth:
         if amdgpu.is_gone(gpu, self._sys_root):
-            return GpuHealth(gpu.index, gpu.name, gpu.uuid, lost="NOT_FOUND")
+            return GpuHealth(gpu.index, gpu.name, gpu.uuid, lost=Phrase("it is not on the PCI bus"))
         return GpuHealth(
             gpu.index,
             gpu.name,
@@ -181,7 +193,7 @@ class GpuHealthProbe:
         if handle is None:
             handle = self._ask("nvmlDeviceGetHandleByIndex", gpu.index)
             if handle is None:
-                raise _GoneError("NOT_FOUND")
+                raise _GoneError("NVML: NOT_FOUND")
             self._handles[gpu.index] = handle
         fields = self._fields(handle)
         rows = self._ask("nvmlDeviceGetRemappedRows", handle)
@@ -223,10 +235,17 @@ class GpuHealthProbe:
             return getattr(self._nvml, query)(*arguments)
         except self._nvml.NVMLError as error:
             if error.value in _LOST:
-                raise _GoneError(_LOST[error.value]) from error
+                raise _GoneError(f"NVML: {_LOST[error.value]}") from error
             return None
         except AttributeError:  # an older nvidia-ml-py
             return None
+
+
+def _ascend_npu(npu: Gpu, driver: Dcmi) -> GpuHealth:
+    try:
+        return GpuHealth(npu.index, npu.name, npu.uuid, alarm=driver.alarm(npu.index))
+    except LookupError as gone:
+        return GpuHealth(npu.index, npu.name, npu.uuid, lost=str(gone))
 
 
 def _whole(field: Any) -> int:

@@ -1,15 +1,16 @@
-"""GPUs as values, and what can be seen from them."""
+"""GPUs as values, and warnings that follow from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from platform_launch.hardware import dcmi
 from platform_launch.text import Phrase
 
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that holds GPU memory. ``memory_mib`` is None where the driver does not say.
+    """A process that holds GPU memory. ``memory_mib`` is None if the driver does not report it.
 
     ``command`` is empty for a process of another container, which this one cannot look up.
     """
@@ -24,12 +25,13 @@ class Gpu:
     """One visible GPU, or one MIG instance of it (``mig`` True).
 
     ``index`` is NVML's index of the physical GPU; ``uuid`` is what CUDA_VISIBLE_DEVICES may name,
-    empty where the driver does not say.
-    ``memory_gib`` is None where it is not known: a GPU that shares the machine's memory, or an assumed one.
+    empty if the driver does not report it.
+    ``memory_gib`` is None if it is not known: a GPU that shares the machine's memory, or an assumed one.
     ``used_gib`` counts every process, also those of other containers.
     ``aliases`` are further names CUDA takes for a MIG instance: its GPU's UUID, and the older
     ``MIG-<GPU UUID>/<GPU instance>/<compute instance>``.
     ``pci`` is the address on the PCI bus, as sysfs writes it (``0000:3b:00.0``), empty if unknown.
+    ``vendor`` is a key of :mod:`vendors`.
     """
 
     index: int
@@ -42,14 +44,15 @@ class Gpu:
     used_gib: float = 0.0
     aliases: tuple[str, ...] = ()
     pci: str = ""
+    vendor: str = "nvidia"
 
 
 @dataclass(frozen=True)
 class Gpus:
     """The devices of one vendor that this node's processes can use, and who counted them.
 
-    ``vendor`` is a key of :mod:`vendors`. ``fabric`` names the NVLink domain across nodes, if there is
-    one. ``driver`` and ``cuda`` are versions. No driver at all is ``Gpus()``.
+    ``fabric`` names the NVLink domain across nodes, if there is one. ``driver`` and ``cuda`` are versions. No
+    driver at all is ``Gpus()``.
     """
 
     devices: tuple[Gpu, ...] = ()
@@ -57,22 +60,30 @@ class Gpus:
     cuda: str | None = None
     source: str = Phrase("no accelerator found")
     warnings: tuple[str, ...] = ()
-    vendor: str = "nvidia"
     fabric: str = ""
 
     @property
+    def vendor(self) -> str:
+        """Their vendor, a key of :mod:`vendors`; NVIDIA without any."""
+        return self.devices[0].vendor if self.devices else "nvidia"
+
+    @property
     def monitored(self) -> tuple[Gpu, ...]:
-        """The devices whose use and health can be read while a job runs: by NVML, or amdgpu's files."""
-        return self.devices if self.vendor in ("nvidia", "amd") else ()
+        """The devices whose health can be read while a job runs: by NVML, amdgpu's files or DCMI."""
+        return tuple(
+            gpu
+            for gpu in self.devices
+            if gpu.vendor in ("nvidia", "amd") or (gpu.vendor == "ascend" and dcmi.library() is not None)
+        )
 
 
 def usage_warnings(devices: tuple[Gpu, ...]) -> list[str]:
-    """Warn about what would fail later: memory that somebody else uses, MIG instances that look like GPUs."""
+    """Warn about what would fail later: memory that is in use already, MIG instances that look like GPUs."""
     return [*_occupied(devices), *_several_instances(devices)]
 
 
 def _occupied(devices: tuple[Gpu, ...]) -> list[str]:
-    """Warn about GPUs that somebody else uses: the job would start, and run out of memory later."""
+    """Warn about GPUs that are in use already: the job would start, and run out of memory later."""
     warnings: list[str] = []
     for gpu in devices:
         if gpu.processes:

@@ -133,8 +133,10 @@ def parse(text: str) -> Gpus:
         )
     count, other = int(match[1]), _other(match[2] or "")
     if other is not None:
-        devices = tuple(Gpu(index, other.name, other.memory_gib, "") for index in range(count))
-        return Gpus(devices, source=source, vendor=other.vendor)
+        devices = tuple(
+            Gpu(index, other.name, other.memory_gib, "", vendor=other.vendor) for index in range(count)
+        )
+        return Gpus(devices, source=source)
     name, memory_gib, capability = _known(match[2], text) if match[2] else ("assumed GPU", None, None)
     devices = tuple(
         Gpu(index, name, memory_gib, f"GPU-00000000-0000-0000-0000-{index:012d}", capability)

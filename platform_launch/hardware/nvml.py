@@ -159,7 +159,7 @@ _FABRIC_COMPLETED = 3
 
 
 def read(*, sys_root: Path, proc_root: Path) -> Gpus:
-    """Return every GPU that NVML shows; MIG instances stand in place of a GPU whose MIG mode is on."""
+    """Return every GPU that NVML shows; a GPU whose MIG mode is on is replaced by its instances."""
     if not library_is_here():
         signs = signs_of_gpus(sys_root, proc_root)
         return Gpus(warnings=(_no_driver_for(signs),)) if signs else Gpus()
@@ -169,14 +169,14 @@ def read(*, sys_root: Path, proc_root: Path) -> Gpus:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        # A CUDA image on a machine without GPUs says the same as a GPU machine whose driver is broken.
+        # A CUDA image on a machine without GPUs gives the same answer as a broken driver.
         if error.value == DRIVER_NOT_LOADED and not signs_of_gpus(sys_root, proc_root):
             return Gpus(warnings=(_CUDA_IMAGE_WITHOUT_GPU,))
         raise broken(error.value, str(error), "nvmlInit") from error
     try:
         return _Machine(pynvml, proc_root).read()
     finally:
-        with suppress(pynvml.NVMLError):  # all was read; what is left matters to nobody
+        with suppress(pynvml.NVMLError):  # everything has been read
             pynvml.nvmlShutdown()
 
 
@@ -233,7 +233,6 @@ class _Machine:
             None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             "NVML",
             tuple(warnings) if devices else (*warnings, _NO_GPU_SHOWN),
-            "nvidia",
             domains[0] if len(set(domains)) == 1 else "",
         )
 

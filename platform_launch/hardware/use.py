@@ -67,8 +67,8 @@ class GpuMeter:
 
     def __init__(self, devices: Sequence[Gpu], sys_root: Path = Path("/sys")) -> None:
         self._sys_root = sys_root
-        self._amd = tuple(gpu for gpu in devices if amdgpu.is_amd(gpu, sys_root))
-        self._devices = tuple(gpu for gpu in devices if gpu not in self._amd)
+        self._amd = tuple(gpu for gpu in devices if gpu.vendor == "amd")
+        self._devices = tuple(gpu for gpu in devices if gpu.vendor == "nvidia")
         self._pynvml: Any = None
 
     def read(self) -> tuple[GpuUse, ...]:

@@ -50,6 +50,8 @@ _SUSPECT_XIDS = {
     109: Phrase("a context switch that timed out"),
     154: Phrase("the driver asks for a recovery"),
 }
+# DCMI's levels.
+_ALARMS = {1: Phrase("minor"), 2: Phrase("major"), 3: Phrase("critical")}
 _RESET = Phrase("reset the GPU (nvidia-smi -r) or reboot the node, and use another until then")
 
 
@@ -95,7 +97,7 @@ def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:
             "gpu-lost",
             Grade.BAD,
             where,
-            Phrase("no longer answers (NVML: {problem})", problem=gpu.lost),
+            Phrase("no longer answers ({problem})", problem=gpu.lost),
             "reboot the node, and use another until then",
         )
         return
@@ -125,6 +127,15 @@ def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:
             where,
             "faulty rows of its memory wait for a reset to be remapped",
             "reset the GPU before the next job",
+        )
+    if gpu.alarm:
+        level = _ALARMS.get(gpu.alarm, Phrase("unknown"))
+        yield DeviceFinding(
+            "npu-alarm",
+            Grade.SUSPECT,
+            where,
+            Phrase("the Ascend driver reports an alarm ({level})", level=level),
+            Phrase("npu-smi info -t health -i {index} shows it", index=gpu.index),
         )
     yield from _of_ecc(gpu, first, where)
 

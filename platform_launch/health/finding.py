@@ -34,6 +34,7 @@ IDS = frozenset(
         "gpu-slowdown",
         "gpu-xid",
         "gpu-xid-program",
+        "npu-alarm",
         "nvlink-errors",
         "pcie-replays",
         "rdma-port-errors",

@@ -291,14 +291,19 @@ def test_the_loopback_reaches_no_other_host(env: dict[str, str]) -> None:
     assert examine(healthy({**env, "WORLD_SIZE": "1"}, master_name=None, reverse_name=None)) == []
 
 
+def of_vendor(vendor: str) -> Hardware:
+    found = machine(8)
+    devices = tuple(dataclasses.replace(gpu, vendor=vendor) for gpu in found.gpus.devices)
+    return dataclasses.replace(found, gpus=dataclasses.replace(found.gpus, devices=devices))
+
+
 def test_a_torch_of_another_vendor_is_named() -> None:
-    amd = machine(8)
-    amd = dataclasses.replace(amd, gpus=dataclasses.replace(amd.gpus, vendor="amd"))
+    amd = of_vendor("amd")
     found = only(healthy(hardware=amd), "torch-other-vendor")
     assert "was built for CUDA: this node's 8 × AMD GPU would not be used" in found.what
     rocm = TorchBuild("2.11.0+rocm6", None, "6.2")
     assert examine(installed(healthy(hardware=amd), torch=rocm)) == []
-    npus = dataclasses.replace(amd, gpus=dataclasses.replace(amd.gpus, vendor="ascend"))
+    npus = of_vendor("ascend")
     assert "has no torch_npu" in only(healthy(hardware=npus), "torch-other-vendor").what
 
 

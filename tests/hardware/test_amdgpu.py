@@ -29,7 +29,6 @@ def machine(tmp_path: Path) -> tuple[Roots, tuple[Gpu, ...]]:
     gpus = detect(env, sys_root=roots.sys, proc_root=roots.proc, dev_root=roots.dev).gpus.devices
     for gpu in gpus:
         folder = roots.sys / "bus/pci/devices" / gpu.pci
-        write(folder / "vendor", "0x1002\n")
         write(folder / "gpu_busy_percent", f"{90 + gpu.index}\n")
         write(folder / "mem_info_vram_used", f"{(gpu.index + 1) * GIB}\n")
         write(folder / "mem_info_vram_total", f"{192 * GIB}\n")

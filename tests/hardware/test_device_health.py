@@ -85,7 +85,7 @@ def test_a_gpu_is_read_while_it_changes_and_after_it_has_gone(driver: Driver) ->
     [_, gpu] = driver(fake.field(1, fake.RECOVERY_ACTION, 2), *fake.state(1, pending=1, reasons=0x40))["gpus"]
     assert (gpu["recovery_action"], gpu["rows_pending"], gpu["clock_reasons"]) == (2, True, 0x40)
     [other, gpu] = driver(fake.lost(1))["gpus"]
-    assert (other["lost"], gpu["lost"], gpu["uuid"]) == ("", "GPU_IS_LOST", fake.uuid(1))
+    assert (other["lost"], gpu["lost"], gpu["uuid"]) == ("", "NVML: GPU_IS_LOST", fake.uuid(1))
 
 
 def test_xids_are_heard_of_once_with_their_gpu(driver: Driver) -> None:

@@ -103,6 +103,7 @@ def test_a_healthy_node_shows_all_its_gpus(fake_nvml: FakeNvml) -> None:
         "used_gib": 600 / 1024,
         "aliases": [],
         "pci": "0000:13:00.0",
+        "vendor": "nvidia",
     }
     assert (answer["driver"], answer["cuda"]) == ("550.54.15", "12.4")
     assert answer["source"] == "NVML"

@@ -54,7 +54,7 @@ KEPT = (
 
 
 LOST = DeviceFinding(
-    "gpu-lost", Grade.BAD, "GPU 4", Phrase("no longer answers (NVML: {problem})", problem="Unknown Error")
+    "gpu-lost", Grade.BAD, "GPU 4", Phrase("no longer answers ({problem})", problem="NVML: Unknown Error")
 )
 
 
@@ -253,7 +253,7 @@ def test_what_is_wrong_with_an_input_is_told(
 
 def test_why_a_node_is_in_quarantine_is_told(server: Served) -> None:
     people, headers = server.person(), {"Accept-Language": "zh"}
-    told = "GPU 4：不再应答（NVML：Unknown Error） [gpu-lost]"
+    told = "GPU 4：不再应答（NVML: Unknown Error） [gpu-lost]"
     for path in ("/nodes", "/nodes/gn7", "/groups/refused", "/events?on=gn7"):
         assert told in people.get(path, headers=headers).text, path
     (node,) = (node for node in people.get("/api/v1/nodes").json() if node["node"] == "gn7")

@@ -1,8 +1,8 @@
 """What binding to NUMA nodes gains: processes that copy memory, bound as ``--bind node`` binds them, and not.
 
-One process per core copies its own buffer for a while, as DataLoader workers do. The peers are the same
-processes as the kernel places them, and processes whose memory is on the other node. On a machine with one
-NUMA node there is nothing to compare.
+One process per core copies its own buffer for a while, as DataLoader workers do. They are compared with the
+same processes as the kernel places them, and with processes whose memory is on the other node. With one NUMA
+node there is nothing to compare.
 
     python benchmarks/binding.py [--seconds 3]
 """
@@ -22,11 +22,11 @@ from platform_launch.hardware import numa  # noqa: E402
 from platform_launch.hardware.numa import Numa, cpu_ranges  # noqa: E402
 from platform_launch.observe import BIND_VARIABLE, HOOK  # noqa: E402
 
-# The buffer is touched where the process is bound first, and copied where it is bound then.
+# Both buffers get their memory where the process is bound first, and are copied where it is bound then.
 WORKER = """
 import os, sys, time
 source = bytearray(os.urandom(1 << 20)) * 256
-target = memoryview(bytearray(len(source)))
+target = memoryview(bytearray(source))
 if sys.argv[2]:
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
 copied, start = 0, time.monotonic()
@@ -69,7 +69,7 @@ def main() -> int:
     seconds = parser.parse_args().seconds
     machine = numa.find((), sys_root=Path("/sys"), proc_root=Path("/proc"))
     if len(machine.nodes) < 2:
-        print("one NUMA node: nothing to compare")
+        print("nothing to compare: this process may use the CPUs of one NUMA node only")
         return 0
     found = compare(machine, seconds)
     for name, value in found.items():

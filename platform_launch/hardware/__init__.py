@@ -145,7 +145,7 @@ def _distances(gpus: Gpus, hca_ports: tuple[HcaPort, ...], sys_root: Path) -> tu
 
 
 def _of_the_job(rehearsing: Host, environment: Environment) -> Host:
-    """Give a simulated host the CPUs of its job, if Slurm's variables tell them."""
+    """Give a simulated host the CPUs of its job, if Slurm's variables give them."""
     cpus = environment.get("SLURM_CPUS_PER_TASK", "")
     return (
         replace(rehearsing, cpus=float(cpus))

@@ -92,7 +92,7 @@ def _pairs(lines: str) -> list[tuple[str, int]]:
 
 
 def own_folder(sys_root: Path, proc_root: Path) -> Path | None:
-    """Return the folder of this process's control group (version 2), None where there is none to be seen."""
+    """Return the folder of this process's control group (version 2), None if none is visible."""
     for mount in (sys_root / "fs/cgroup", sys_root / "fs/cgroup/unified"):
         for controllers, path in _memberships(proc_root):
             if not controllers and (mount / "cgroup.procs").is_file():

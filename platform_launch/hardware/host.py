@@ -20,7 +20,7 @@ class Host:
 
     ``cpus`` is the number of processors this process may use: the smaller of its affinity mask and the
     cgroup's quota (which may be a fraction). ``memory_gib`` is the cgroup's limit or the machine's memory.
-    ``locked_memory_gib`` is RLIMIT_MEMLOCK; None means unlimited. ``home_problem`` says why nothing can be
+    ``locked_memory_gib`` is RLIMIT_MEMLOCK; None means unlimited. ``home_problem`` is why nothing can be
     written in the user's home, empty if something can.
     """
 
@@ -103,7 +103,7 @@ def may_lock_any(proc_root: Path = Path("/proc")) -> bool:
     return bool(int(effective, 16) >> _CAP_IPC_LOCK & 1)
 
 
-# Flags of /proc/cpuinfo that stand for instructions GCC may choose by itself; all others describe virtual
+# Flags of /proc/cpuinfo for instructions GCC may choose by itself; all others describe virtual
 # memory, interrupts, power or mitigations (Linux: arch/x86/include/asm/cpufeatures.h; GCC: x86 options).
 _X86_INSTRUCTIONS = (
     "abm", "adx", "aes", "bmi1", "bmi2", "cmpccxadd", "f16c", "fma", "fma4", "gfni", "lahf_lm", "movbe",
@@ -114,7 +114,7 @@ _X86_FAMILIES = ("avx", "amx", "apx")
 
 
 def instructions(proc_root: Path = Path("/proc")) -> frozenset[str]:
-    """Return the kernel's names of the instruction sets; empty where the kernel does not tell."""
+    """Return the kernel's names of the instruction sets; empty if the kernel does not report them."""
     for line in text(proc_root / "cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "flags":

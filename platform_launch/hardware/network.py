@@ -61,7 +61,7 @@ def all_names() -> frozenset[str]:
 
 
 def mtu(name: str) -> int:
-    """Return the size of the largest packets of an interface, 0 where the kernel does not tell."""
+    """Return the size of the largest packets of an interface, 0 if the kernel does not report it."""
     request = struct.pack("16si20x", name.encode()[:15], 0)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:

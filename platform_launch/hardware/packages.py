@@ -78,12 +78,12 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 def _entries(folder: str) -> list[str]:
     try:
         return os.listdir(folder or ".")  # noqa: PTH208 - names alone are wanted
-    except OSError:  # not there, an archive, or somebody else's
+    except OSError:  # not there, an archive, or not readable
         return []
 
 
 def torch_build(torch: Module) -> TorchBuild | None:
-    """Read torch's own note of its build, ``torch/version.py``; None where there is none."""
+    """Read torch's own note of its build, ``torch/version.py``; None if there is none."""
     if torch.origin is None:
         return None
     try:

@@ -59,9 +59,9 @@ _reserved: dict[int, socket.socket] = {}
 
 
 def reserve(number: int) -> bool:
-    """Reserve a port for this process until it ends, without opening it; tell whether nobody else has.
+    """Reserve a port for this process until it ends, without opening it; return whether no other process has.
 
-    An abstract Unix socket stands for it: the kernel keeps one of a name per network namespace, as it does
+    An abstract Unix socket represents it: the kernel keeps one of a name per network namespace, as it does
     ports, and removes it with its process.
     """
     if number in _reserved:

@@ -94,7 +94,7 @@ def end(process: Process, number: signal.Signals) -> bool:
 
 def boot_id() -> str:
     """Return the kernel's name for its present run (random(4)): process ids and CLOCK_BOOTTIME mean nothing
-    beyond it. Empty where it cannot be read.
+    beyond it. Empty if it cannot be read.
     """
     return text(PROC / "sys/kernel/random/boot_id")
 
@@ -110,7 +110,7 @@ def allow_many() -> int:
 def holders(wanted: set[str]) -> dict[str, list[int]]:
     """Map each open target of ``wanted`` (a path, ``socket:[INODE]``) to the processes that hold it.
 
-    Only root sees other users' processes; nobody here sees those of other containers.
+    Only root sees other users' processes; those of other containers are not visible here.
     """
     found: dict[str, list[int]] = defaultdict(list)
     for process in Path("/proc").iterdir() if wanted else ():

@@ -15,7 +15,7 @@ from platform_launch.hardware.running import holders
 from platform_launch.text import Phrase
 
 _GIB = 1024**3
-# What lies there has no size, and nobody else may add to it.
+# Files there have no size, and no other process may add to them.
 _KERNELS = ("/proc", "/sys")
 
 
@@ -58,7 +58,7 @@ def read(folder: Path) -> Storage:
 
 
 def _kernels(folder: Path) -> str:
-    """Return which of the kernel's file systems a folder lies on, empty if on none."""
+    """Return which of the kernel's file systems a folder is on, empty if on none."""
     try:
         resolved = folder.resolve()
     except OSError:  # relative to a working folder that was removed
@@ -90,7 +90,7 @@ def temporary_folder() -> Path:
 
 @dataclass(frozen=True)
 class BuildLock:
-    """``held`` tells whether a process that can be seen from here has the file open."""
+    """``held``: a process that is visible from here has the file open."""
 
     path: Path
     age_s: float
@@ -100,7 +100,7 @@ class BuildLock:
 def locks(extensions: Path) -> tuple[BuildLock, ...]:
     """Return the locks in a TORCH_EXTENSIONS_DIR: ``<op>/lock``, or one folder deeper by Python and CUDA."""
     found: list[Path] = []
-    with suppress(OSError):  # somebody else's
+    with suppress(OSError):  # not readable
         found = sorted({*extensions.glob("*/lock"), *extensions.glob("*/*/lock")})
     if not found:
         return ()

@@ -153,7 +153,7 @@ def _hidden(devices: Sequence[Gpu], value: str, name: str = CUDA) -> _Shown:
 def _named(devices: Sequence[Gpu], entry: str, value: str) -> list[Gpu]:
     """Return what one entry means: an index, or the beginning of a GPU's or a MIG instance's UUID.
 
-    A GPU whose MIG mode is on stands for all its instances.
+    A GPU whose MIG mode is on means all its instances.
     """
     if entry.isascii() and entry.isdigit():
         named = [gpu for gpu in devices if str(gpu.index) == (entry.lstrip("0") or "0")]

@@ -26,7 +26,7 @@ ERRORS_A_MINUTE, TIMES_THE_OTHERS = 10.0, 10.0
 class GpuSample:
     """One GPU's last minutes. ``busy_clock_mhz`` is its mean clock while busy; None if it was idle.
 
-    ``utilization_percent`` and ``memory_used_gib`` are of the last reading, None if the driver does not tell.
+    ``utilization_percent`` and ``memory_used_gib`` are of the last reading, None if it has none.
     """
 
     index: int

@@ -61,10 +61,10 @@ class Binding:
 
 
 def bind(mode: str, env: Environment, hardware: Hardware, nproc: int, *, ranks_known: bool) -> Binding:
-    """Return the CPUs of each of ``nproc`` ranks. ``ranks_known``: the launcher tells each process its rank.
+    """Return the CPUs of each of ``nproc`` ranks. ``ranks_known``: the launcher gives each process its rank.
 
     ``auto`` binds only if it helps: more than one NUMA node, devices whose nodes are known, and processes
-    that nobody has bound already.
+    that are not bound already.
     """
     nodes = hardware.numa.nodes
     if mode == "none":

@@ -27,7 +27,7 @@ BELONGS_IN_JSON = (
     "zero3_save_16bit_model",
 )
 
-# accelerate launch starts these as one process, whatever number it is told (accelerate 1.15, launch_command).
+# accelerate launch starts these as one process, whatever the number (accelerate 1.15, launch_command).
 _ONE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
 # Older names that accelerate converts (accelerate 1.15, BaseConfig.process_config).
 _CONVERTED_KEYS = frozenset({"fp16", "dynamo_backend"})

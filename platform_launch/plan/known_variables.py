@@ -34,7 +34,7 @@ PRODUCTION = frozenset(
     """.split()  # noqa: SIM905
 )
 
-# For debugging only, says NCCL's documentation: performance or correctness can suffer.
+# For debugging only, according to NCCL's documentation: performance or correctness can suffer.
 DEBUG_ONLY: dict[str, str] = {
     "NCCL_ALGO": Phrase("a forced algorithm fails instead of falling back since NCCL 2.24"),
     "NCCL_PROTO": Phrase("LL128 where it is not supported can corrupt data"),

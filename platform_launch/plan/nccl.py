@@ -128,7 +128,7 @@ def _sockets(
 
 
 def _library_sockets(library: str, names: list[str], reason: str) -> list[EnvVar]:
-    """Return the variables with which a collective library is told its interfaces."""
+    """Return the variables that give a collective library its interfaces."""
     # NCCL and HCCL take "eth0" as a prefix (eth01 too) and "=eth0" exactly; gloo takes exact names only.
     exactly = f"={','.join(names)}"
     if library in ("NCCL", "RCCL"):

@@ -208,7 +208,7 @@ def extensions_folder(temporary: str) -> str:
     torch adds the Python and CUDA version itself only to its default folder
     (torch/utils/cpp_extension.py, ``_get_build_directory``).
     """
-    # hashlib would load OpenSSL at every start, to tell a few interpreters apart.
+    # hashlib would load OpenSSL at every start, to distinguish a few interpreters.
     interpreter = zlib.crc32(f"{sys.prefix} {sys.version}".encode())
     return f"{temporary}/torch_extensions_{interpreter:08x}"
 

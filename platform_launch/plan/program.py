@@ -33,7 +33,7 @@ class Program:
 
     ``target`` is the absolute path of a script or command, or the dotted name of a module; empty if nothing
     is named, which only the doctor accepts. ``source`` is the user's own file, which all nodes compare: the
-    script, the module's file, or a command that was given by its path. ``reason`` says who chose it.
+    script, the module's file, or a command that was given by its path. ``reason`` is who chose it.
     ``extra_path`` is a folder that PATH lacks, where the command was found.
     """
 
@@ -255,7 +255,7 @@ def _check_source(file: Path, named: Phrase, env: Environment) -> None:
 
 
 def _other_form(script: str, env: Environment) -> str:
-    """Return the form that somebody may have meant who gives --script what is no file; empty if none fits."""
+    """Return the form that was probably meant if --script is given what is no file; empty if none fits."""
     if "/" not in script and _on_path(script, env) is not None:
         return Phrase("a command follows --, e.g. platform-launch run -- {name} …", name=shlex.quote(script))
     if all(part.isidentifier() for part in script.split(".")) and _spec(script, env) is not None:

@@ -130,7 +130,7 @@ def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> R
 def scale(recipe: Recipe, numbers: TrainingNumbers, gpus: int) -> Scaling | None:
     """Fit a recipe to another number of GPUs by the rule in recipes.yaml, or None when it already fits.
 
-    Raises InputError when the config does not say the three numbers as literals.
+    Raises InputError if the three numbers are not literals in the config.
     """
     if recipe.gpus == gpus or not (recipe.gpus and gpus):  # by name, a CPU's recipe fits any machine
         return None
@@ -160,7 +160,7 @@ def scale(recipe: Recipe, numbers: TrainingNumbers, gpus: int) -> Scaling | None
 
 
 def read_numbers(path: Path) -> TrainingNumbers:
-    """Read what a training config says of its batch. Raises InputError as :func:`read_literals`."""
+    """Read the batch settings of a training config. Raises InputError as :func:`read_literals`."""
     values = read_literals(path)
     return TrainingNumbers(
         batch_size=_whole(values, "batch_size"),

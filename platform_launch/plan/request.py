@@ -16,7 +16,7 @@ COMMAND = "command"
 
 
 class Form(str, Enum):
-    """The forms in which a job says what it runs."""
+    """The kinds of program that a job can run."""
 
     SCRIPT = "script"
     MODULE = "module"
@@ -53,9 +53,8 @@ class Request:
     """The flags of one launch. None means "choose for me".
 
     ``root`` is the project's root, ``python`` the interpreter that runs the job, ``temporary`` a folder
-    on a local disk (``temporary_problem`` says why it must not be used, empty when it may), ``started`` a
-    time stamp that tells the files of one launch from those of another, ``default_log_dir`` where logs go
-    without ``log_dir``.
+    on a local disk (``temporary_problem`` is why it must not be used, empty if it may), ``started`` a
+    time stamp in the names of the launch's files, ``default_log_dir`` where logs go without ``log_dir``.
     ``arguments`` are the words after ``--``: the arguments of ``script``, ``module`` or ``example`` (one of
     :data:`EXAMPLES`), and a command if none of these is given. ``examines_only``: nothing need be named, as
     nothing starts.

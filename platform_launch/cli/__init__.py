@@ -1,4 +1,4 @@
-"""The command line: one file a command, loaded when it is called. The only place that prints an error."""
+"""The command line: one file per command, loaded when the command runs. Errors are printed only here."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from platform_launch.cli.program import SETTINGS, Commands, run_program
 COMMANDS = {
     "run": "launch training on this node; every node runs the same command",
     "simulate": "start several nodes of a job on this machine",
-    "drill": "find out whether a script survives faults: kills, SIGTERM, a full disk, broken checkpoints",
+    "drill": "test whether a script survives faults: kills, SIGTERM, a full disk, broken checkpoints",
     "topology": "print which node of which job this is",
-    "doctor": "say what would go wrong with a launch, on this node or between all of them",
+    "doctor": "report what would go wrong with a launch, on this node or between nodes",
     "entrypoint": "print the path of the shell entrypoint, for a container command",
     "platforms": "list the platforms this launcher knows",
     "wheel": "build DeepSpeed with its ops compiled, install it, check it on every node",
-    "job": "print what submits a job to Slurm or Kubernetes",
-    "quarantine": "list, add and release nodes that no job should be put on for a while",
+    "job": "print the file that submits a job to Slurm or Kubernetes",
+    "quarantine": "list, add and release nodes that jobs should avoid for a while",
     "inspect": "show what all ranks of a running job are doing now",
     "profile": "record what all ranks of a running job do, with torch's profiler",
     "debug": "open pdb in a rank of a running job",
-    "logs": "show the logs of a launch, all nodes in one, the root cause marked",
-    "why": "name the root cause in the logs of a failed launch",
-    "dist-launch": "debug mode: all nodes wait, rank 0 runs scripts on them; the same as dist-launch",
-    "procguard": "a web page for groups of workers: its server, agents and command line",
+    "logs": "show the merged logs of all nodes of a launch, with the root cause marked",
+    "why": "find the root cause in the logs of a failed launch",
+    "dist-launch": "debug mode: all nodes wait, and rank 0 runs scripts on them (same as dist-launch)",
+    "procguard": "groups of workers on a web page: server, agents and command line",
     "init": "ask what a job needs, and write its files",
 }
 
@@ -44,7 +44,7 @@ COMMANDS = {
 @click.version_option(__version__)
 @lang_option
 def group() -> None:
-    """One command on every node of a training job."""
+    """Launch training jobs: run the same command on every node."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What Tab offers for a value: files, folders and names that only this project knows."""
+"""Shell completion of values: files, folders, and names that only this project knows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folders(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
 
 
 def names(known: Callable[[click.Context], Iterable[str]]) -> Offer:
-    """Return what offers the names that ``known`` gives; one that fails offers none."""
+    """Return a completion that offers the names ``known`` returns, or none if it fails."""
 
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
@@ -34,7 +34,7 @@ def names(known: Callable[[click.Context], Iterable[str]]) -> Offer:
         try:
             found = sorted(set(known(ctx)))
         except (LaunchError, OSError):
-            return []  # there is no place for an error beside a command line that is being typed
+            return []  # an error would garble the command line that is being typed
         given = ctx.params.get(param.name or "") if param.nargs == -1 else None
         left = [name for name in found if name not in (given or ())]
         return [CompletionItem(name) for name in left if name.startswith(incomplete)]
@@ -43,7 +43,7 @@ def names(known: Callable[[click.Context], Iterable[str]]) -> Offer:
 
 
 def jobs(ctx: click.Context) -> list[str]:
-    """Return the jobs whose logs lie where the command line says."""
+    """Return the jobs that have logs in the folder the command line names."""
     from platform_launch.project import logs_folder
     from platform_launch.why.sources import jobs_in
 
@@ -51,7 +51,7 @@ def jobs(ctx: click.Context) -> list[str]:
 
 
 def jobs_or_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer jobs, and files where no job begins so."""
+    """Offer jobs, or files if no job starts with this text."""
     return names(jobs)(ctx, param, incomplete) or files(ctx, param, incomplete)
 
 

@@ -30,8 +30,8 @@ from platform_launch.text import Phrase, joined
 def command(rank: int, job: str | None) -> int:
     """Open pdb in a rank of a running job, on this machine; the other ranks wait for it.
 
-    It stops where the rank is. "continue" or "q" lets the rank go on, and so does Ctrl-C here. Operations of
-    the other ranks still time out as always (NCCL: 10 minutes).
+    The rank stops where it is. "continue", "q" or Ctrl-C lets it go on. Collectives on the other ranks still
+    time out as usual (NCCL: 10 minutes).
     """
     _, answer = chosen_launch(job)
     hooked = _process(rank, answer)
@@ -40,7 +40,7 @@ def command(rank: int, job: str | None) -> int:
             click.echo(
                 translate(
                     Phrase(
-                        'rank {rank} (pid {pid}) waits for you; "q" or Ctrl-C lets it go on',
+                        'rank {rank} (pid {pid}) is stopped; "q" or Ctrl-C lets it go on',
                         rank=rank,
                         pid=hooked.pid,
                     )
@@ -50,7 +50,7 @@ def command(rank: int, job: str | None) -> int:
     except NoAnswerError as error:
         raise LaunchError(
             Phrase(
-                "rank {rank} (pid {pid}) opens no debugger: {problem}",
+                "cannot open a debugger in rank {rank} (pid {pid}): {problem}",
                 rank=rank,
                 pid=hooked.pid,
                 problem=str(error),
@@ -90,7 +90,7 @@ def _process(rank: int, answer: Mapping[str, object]) -> HookedProcess:
 
 
 def _talk(connection: socket.socket) -> None:
-    """Pass on what is typed and what the debugger prints, until one of both ends."""
+    """Forward the user's input and the debugger's output, until either ends."""
     connection.settimeout(None)
     source = sys.stdin.fileno()
     listening: list[int | socket.socket] = [connection, source]
@@ -105,7 +105,7 @@ def _talk(connection: socket.socket) -> None:
                 click.echo(data.decode(errors="replace"), nl=False)
             if source in ready:
                 typed = os.read(source, 64 * 1024)
-                if not typed:  # Ctrl-D, or the end of a file of commands: what is answered is still shown
+                if not typed:  # Ctrl-D, or the end of a file of commands: still show the last answers
                     connection.shutdown(socket.SHUT_WR)
                     listening.remove(source)
                 else:

@@ -1,4 +1,4 @@
-"""Questions on a terminal; without one, the flags that would have answered them."""
+"""Questions on a terminal. Without a terminal, the missing flags are reported instead."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from platform_launch.text import Phrase
 
 
 class Dialogue:
-    """Asks for what no flag gave. ``open`` is False without a terminal: then answers must be flags.
+    """Asks for the values that no flag gave. ``open`` is False without a terminal: flags are required then.
 
-    ``asked`` tells whether a question was answered.
+    ``asked`` is true after the first question.
     """
 
     def __init__(self) -> None:
@@ -27,25 +27,25 @@ class Dialogue:
         self._missing: list[str] = []
         self.asked = False
 
-    def say(self, text: str) -> None:
-        """Show a line to whoever answers."""
+    def print(self, text: str) -> None:
+        """Print a line, if there is a terminal."""
         if self.open:
             self._console.print(translate(text), markup=False)
 
     def show(self, text: str) -> None:
-        """Show a file as it will be written: no line of it is wrapped."""
+        """Show a file as it will be written, without wrapping its lines."""
         if self.open:
             self._console.print(text, markup=False, soft_wrap=True)
 
     def choose(self, flag: str, question: str, choices: Mapping[str, str], default: str | None) -> str:
-        """Return one of ``choices`` (answer → what it means), by its number or its name.
+        """Return one of ``choices`` (answer → description), chosen by number or name.
 
-        Without a terminal and a default this ends the dialogue: nothing else can be asked before.
+        Raises UsageError without a terminal and a default: later questions depend on this answer.
         """
         if not self.open:
             if default is None:
                 self._missing.append(f"{flag} ({', '.join(choices)})")
-                self.settle()
+                self.require_answers()
             return str(default)
         self._console.print(translate(question), markup=False)
         for number, (name, meaning) in enumerate(choices.items(), 1):
@@ -55,7 +55,7 @@ class Dialogue:
         return numbered.get(answer, answer)
 
     def ask(self, flag: str, question: str, default: str | None, check: Callable[[str], object]) -> str:
-        """Return an answer that ``check`` accepts; it raises InputError, whose message is shown."""
+        """Return an answer that ``check`` accepts; the message of its InputError is shown."""
         if not self.open:
             if default is None:
                 self._missing.append(flag)
@@ -72,12 +72,12 @@ class Dialogue:
                 return answer
 
     def confirm(self, question: str) -> None:
-        """Go on after a yes, or at once if nothing was asked. Raises click.Abort after a no."""
+        """Ask for confirmation if anything was asked before. Raises click.Abort on no."""
         if self.open and self.asked:
             click.confirm(translate(question), default=True, abort=True, err=True)
 
     def agrees(self, question: str) -> bool:
-        """Return the answer to yes or no; no without a terminal."""
+        """Return the answer to a yes-or-no question; no without a terminal."""
         return self.open and click.confirm(translate(question), default=False, err=True)
 
     def _prompt(self, question: str, default: str | None, choices: list[str] | None = None) -> str:
@@ -95,8 +95,8 @@ class Dialogue:
             raise click.Abort from error
         return answer or ""
 
-    def settle(self) -> None:
-        """Raise UsageError if questions remain and there is no terminal."""
+    def require_answers(self) -> None:
+        """Raise UsageError if answers are missing and there is no terminal."""
         if self._missing:
             raise UsageError(
                 Phrase(
@@ -108,7 +108,7 @@ class Dialogue:
 
 
 def first_found(programs: Sequence[tuple[str, str]], path: str | None) -> str | None:
-    """Return the answer that belongs to the first program on ``path``; None when there is none."""
+    """Return the answer for the first of the programs that is on ``path``, None if none is."""
     from shutil import which
 
     return next((answer for program, answer in programs if which(program, path=path or "")), None)

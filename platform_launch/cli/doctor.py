@@ -1,4 +1,4 @@
-"""``platform-launch doctor``: what would go wrong with a launch, on this node or between all of them."""
+"""``platform-launch doctor``: what would go wrong with a launch, on this node or between nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from platform_launch.doctor import Level, examination, worst
 from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
 from platform_launch.health.quarantine import release as release_node
-from platform_launch.launch.fitness import held_by, node_name
+from platform_launch.launch.fitness import node_name, quarantine_entry
 from platform_launch.plan.render import hardware_rows
 from platform_launch.rendezvous.listening import rendezvous_ports
 from platform_launch.text import Phrase, counted, joined, padded, wrapped
@@ -51,8 +51,8 @@ def command(
 ) -> int:
     """Report what would go wrong with a launch. Takes the options of `run`, and starts nothing.
 
-    Use it as the container command to check all nodes of a job: they try to reach each other and run a
-    real collective in pairs, so that the slow or broken node is named.
+    Use it as the container command to check all nodes of a job: they connect to each other and run real
+    collectives in pairs, which finds a slow or broken node.
 
     Exit code: 0 nothing found, 1 warnings, 2 errors. The ids are in docs/reference/findings.md.
     """
@@ -79,16 +79,16 @@ def command(
 
 def _release(file: Path, found: Examination, env: Environment) -> None:
     name, console = node_name(env), Console()
-    held = held_by(file, env, found.plan.hardware.gpus.devices)
-    if held is None:
+    entry = quarantine_entry(file, env, found.plan.hardware.gpus.devices)
+    if entry is None:
         console.info(Phrase("{name} is not in quarantine ({file})", name=name, file=file))
     elif worst(found.findings) is Level.ERROR:
         console.warn(
-            Phrase("{node} stays in quarantine ({file}): errors were found", node=held.node, file=file)
+            Phrase("{node} stays in quarantine ({file}): errors were found", node=entry.node, file=file)
         )
     else:
-        release_node(file, held.node, "the doctor found no error")
-        console.success(Phrase("{node} is released from quarantine ({file})", node=held.node, file=file))
+        release_node(file, entry.node, "the doctor found no error")
+        console.success(Phrase("{node} is released from quarantine ({file})", node=entry.node, file=file))
 
 
 def _document(found: Examination, env: Environment) -> dict[str, object]:
@@ -120,11 +120,11 @@ def _print(found: Examination) -> None:
 
 
 def _summary(checked: Sequence[str], passed: int) -> str:
-    """Return how many checks passed, and what was looked at, by topic."""
+    """Return how many checks passed, and which there were, by topic."""
     topics: dict[str, list[str]] = {}
     for topic, _, what in (name.partition(": ") for name in checked):
         topics.setdefault(topic, []).append(what)
-    told = [
+    shown = [
         Phrase("{topic}: {whats}", topic=Phrase(topic), whats=joined(map(Phrase, whats)))
         if any(whats)
         else Phrase(topic)
@@ -134,6 +134,6 @@ def _summary(checked: Sequence[str], passed: int) -> str:
         "{passed} of {checks} passed: {topics}",
         passed=passed,
         checks=counted(len(checked), "check"),
-        topics=joined(told, "; "),
+        topics=joined(shown, "; "),
     )
     return "\n  ".join(wrapped(translate(summary), 98))

@@ -1,4 +1,4 @@
-"""``platform-launch drill``: does a script survive what ends jobs? Faults on simulated nodes."""
+"""``platform-launch drill``: inject faults into a script on simulated nodes, to see whether it survives."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FAULTS = ("kill", "term", "save", "disk", "truncate")
     "timeout_s",
     least=1,
     default=300,
-    text="A start without a new step for this long hangs; so long it may take until the first checkpoint.",
+    text="Longest time between two steps, and until the first checkpoint. A start that exceeds it hangs.",
 )
 @json_or_table
 @click.argument(
@@ -56,18 +56,18 @@ _FAULTS = ("kill", "term", "save", "disk", "truncate")
 def command(
     nodes: int, faults: tuple[str, ...], timeout_s: float, form: str, run_options: tuple[str, ...]
 ) -> int:
-    """Find out whether a script survives what ends jobs, on this machine.
+    """Test on this machine whether a script survives faults.
 
     Kills a rank, sends SIGTERM, kills a rank while it saves, fills the disk during a save, and truncates the
-    newest checkpoint. After each fault it starts the script again and reports what it made of it. Takes the
+    newest checkpoint. After each fault, the script is started again, and the result is reported. Takes the
     options of `run`.
 
     \b
     platform-launch drill --launcher torchrun --script train.py -- --steps 200 --save-every 20
     platform-launch drill --script train.py -- --output-dir {folder}
 
-    The job starts in an empty folder, which relative paths refer to. If one of its arguments has {folder},
-    that becomes the checkpoint folder, and the job starts in the working directory.
+    The job starts in an empty folder, so relative paths refer to it. If an argument contains {folder}, it is
+    replaced by the checkpoint folder, and the job starts in the working directory.
 
     Exit code 0: the script survived every fault. 1: it did not.
     """
@@ -138,7 +138,7 @@ def command(
 
 
 def _absolute(word: str, here: Path) -> str:
-    """Return a word with the absolute path of a file in it, unless the file is a checkpoint."""
+    """Return an argument with the file in it as an absolute path, unless the file is a checkpoint."""
     from platform_launch.observe.checkpoints import checkpoint_of
 
     name, equals, value = word.rpartition("=")
@@ -166,7 +166,7 @@ def _print(seen: SeenStart, results: Sequence[FaultResult], logs: Path) -> None:
     number = sum(not passed for passed, _, _ in rows)
     click.echo(
         translate(
-            Phrase("the script survived every fault that was tried; logs: {logs}", logs=logs)
+            Phrase("the script survived every fault; logs: {logs}", logs=logs)
             if not number
             else Phrase("{number} of {all} failed; logs: {logs}", number=number, all=len(rows), logs=logs)
         )

@@ -1,4 +1,4 @@
-"""What ``why`` says of flight recorder dumps that lie among the paths it is given."""
+"""What ``why`` reports about the flight recorder dumps among its paths."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from platform_launch.why.sources import logs_in
 
 @dataclass(frozen=True)
 class DumpReading:
-    """The dumps that were found, by rank, what they tell, and why some of them could not be read.
+    """The dumps found, by rank, what they show, and why some could not be read.
 
-    ``older`` are of a job that had ended before: they are left out.
+    ``older`` are dumps of an earlier job, which are ignored.
     """
 
     dumps: dict[int, Path]
@@ -34,7 +34,7 @@ class DumpReading:
     older: dict[int, Path] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
-        """Return what stands in the JSON output beside the verdict of the logs."""
+        """Return the part of the JSON output about dumps."""
         return {
             "suspect_ranks": list(self.report.suspect_ranks),
             "missing_ranks": list(self.report.missing_ranks),
@@ -45,10 +45,10 @@ class DumpReading:
         }
 
     def lines(self) -> list[str]:
-        """Return the answer for a terminal, one fact a line."""
+        """Return the answer for a terminal, one fact per line."""
         report = self.report
         nobody = Phrase(
-            "none: nobody waits for another in the dumps of {ranks}", ranks=counted(len(self.dumps), "rank")
+            "none: no rank waits for another in the dumps of {ranks}", ranks=counted(len(self.dumps), "rank")
         )
         suspects = _named(report.suspect_ranks) if report.suspect_ranks else nobody
         facts: list[tuple[str, str]] = [(Phrase("suspects:"), suspects)]
@@ -70,7 +70,7 @@ class DumpReading:
 
 
 def split(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Part dumps, and folders that hold some, from what is to be read as logs. A folder may be both."""
+    """Separate dumps, and folders with dumps, from logs. A folder may be both."""
     dumps, logs = [], []
     for path in paths:
         holds_dumps = bool(find_dumps([path])) if path.is_dir() else path.is_file() and looks_like_dump(path)
@@ -82,20 +82,20 @@ def split(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def read(paths: Sequence[Path]) -> DumpReading:
-    """Read dumps of the last job; one that cannot be read is named, and nothing is concluded from it.
+    """Read the dumps of the last job. One that cannot be read is named; nothing is concluded from it.
 
-    Raises InputError when a file's name does not end with its rank.
+    Raises InputError if a file's name does not end with its rank.
     """
     dumps = find_dumps(paths)
     nameless = next((path for path in paths if path.is_file() and path not in dumps.values()), None)
     if nameless is not None:
         raise InputError(
             Phrase(
-                "{path} is a flight recorder dump of no known rank: expected a name that ends "
+                "{path} is a flight recorder dump of an unknown rank: expected a name that ends "
                 "with its rank, each rank once (…_rank7, …7.json)",
                 path=nameless,
             ),
-            "rename it, or name the folder that all dumps of the launch lie in",
+            "rename it, or name the folder that holds all dumps of the launch",
         )
     traces: dict[int, RankTrace] = {}
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""``platform-launch entrypoint``: where the shell entrypoint lies, to be named as a container command."""
+"""``platform-launch entrypoint``: the path of the shell entrypoint, for a container command."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from platform_launch.text import Phrase
 def command() -> int:
     """Print the path of start_multinode_platform.sh.
 
-    It finds a Python environment by itself (configs/platform.env); `platform-launch run` is the same launch
-    in the environment that platform-launch is installed in.
+    The script finds a Python environment itself (configs/platform.env). `platform-launch run` launches the
+    same way, in the environment that platform-launch is installed in.
     """
     script = project_root() / "start_multinode_platform.sh"
     if not script.is_file():
         raise InstallationError(
-            Phrase("{script} does not exist: expected it beside the package", script=script),
+            Phrase("{script} does not exist: expected it next to the package", script=script),
             "reinstall platform-launch; `platform-launch run` needs no script",
         )
     click.echo(script)

@@ -1,4 +1,4 @@
-"""What the options of all commands are made of."""
+"""Building blocks for the options of all commands."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Number(click.FloatRange):
-    """A number in a range, and never nan or infinity, which every comparison would let pass."""
+    """A finite number in a range; nan and infinity would pass every comparison."""
 
     def _describe_range(self) -> str:
-        """Return the range for --help: nothing without limits, where click writes x<=None."""
+        """Return the range for --help, empty without limits (click would write x<=None)."""
         return "" if self.min is None and self.max is None else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -30,7 +30,7 @@ class Number(click.FloatRange):
 
 
 def flags(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
-    """Return what adds several options to a command, in this order."""
+    """Return a decorator that adds several options to a command, in this order."""
 
     def add(function: Function) -> Function:
         for option in reversed(options):
@@ -60,7 +60,7 @@ log_dir_option = click.option(
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Where launches left their logs, as run --log-dir says (default: logs/ in the checkout or working "
+    help="Folder with the logs, as passed to run --log-dir (default: logs/ in the checkout or working "
     "directory).",
 )
 

@@ -1,4 +1,4 @@
-"""``platform-launch init``: a few questions → job.yaml, the scheduler's file, and the next command."""
+"""``platform-launch init``: asks a few questions, then writes job.yaml and the scheduler's file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 @click.option(
     "--kind",
     type=click.Choice(list(KINDS)),
-    help="Where the job runs; check and trouble: no job, but what to look at.",
+    help="Where the job runs; check and trouble write no job, but list commands to try.",
 )
 @click.option("--target", type=click.Choice(list(TARGETS)), help="With --kind kubernetes: what runs it.")
 @job_options
@@ -41,9 +41,9 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
     "--hosts",
     metavar="HOSTS",
     callback=lambda _ctx, _option, text: None if text is None else questions.read_hosts(text),
-    help="With --kind several-nodes: gn1,gn2 or gn[1-4], node 0 first, as ssh knows them.",
+    help="With --kind several-nodes: SSH host names, node 0 first, e.g. gn1,gn2 or gn[1-4].",
 )
-@click.option("--start", "starting", is_flag=True, help="With --hosts: start it on all of them over ssh.")
+@click.option("--start", "starting", is_flag=True, help="With --hosts: start the job on all hosts over SSH.")
 @click.option(
     "--master-addr",
     metavar="HOST",
@@ -69,7 +69,7 @@ def command(
 ) -> int:
     """Ask what a job needs, write job.yaml and the file that submits it, and print the next command.
 
-    Every answer has a flag; what can be detected is not asked.
+    Every question has a flag. What can be detected is not asked.
     """
     env = Environment.of_this_process()
     dialogue = Dialogue()
@@ -100,7 +100,7 @@ def command(
     if starting and not hosts:
         raise UsageError("--start without --hosts: expected the hosts to start it on, as gn1,gn2 or gn[1-4]")
     _complete(given, kind, directory, env, dialogue)
-    dialogue.settle()
+    dialogue.require_answers()
     _write(given, target, directory, force, dialogue)
     with from_flags():
         job = job_of(target or "slurm", given)
@@ -120,7 +120,7 @@ def _target(kind: str, target: str | None, dialogue: Dialogue) -> str | None:
 
 
 def _hosts(hosts: tuple[str, ...] | None, given: dict[str, Value], dialogue: Dialogue) -> tuple[str, ...]:
-    """Return the hosts of the flag or an answer, and set the number of nodes."""
+    """Return the hosts from the flag or an answer, and set the number of nodes."""
     if hosts is None:
         question = Phrase("Hosts, as gn1,gn2 or gn[1-4], node 0 first (Enter: start each yourself)")
         hosts = questions.read_hosts(dialogue.ask("--hosts", question, "", questions.read_hosts))
@@ -131,13 +131,13 @@ def _hosts(hosts: tuple[str, ...] | None, given: dict[str, Value], dialogue: Dia
 def _complete(
     given: dict[str, Value], kind: str, directory: Path, env: Environment, dialogue: Dialogue
 ) -> None:
-    """Add to the flags: first what this machine shows, then what somebody answers."""
+    """Complete the flags: first with what this machine has, then with answers."""
     if "gpus_per_node" not in given:
         gpus = len(hardware.detect(env).gpus.devices)
-        # A login machine may have none while its nodes do; on a node that trains, none is none.
+        # A login machine may have no GPUs although its nodes do; a machine that runs the job has what it has.
         if gpus or kind not in SUBMITTED:
             given["gpus_per_node"] = str(gpus)
-            dialogue.say(Phrase("GPUs per node: {gpus}, as on this machine (--gpus-per-node)", gpus=gpus))
+            dialogue.print(Phrase("GPUs per node: {gpus}, as on this machine (--gpus-per-node)", gpus=gpus))
     if kind == "one-node":
         given.setdefault("nodes", "1")
     for question in questions.questions(kind, directory):
@@ -149,7 +149,7 @@ def _complete(
             else question.text
         )
         answer = dialogue.ask(question.flag, text, question.default, question.read)
-        if answer:  # none without a terminal: all missing ones are reported at once
+        if answer:  # empty without a terminal: all missing answers are reported at once
             given |= question.read(answer)
 
 
@@ -158,7 +158,7 @@ def _write(
 ) -> None:
     """Check and show everything first, then write.
 
-    What exists is overwritten after a yes, as somebody's answers would be lost otherwise, or by ``force``.
+    Existing files are overwritten with ``force``, or after a yes: the user's answers would be lost otherwise.
     """
     with from_flags():
         job = job_of(target or "slurm", given)
@@ -188,7 +188,7 @@ def _write(
 
 
 def _is_written(path: Path, text: str) -> bool:
-    """Tell whether a file has this text already, as when the same command is given again."""
+    """Return whether a file has this text already, e.g. because the command was run before."""
     try:
         return path.read_text("utf-8") == text
     except (OSError, UnicodeDecodeError):
@@ -202,7 +202,7 @@ def _show(commands: Iterable[tuple[str, str]]) -> None:
 
 
 def _master_of(hosts: tuple[str, ...], env: Environment) -> str:
-    """Return the address of node 0: of the first host as SSH knows it, or of this machine."""
+    """Return the address of node 0: that of the first host in SSH's configuration, or of this machine."""
     if not hosts:
         return env.address
     from platform_launch.dist_launch.openssh import address_of
@@ -220,7 +220,7 @@ def _start_or_show(
     *,
     starting: bool,
 ) -> int:
-    """Start every node if that is asked for, and stay to its end; else print the command of each."""
+    """Start all nodes and wait for them if asked to; otherwise print the command of each."""
     commands = [questions.node_command(job, rank, master_addr) for rank in range(job.nodes)]
     if starting or (
         hosts and dialogue.agrees(Phrase("Start it on {hosts} over ssh now?", hosts=", ".join(hosts)))

@@ -48,7 +48,7 @@ def command(job: str | None, stacks: bool, form: str) -> int:
 
 
 def _of_job(job: str | None, answers: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Return the answers of the launches of one job, or all. Raises InputError if it has none."""
+    """Return the answers of one job's launches, or of all. Raises InputError if there are none."""
     found = [answer for answer in answers if job in (None, _job(answer))]
     if not found:
         running = shown_list(sorted({_job(answer) or "?" for answer in answers}))
@@ -66,7 +66,7 @@ def _job(answer: Mapping[str, object]) -> str | None:
 
 
 def _document(answer: Mapping[str, object]) -> dict[str, object]:
-    """Return the JSON form of an answer: without what its lines are made of."""
+    """Return the JSON form of an answer, without the templates of its lines."""
 
     def public(part: Mapping[str, object]) -> dict[str, object]:
         return {name: one for name, one in part.items() if not name.endswith(("sentences", "_phrases"))}
@@ -77,7 +77,7 @@ def _document(answer: Mapping[str, object]) -> dict[str, object]:
 
 
 def chosen_launch(job: str | None) -> tuple[Path, dict[str, object]]:
-    """Return the socket and the answer of the one job that is meant. Raises InputError."""
+    """Return the socket and the answer of the requested job. Raises InputError unless it is exactly one."""
     launches = running_launches(temporary_folder())
     answers = _of_job(job, list(launches.values()))
     if len(answers) > 1:
@@ -95,7 +95,7 @@ def ask_launches(temporary: Path) -> list[dict[str, object]]:
 
 
 def running_launches(temporary: Path) -> dict[Path, dict[str, object]]:
-    """Return the answers of the launches on this machine by their sockets, one for each job.
+    """Return the answers of the launches on this machine by socket, one per job.
 
     Raises as :func:`ask_launches`.
     """
@@ -112,7 +112,7 @@ def running_launches(temporary: Path) -> dict[Path, dict[str, object]]:
         try:
             _processes(answer)
         except (KeyError, TypeError):
-            problems.append(Phrase("{launch}: an answer of another form", launch=path.parent.name))
+            problems.append(Phrase("{launch}: unexpected form of answer", launch=path.parent.name))
         else:
             answers[path] = answer
     if not answers and problems:
@@ -139,7 +139,7 @@ def running_launches(temporary: Path) -> dict[Path, dict[str, object]]:
 
 
 def _processes(answer: Mapping[str, object]) -> str:
-    """Return what tells jobs apart: two nodes of one job on one machine answer alike."""
+    """Return a key that identifies a job: two nodes of one job on one machine give the same answer."""
     nodes = answer.get("nodes")
     found = nodes if isinstance(nodes, list) else []
     pids = [[node["host"], [rank["state"]["pid"] for rank in node["ranks"]]] for node in found]
@@ -155,8 +155,8 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
         since = Phrase("last progress {still:.0f} s ago", still=still)
     width = sys.maxsize if stacks else 200
     names = ("stack_lines" if stacks else "lines", "memory_lines", "cost_line", "health_lines")
-    findings = _said(answer, "finding_lines") + _said(answer, "slow_lines")
-    findings += [text[:width] for name in names for text in _said(answer, name)]
+    findings = _translated(answer, "finding_lines") + _translated(answer, "slow_lines")
+    findings += [text[:width] for name in names for text in _translated(answer, name)]
     headline = Phrase(
         "{ranks} on {nodes}; {since}", ranks=ranks, nodes=counted(len(nodes), "node"), since=since
     )
@@ -167,8 +167,8 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
     return [translate(headline), *findings]
 
 
-def _said(answer: Mapping[str, object], part: str) -> list[str]:
-    """Return the lines of a part in this process's language, as far as the launch tells what they mean."""
+def _translated(answer: Mapping[str, object], part: str) -> list[str]:
+    """Return the lines of a part in this process's language, if the launch sent their templates."""
     texts, stem = _texts(answer.get(part)), part.removesuffix("s")
     for number, document in enumerate(_as_many(answer.get(f"{stem}_sentences"), texts)):
         with suppress(ValueError, KeyError):
@@ -179,11 +179,11 @@ def _said(answer: Mapping[str, object], part: str) -> list[str]:
     return texts
 
 
-def _as_many(told: object, texts: list[str]) -> list[object]:
-    return told if isinstance(told, list) and len(told) == len(texts) else []
+def _as_many(documents: object, texts: list[str]) -> list[object]:
+    return documents if isinstance(documents, list) and len(documents) == len(texts) else []
 
 
 def _texts(value: object) -> list[str]:
-    """Return the lines of a part of the answer, which an older launch may not know."""
+    """Return the lines of a part of the answer, which another version's launch may lack."""
     texts = [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
-    return [escaped(text) for text in texts]  # of another user's launch, where root asks
+    return [escaped(text) for text in texts]  # root may be asking another user's launch

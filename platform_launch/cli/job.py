@@ -87,7 +87,7 @@ def command(
 
 @contextmanager
 def from_flags() -> Iterator[None]:
-    """Raise a UsageError for what is wrong with a job that flags describe, and no file."""
+    """Raise errors in the job as UsageError, because flags describe it and not a file."""
     try:
         yield
     except InputError as error:
@@ -95,7 +95,7 @@ def from_flags() -> Iterator[None]:
 
 
 def job_of(target: str, given: Description) -> jobs.Job:
-    """Return the job of a description, whose launcher options are parsed here as on every node."""
+    """Return the job of a description. Its launcher options are parsed here as on every node."""
     from platform_launch.supervise import DEFAULT_GRACE_S
 
     grace_s = _launcher_options(tuple(given.get("options", [])))["grace_s"]
@@ -105,7 +105,7 @@ def job_of(target: str, given: Description) -> jobs.Job:
 
 
 def report(job: jobs.Job, target: str, console: Console) -> None:
-    """Print what was chosen for the job, and what to think over before it is submitted."""
+    """Print the defaults chosen for the job, and warnings to consider before it is submitted."""
     for text in advice.defaults(job, target):
         console.info(text)
     for text in advice.warnings(job, target):
@@ -113,7 +113,7 @@ def report(job: jobs.Job, target: str, console: Console) -> None:
 
 
 def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
-    """Parse the options as the launcher will on every node: better refused now than there."""
+    """Parse the options as the launcher will on every node, to reject wrong ones now."""
     try:
         context = run.command.make_context(ENTRYPOINT, list(options), help_option_names=[])
     except (click.UsageError, UsageError) as error:
@@ -126,7 +126,7 @@ def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _check(target: str, text: str, output: Path | None, console: Console) -> None:
-    """Compare an existing file with the job's text; a difference is printed and raises InputError."""
+    """Compare an existing file with the job's text; print differences. Raises InputError if there are any."""
     if output is None:
         console.success(Phrase("the job is valid for {target}", target=target))
         return

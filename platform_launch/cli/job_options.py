@@ -1,7 +1,7 @@
-"""The flags that describe a job, shared by ``job`` and ``init``, and how they become a description.
+"""The flags that describe a job, for ``job`` and ``init``, and the description made from them.
 
-Every flag is a text here: the job file and the flags go through the same checks in ``jobs.description``. The
-options of ``run`` are kept as they were given, and parsed where ``run`` parses them.
+Flags are text here, because job files and flags go through the same checks in ``jobs.description``. The
+options of ``run`` are kept as given, and parsed as ``run`` parses them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAUNCHER = "launcher options"
 _OF_ONE_NODE = (
     "nnodes", "node_rank", "master_addr", "platform", "ranks_from", "print_env", "assume_gpus", "form",
 )  # fmt: skip
-"""Options of ``run`` that the scheduler decides, or that start nothing."""
+"""Options of ``run`` that the scheduler sets, or that start nothing."""
 
 _described = flags(
     click.option("--name", metavar="NAME", help="Name of the job, its pods and its log."),
@@ -55,17 +55,25 @@ _described = flags(
     click.option("--memory-gib", metavar="N", help="Memory per node."),
     click.option("--shm-gib", metavar="N", help="Size of /dev/shm (default: half the memory, or 64)."),
     click.option(
-        "--gpu-resource", metavar="RESOURCE", help="What GPUs are called here (default: nvidia.com/gpu)."
+        "--gpu-resource", metavar="RESOURCE", help="Resource name of the GPUs (default: nvidia.com/gpu)."
     ),
     click.option(
         "--rdma", multiple=True, metavar="RESOURCE[=N]", help="RDMA resource: rdma/hca_shared_devices_a=1."
     ),
-    click.option("--resource", "resources", multiple=True, metavar="NAME=N", help="More: hugepages-2Mi=2Gi."),
-    click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the training."),
-    click.option("--secret-env", multiple=True, metavar="NAME=SECRET:KEY", help="Variable from a Secret."),
-    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="On the job and its pods."),
     click.option(
-        "--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="On the job and its pods."
+        "--resource", "resources", multiple=True, metavar="NAME=N", help="Other resource: hugepages-2Mi=2Gi."
+    ),
+    click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the job."),
+    click.option("--secret-env", multiple=True, metavar="NAME=SECRET:KEY", help="Variable from a Secret."),
+    click.option(
+        "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of the job and its pods."
+    ),
+    click.option(
+        "--annotation",
+        "annotations",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Annotation of the job and its pods.",
     ),
     click.option("--node-selector", multiple=True, metavar="LABEL=VALUE", help="Only nodes with this label."),
     click.option(
@@ -103,9 +111,7 @@ _described = flags(
         "--gang", metavar="NAME", help="Start all pods or none: volcano or scheduler-plugins (a PodGroup)."
     ),
     click.option("--host-network/--no-host-network", default=None, help="Use the node's own network."),
-    click.option(
-        "--runtime", metavar="[KIND/]NAME", help="trainjob: a training runtime that the cluster has."
-    ),
+    click.option("--runtime", metavar="[KIND/]NAME", help="trainjob: the cluster's training runtime to use."),
     click.option(
         "--patch",
         metavar="FILE",
@@ -116,13 +122,13 @@ _described = flags(
     click.option("--retries", metavar="N", help="How often the job may start again (default: 3)."),
     click.option("--requeue/--no-requeue", default=None, help="Slurm: resume after the time limit."),
     click.option(
-        "--notice", metavar="SECONDS", help="Slurm: warn the training before the limit (default: 120)."
+        "--notice", metavar="SECONDS", help="Slurm: signal the job this long before the limit (default: 120)."
     ),
 )
 
 
 def job_options(function: Function) -> Function:
-    """Add the options that describe a job, and after them those of ``run`` that none of them replaces."""
+    """Add the options that describe a job, then the options of ``run`` that these do not replace."""
     left_out = {option.name for option in click.command()(_described(lambda: None)).params} | {*_OF_ONE_NODE}
     for option in reversed(run.command.params):
         if isinstance(option, click.Option) and option.expose_value and option.name not in left_out:
@@ -131,7 +137,7 @@ def job_options(function: Function) -> Function:
 
 
 def _as_text(option: click.Option) -> Callable[[Function], Function]:
-    """Return an option of ``run`` that keeps its words for the launcher."""
+    """Return an option of ``run`` whose text is kept for the launcher."""
     flag = max(option.opts, key=len)
 
     def keep(ctx: click.Context, _option: click.Parameter, value: str | bool | None) -> None:
@@ -155,7 +161,7 @@ def _metavar(option: click.Option) -> str:
 
 
 def description(given: dict[str, Any], ctx: click.Context) -> dict[str, Value]:
-    """Return what flags gave, in the form of a job file. Raises UsageError for a pair without =."""
+    """Return the flags in the form of a job file. Raises UsageError for a pair without =."""
     values: dict[str, Value] = {}
     for name, value in given.items():
         if value is None or value == ():
@@ -176,7 +182,7 @@ def description(given: dict[str, Any], ctx: click.Context) -> dict[str, Value]:
 def _pair(name: str, text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
-        # The text may be a secret that somebody pasted: it is not repeated.
+        # The text may be a pasted secret: do not repeat it.
         what = Phrase("a value") if name == "secret_env" else shown(text)
         raise UsageError(
             Phrase("--{flag} {what}: expected NAME=VALUE", flag=name.replace("_", "-"), what=what)

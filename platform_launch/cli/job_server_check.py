@@ -1,8 +1,8 @@
-"""``platform-launch job --server-check``: would the scheduler accept the file? Nothing is submitted.
+"""``platform-launch job --server-check``: ask the scheduler whether it would accept the file.
 
-Only the scheduler knows its own rules, webhooks and quotas. It is asked through its own client, with the
-rights and the context of the caller. PodSecurity, quotas, limit ranges and pod webhooks judge pods only, so a
-pod of each template is checked as well.
+Nothing is submitted. Only the scheduler knows its rules, webhooks and quotas. Its own client asks it, with
+the user's permissions and context. PodSecurity, quotas, limit ranges and pod webhooks apply to pods only, so
+a pod of each template is checked as well.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from platform_launch.supervise.processes import Command
 from platform_launch.text import Phrase, counted
 
 _LIMIT_S = 60.0
-_WARNING = "Warning:"  # how kubectl marks those of the server
+_WARNING = "Warning:"  # kubectl's prefix for the server's warnings
 _REACH = {"kubectl": ("kubectl", "get", "--raw", "/version"), "sbatch": ("sinfo", "--noheader")}
-"""What shows that the server is reached, and needs no rights there."""
+"""Commands that show whether the server can be reached, and need no permissions there."""
 
 _ASK = {"kubectl": ("apply", "--dry-run=server", "-f"), "sbatch": ("--test-only",)}
-"""What has a file checked as if it were submitted."""
+"""Arguments that check a file as if it were submitted."""
 
 
 def ask(target: str, text: str, console: Console) -> None:
-    """Print what the scheduler answers to the file, and to a pod of it. Raises InputError if it refuses one.
+    """Print the scheduler's answer to the file and to its pods. Raises InputError if it rejects them.
 
-    UsageError: no server is reached; InstallationError: its client is not here.
+    Raises UsageError if no server can be reached, InstallationError if its client is not installed.
     """
     client = "sbatch" if target == "slurm" else "kubectl"
     env = Environment.of_this_process().inherited()
     if shutil.which(client, path=env.get("PATH", "")) is None:
         raise InstallationError(
-            Phrase("{client} is not on PATH: --server-check asks through it", client=client),
-            "run it where you submit from; --check needs no scheduler",
+            Phrase("{client} is not on PATH, but --server-check needs it", client=client),
+            "run it where you submit jobs; --check needs no scheduler",
         )
     reached = capture(Command(_REACH[client], env), timeout_s=_LIMIT_S)
     if reached.exit_code:
         _show(reached, console)
         raise UsageError(
             Phrase(
-                "{client} reaches no server: {command} {ended}",
+                "{client} cannot reach a server: {command} {ended}",
                 client=client,
                 command=" ".join(_REACH[client]),
                 ended=_ended(reached),
@@ -55,10 +55,10 @@ def ask(target: str, text: str, console: Console) -> None:
             else "nothing was submitted",
         )
     warnings = _submit_dry(
-        client, text, env, console, Phrase("{server} refuses this job", server=_server(client, env))
+        client, text, env, console, Phrase("{server} rejects this job", server=_server(client, env))
     )
     if client == "kubectl" and (of_pods := pods(text)):
-        refusal = Phrase("{server} accepts this job, but refuses its pods", server=_server(client, env))
+        refusal = Phrase("{server} accepts this job, but rejects its pods", server=_server(client, env))
         warnings += _submit_dry(client, of_pods, env, console, refusal)
     if warnings:
         console.warn(
@@ -75,7 +75,7 @@ def ask(target: str, text: str, console: Console) -> None:
 
 
 def _submit_dry(client: str, text: str, env: dict[str, str], console: Console, refusal: Phrase) -> int:
-    """Have a file checked; return the number of warnings. Raises InputError that begins with ``refusal``."""
+    """Check a file; return the number of warnings. Raises InputError that begins with ``refusal``."""
     with TemporaryDirectory(prefix="platform-launch-") as folder:
         file = Path(folder, "job")
         file.write_text(text, encoding="utf-8")
@@ -95,7 +95,7 @@ def _submit_dry(client: str, text: str, env: dict[str, str], console: Console, r
 
 
 def _show(answer: Answer, console: Console) -> int:
-    """Repeat what the client wrote, without what could move a terminal's cursor; return its warnings."""
+    """Print the client's output without control characters; return the number of its warnings."""
     warnings = 0
     for line in f"{answer.stdout}\n{answer.stderr}".splitlines():
         plain = "".join(character for character in line if character.isprintable()).strip()
@@ -108,7 +108,7 @@ def _show(answer: Answer, console: Console) -> int:
 
 
 def _server(client: str, env: dict[str, str]) -> str:
-    """Name who was asked: of several clusters, people confuse them."""
+    """Return the name of the server, so that users with several clusters see which one answered."""
     if client == "sbatch":
         return "Slurm"
     context = capture(Command(("kubectl", "config", "current-context"), env), timeout_s=_LIMIT_S)

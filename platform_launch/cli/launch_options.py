@@ -1,4 +1,4 @@
-"""Options that describe a launch: those of `run`, and of every command that looks at the same launch."""
+"""Options that describe a launch, for `run` and every command that examines the same launch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ launch_options = flags(
     click.option(
         "--example",
         type=click.Choice(list(EXAMPLES)),
-        help="Run a training that comes with this project.",
+        help="Run an example that comes with this project.",
     ),
     click.option("--config", type=click.Path(path_type=Path), help="Training config, passed on as --config."),
     click.option(
@@ -98,7 +98,7 @@ launch_options = flags(
 )
 
 
-# In which order `--help` shows them, the most used first.
+# The order of `--help`, the most used first.
 GROUPS = {
     "Launch": (
         *("script", "module", "launcher", "nproc_per_node", "example", "config", "recipe"),
@@ -127,16 +127,16 @@ GROUPS = {
 
 
 def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter]]:
-    """Return a command's options by the groups; those of its own come first, under the empty title."""
+    """Return a command's options by group; the command's own come first, under the empty title."""
     left = {"help" if "--help" in param.opts else param.name or "": param for param in params}
     groups = {title: [left.pop(name) for name in names if name in left] for title, names in GROUPS.items()}
     return {"": list(left.values()), **groups}
 
 
 def request(values: dict[str, Any]) -> Request:
-    """Make the request of a command's parameters; the words after ``--`` belong to what it starts.
+    """Return the request for a command's parameters; the arguments after ``--`` go to the program.
 
-    Raises HardwareError where no temporary file can be written.
+    Raises HardwareError if no temporary file can be written.
     """
     temporary, problem = own_temporary_folder()
     started = time.strftime("%Y%m%d-%H%M%S")

@@ -1,4 +1,4 @@
-"""``platform-launch logs``: the logs of a launch, all nodes in one."""
+"""``platform-launch logs``: the merged logs of a launch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
     shell_complete=completion.jobs_or_files,
 )
 @click.option(
-    "-f", "--follow", is_flag=True, help="Show what is written from now on, too, until all nodes ended."
+    "-f", "--follow", is_flag=True, help="Also show new lines as they are written, until all nodes end."
 )
 @click.option("--node", "nodes", metavar="N", help="Only these nodes: 3, 0,2 or 0-3,7.")
 @click.option(
@@ -45,11 +45,9 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
     type=click.Choice(["INFO", "WARN", "ERROR"], case_sensitive=False),
     default="INFO",
     show_default=True,
-    help="Only lines of this level or worse; of a traceback only the line that names the exception.",
+    help="Only lines of this level or worse; of a traceback, only the line with the exception.",
 )
-@click.option(
-    "--grep", "pattern", metavar="REGEX", help="Only lines in which this is found; (?i) ignores case."
-)
+@click.option("--grep", "pattern", metavar="REGEX", help="Only lines that match this; (?i) ignores case.")
 @click.option("-n", "--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines.")
 @log_dir_option
 @lang_option
@@ -63,10 +61,10 @@ def command(
     tail: int | None,
     log_dir: Path | None,
 ) -> int:
-    """Show the logs of a launch: all nodes in one, by time, with the root cause of a failure marked.
+    """Show the logs of a launch, merged by time, with the root cause of a failure marked.
 
-    Without an argument: the newest launch in the log folder. JOB is a job's name, LOG a file (.gz,
-    .xz, .bz2 and .zst too) or a folder of logs; - reads standard input. Lines without a time stay below the
+    Without an argument: the newest launch in the log folder. JOB is a job's name, LOG a file (also .gz,
+    .xz, .bz2 or .zst) or a folder of logs; - reads standard input. Lines without a time stay below the
     line before them.
 
     platform-launch logs my-job --follow --node 0
@@ -77,10 +75,10 @@ def command(
     colours = Screen(STDOUT).styled
     if "-" in names:
         if len(names) > 1 or follow:
-            raise UsageError("- stands alone: expected no other log and no --follow beside standard input")
+            raise UsageError("- reads standard input: expected no other log and no --follow")
         stdin = (_STANDARD_INPUT, streams.input_bytes())
         view = LogView(colours=colours, labelled=False, cause=None)
-        _tell_of_none(selection, _write(merged([stdin], selection, tail), view))
+        _report_if_none(selection, _write(merged([stdin], selection, tail), view))
         return 0
 
     chosen = parse_ranks(nodes) if nodes is not None else None
@@ -102,9 +100,7 @@ def command(
         )
     view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=root_cause_line(launch))
     if absent:
-        where = (
-            Phrase("waiting for them") if follow else Phrase("they lie on those nodes, or were never begun")
-        )
+        where = Phrase("waiting for them") if follow else Phrase("they are on those nodes, or never existed")
         Console().warn(Phrase("no logs of {nodes} here: {where}", nodes=in_words(absent), where=where))
     with ExitStack() as files:
         if follow:
@@ -116,17 +112,17 @@ def command(
     closing = view.closing(root_cause_line(find_logs(names, log_dir)))
     if closing:
         click.echo(closing)
-    _tell_of_none(selection, found)
+    _report_if_none(selection, found)
     return 0
 
 
-def _tell_of_none(selection: Selection, found: bool) -> None:
+def _report_if_none(selection: Selection, found: bool) -> None:
     if not found and not selection.selects_all:
         Console().tell(event("no-line-matches"))
 
 
 def _write(shown: Iterable[Shown], view: LogView, *, at_once: bool = False) -> bool:
-    """Write lines, many at a time; ``at_once``: each as it comes, until Ctrl-C. Return whether any came."""
+    """Write lines, each at once with ``at_once`` (until Ctrl-C). Return whether there were any."""
     out, found = sys.stdout.buffer, False
     try:
         for one in shown:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become values."""
+"""Options that several commands share, and the values made from them."""
 
 from __future__ import annotations
 
@@ -174,14 +174,14 @@ together_options = flags(
 
 
 def together(values: dict[str, Any]) -> TogetherFlags:
-    """Take the flags of the roll call out of a command's parameters."""
+    """Remove the roll call's flags from a command's parameters and return them."""
     together = TogetherFlags(**{field.name: values.pop(field.name) for field in fields(TogetherFlags)})
     _check_spares(values["spares"], together)
     return together
 
 
 def overrides(values: dict[str, Any]) -> Overrides:
-    """Take the topology flags out of a command's parameters."""
+    """Remove the topology flags from a command's parameters and return them."""
     names = ("platform", "nnodes", "node_rank", "master_addr", "master_port", "nproc_per_node")
     return Overrides(**{name: values.pop(name) for name in names}, spares=values.pop("spares", 0))
 

@@ -1,4 +1,4 @@
-"""Writing files a user asked for: whole or not at all, and over nothing that was not meant."""
+"""Writing the files a user asked for: whole or not at all, and never over another file unasked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``platform-launch platforms``: the dialects this launcher knows, in the order they are tried."""
+"""``platform-launch platforms``: the platforms this launcher knows, in the order they are tried."""
 
 from __future__ import annotations
 

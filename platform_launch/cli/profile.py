@@ -1,4 +1,4 @@
-"""``platform-launch profile``: torch's profiler on all ranks of a running job, for some seconds."""
+"""``platform-launch profile``: run torch's profiler on all ranks of a running job for some seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from platform_launch.observe import control
 from platform_launch.observe.merged_trace import TracePart, merge
 from platform_launch.text import Phrase, counted
 
-# Ranks that wait in C, write large traces, and nodes that send them.
+# Some ranks wait in C, traces may be large, and nodes send them.
 _LIMIT_S = 900.0
 _MOST_SECONDS = 60.0
 
@@ -37,9 +37,9 @@ _MOST_SECONDS = 60.0
 )
 @lang_option
 def command(seconds: float, ranks: str | None, output: Path | None, job: str | None) -> int:
-    """Record what all ranks of a running job do, with torch's profiler; write one trace for Perfetto.
+    """Profile all ranks of a running job with torch's profiler, and write one trace for Perfetto.
 
-    Open it at https://ui.perfetto.dev. The job goes on, a little slower while it is recorded.
+    Open it at https://ui.perfetto.dev. The job goes on, a little slower while it is profiled.
     """
     if seconds > _MOST_SECONDS:
         raise UsageError(
@@ -79,7 +79,7 @@ def ranks_of(text: str) -> list[int]:
 
 
 def _merged(traces: Sequence[Mapping[str, object]], path: Path) -> int:
-    """Write the merged trace; return the number of ranks in it. The parts are removed."""
+    """Write the merged trace and remove its parts; return its number of ranks."""
     parts = [
         TracePart(
             int(str(one["rank"])),

@@ -1,4 +1,4 @@
-"""What the command lines of this package share: commands that are loaded when called, errors in one form."""
+"""Shared by the command lines of this package: lazily loaded commands, and errors in one form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for _module in (core, exceptions, parser, types):
 
 
 class HelpFormatter(click.HelpFormatter):
-    """Writes click's help in the reader's language; English is left to click."""
+    """Writes click's help in the user's language; English is left to click."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """Write the line of usage."""
@@ -47,26 +47,28 @@ class HelpFormatter(click.HelpFormatter):
 
     def write_text(self, text: str) -> None:
         """Write paragraphs."""
-        said = translate(text)
-        if said == text:
+        translated = translate(text)
+        if translated == text:
             super().write_text(text)
             return
         indent = " " * self.current_indent
-        for line in said.replace("\b\n", "").splitlines():  # \b: lines of this paragraph stay as they are
+        for line in translated.replace(
+            "\b\n", ""
+        ).splitlines():  # \b: lines of this paragraph stay as they are
             parts = wrapped(line, self.width - len(indent))
             self.write("".join(f"{indent}{part}".rstrip() + "\n" for part in parts))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        """Write options or commands with what they are for."""
+        """Write options or commands with their descriptions."""
         rows = list(rows)
-        parts = [(name, *text.partition("  [")) for name, text in rows]  # click adds default and range so
-        said = [(name, translate(text) + bracket + extra) for name, text, bracket, extra in parts]
-        if said == rows:
+        parts = [(name, *text.partition("  [")) for name, text in rows]  # click appends default and range
+        translated = [(name, translate(text) + bracket + extra) for name, text, bracket, extra in parts]
+        if translated == rows:
             super().write_dl(rows, col_max, col_spacing)
             return
         indent = " " * self.current_indent
         column = min(max(len(name) for name, _ in rows), col_max) + col_spacing
-        for name, text in said:
+        for name, text in translated:
             first, *rest = wrapped(text, max(self.width - len(indent) - column, 10))
             lead = f"{indent}{name}".ljust(len(indent) + column)
             if len(name) > column - col_spacing:
@@ -102,7 +104,7 @@ class Commands(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Name the commands that begin so, without importing any, or the options."""
+        """Offer the commands that start with this text, without importing any, or the options."""
         from click.shell_completion import CompletionItem
 
         found = [
@@ -119,14 +121,13 @@ class Commands(click.Group):
 
 
 def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) -> int:
-    """Run a command line and return the exit code. Turns every expected failure into error and hint."""
+    """Run a command line and return the exit code. Every expected failure becomes an error and a hint."""
     streams.ensure()
     if not PACKAGE.is_dir():
         return show(
             InstallationError(
                 Phrase(
-                    "{folder} is no folder: expected files that processes can be started from, not an "
-                    "archive",
+                    "{folder} is not a folder: processes can be started from files, not from an archive",
                     folder=PACKAGE,
                 ),
                 "install the package with pip, or unpack the archive",
@@ -148,7 +149,7 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # The reader of our output left (`| head`); the interpreter must not complain at exit.
+        # The reader of our output exited (`| head`); the interpreter must not complain at exit.
         sys.stdout = None
         return 141
     except OSError as error:

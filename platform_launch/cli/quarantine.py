@@ -1,4 +1,4 @@
-"""``platform-launch quarantine``: the nodes that no job should be put on for a while."""
+"""``platform-launch quarantine``: the nodes that jobs should avoid for a while."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ quarantine_file_option = click.option(
     "--quarantine",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help=f"On storage that all nodes share (default: ${FILE_VARIABLE}).",
+    help=f"File on shared storage (default: ${FILE_VARIABLE}).",
 )
 
 
 def needed_file(flag: Path | None) -> Path:
-    """Return the file that was named by flag or variable. Raises UsageError where none was."""
+    """Return the file that a flag or a variable names. Raises UsageError if neither does."""
     path = quarantine_file(Environment.of_this_process(), flag)
     if path is None:
         raise UsageError(
@@ -48,7 +48,7 @@ def _held(ctx: click.Context) -> list[str]:
 
 @click.group("quarantine", context_settings=SETTINGS)
 def command() -> None:
-    """Show and change which nodes no job should be put on for a while."""
+    """List and change the nodes that jobs should avoid for a while."""
 
 
 @command.command("list")
@@ -80,15 +80,17 @@ def show(quarantine: Path | None, form: str) -> int:
 @command.command("add")
 @quarantine_file_option
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@click.option("--reason", required=True, help="Why.")
-@click.option("--hours", type=Number(0, min_open=True), help="For how long (default: until it is released).")
+@click.option("--reason", required=True, help="The reason, shown to users.")
+@click.option("--hours", type=Number(0, min_open=True), help="For how long (default: until released).")
 @lang_option
 def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: float | None) -> int:
     """Put nodes in quarantine."""
     path, now = needed_file(quarantine), time.time()
     for node in nodes:
         if "," in node or not node.strip() or not node.isprintable():
-            raise UsageError(Phrase("{node!r} is no node's name: expected one name an argument", node=node))
+            raise UsageError(
+                Phrase("{node!r} is not a node's name: expected one name per argument", node=node)
+            )
     for node in nodes:
         add_node(path, QuarantinedNode(node, now, None if hours is None else now + hours * 3600, reason))
     Console().success(
@@ -102,7 +104,7 @@ def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: flo
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completion.names(_held))
 @lang_option
 def release(quarantine: Path | None, nodes: tuple[str, ...]) -> int:
-    """Let nodes out of quarantine."""
+    """Release nodes from quarantine."""
     path = needed_file(quarantine)
     held = {node.node for node in read(path)}
     unknown = [node for node in nodes if node not in held]

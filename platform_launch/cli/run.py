@@ -1,4 +1,4 @@
-"""``platform-launch run``: this node's part of the job, from the variables to the exit code."""
+"""``platform-launch run``: run this node's part of the job."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from platform_launch.text import Phrase
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_LOG_WIDTH = 120  # columns of what is not shown on a terminal
+_LOG_WIDTH = 120  # columns, if the output is not a terminal
 
 
 class ArgumentsAfterDashes(click.Command):
-    """A command that passes on the words after ``--``, whatever they look like."""
+    """A command that passes on the arguments after ``--`` unchanged."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Add what follows ``--`` to the usage line."""
@@ -46,7 +46,7 @@ class ArgumentsAfterDashes(click.Command):
         return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what stands before ``--`` and keep the rest in ``ctx.meta["arguments"]``."""
+        """Parse the arguments before ``--``, and keep the others in ``ctx.meta["arguments"]``."""
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta["arguments"] = tuple(args[cut + 1 :])
         ctx.meta["is_cut"] = cut < len(args)
@@ -107,7 +107,7 @@ def command(
         )
     if print_env and ranks_from is not None:
         raise UsageError(
-            "--ranks-from takes a rank, and --print-env takes nothing: expected one of them",
+            "--ranks-from takes a rank, and --print-env changes nothing: expected one of them",
             "rehearse a rank with --node-rank and --master-addr",
         )
     env = Environment.of_this_process()

@@ -1,4 +1,4 @@
-"""``platform-launch simulate``: several nodes of one job on this machine, started as a platform would."""
+"""``platform-launch simulate``: start several nodes of a job on this machine, as a platform would."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from platform_launch.text import Phrase
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_PLACES = Phrase("each node gets its place from this command; --nodes sets their number")
+_PLACES = Phrase("this command assigns the ranks; --nodes sets the number of nodes")
 _INSTEAD = {
     "print_env": Phrase("platform-launch run --print-env shows what one node would run"),
     "assume_gpus": Phrase(
-        "this command trains on what this machine has; platform-launch run --print-env pretends"
+        "this command uses this machine's own devices; platform-launch run --print-env assumes others"
     ),
 }
 
 
 class WithOptionsOfRun(run.ArgumentsAfterDashes):
-    """Takes what `run` takes, so that is offered too."""
+    """A command that takes the options of `run` too, and completes them."""
 
     format_options = click.Command.format_options
 
@@ -43,7 +43,7 @@ class WithOptionsOfRun(run.ArgumentsAfterDashes):
 
 
 def value_for_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer values of the option of `run` that was typed last, or files."""
+    """Offer values for the option of `run` that was typed last, or files."""
     last = next(reversed(ctx.params["run_options"]), None)
     options = (one for one in run.command.params if isinstance(one, click.Option) and not one.is_flag)
     option = next((one for one in options if last in one.opts), None)
@@ -51,9 +51,9 @@ def value_for_run(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def read_run_options(words: Sequence[str], command: str) -> dict[str, Any]:
-    """Return the options of `run`, so that a wrong one is refused once, instead of on every node.
+    """Return the options of `run`: a wrong one is rejected once, not on every node.
 
-    Raises UsageError also for those that a command which makes up the nodes sets itself.
+    Raises UsageError also for options that ``command`` sets itself.
     """
     values = run.command.make_context("run", list(words)).params
     for name in (
@@ -94,7 +94,7 @@ def read_run_options(words: Sequence[str], command: str) -> dict[str, Any]:
 def command(nodes: int, run_options: tuple[str, ...]) -> int:
     """Start several nodes of a job on this machine, on the CPU or splitting its GPUs.
 
-    Takes the options of `run`, and what follows --. One failing node ends all.
+    Takes the options of `run` and the arguments after --. If one node fails, all are stopped.
     """
     from platform_launch.launch.job import VERBOSE
     from platform_launch.simulation import nodes as simulation
@@ -142,7 +142,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
 
 
 def _plan(run_options: Sequence[str], env: Environment) -> LaunchPlan:
-    """Plan node 0's launch, so that what every node would refuse is refused here, once."""
+    """Plan node 0's launch: what every node would reject is rejected here, once."""
     flags = run.command.make_context("run", list(run_options)).params
     together(flags)
     examined = not flags["no_doctor"]

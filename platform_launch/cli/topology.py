@@ -28,8 +28,8 @@ from platform_launch.topology import Topology
 def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
     """Print which node of which job this is, and where each value came from.
 
-    Exits non-zero when the variables do not say it; with --format json the reason is an object with
-    "error" and "hint", beside whatever could be read.
+    Exits non-zero if the variables do not determine it. With --format json, the output then has "error"
+    and "hint", next to whatever could be read.
     """
     try:
         topology = _read(options.overrides(flags), assume_gpus)
@@ -46,8 +46,8 @@ def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
 
     rows = topology_rows(topology)
     for name, value, source in rows:
-        said = translate(value) if isinstance(value, Phrase) else value
-        row = f"{padded(translate(name), 19)} {padded(said, 30)} {translate(source)}"
+        shown = translate(value) if isinstance(value, Phrase) else value
+        row = f"{padded(translate(name), 19)} {padded(shown, 30)} {translate(source)}"
         click.echo(row.rstrip())
     for warning in topology.warnings:
         click.echo(f"[WARN] {translate(warning)}", err=True)
@@ -55,7 +55,7 @@ def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
 
 
 def _read(overrides: Any, assume_gpus: str | None) -> Topology:
-    """Detect, and count processes as a launch here would where the platform does not say how many."""
+    """Detect the topology. If the platform gives no number of processes, count them as a launch would."""
     env = Environment.of_this_process()
     machine = hardware.detect(env, assume=assume_gpus)
     topology = doubt_count(detect(env, overrides), len(machine.gpus.devices))

@@ -1,4 +1,4 @@
-"""``platform-launch wheel``: DeepSpeed with its ops compiled, built once and checked everywhere."""
+"""``platform-launch wheel``: build DeepSpeed with its ops compiled, and check it on every node."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PYTHON = click.option(
     "--python",
     metavar="FILE",
     default=sys.executable,
-    # Not resolved: a virtual environment's python is a link. pip runs elsewhere.
+    # Absolute, because pip runs in another folder; not resolved, because a venv's python is a link.
     callback=lambda _ctx, _option, value: os.path.abspath(value) if "/" in value else value,  # noqa: PTH100
-    help="Interpreter of the environment that trains (default: this one).",
+    help="Interpreter of the job's environment (default: this one).",
 )
 
 
@@ -36,16 +36,18 @@ def command() -> None:
 
 @command.command("build")
 @click.option("--version", metavar="V", help="Version to build (default: the installed one, or the newest).")
-@click.option("--source", type=click.Path(path_type=Path, file_okay=False), help="Checkout to build instead.")
+@click.option(
+    "--source", type=click.Path(path_type=Path, file_okay=False), help="Build this checkout instead."
+)
 @click.option("--ops", default="cpu_adam,utils", show_default=True, metavar="A,B", help="Ops to compile.")
 @click.option(
     "--arch",
     default="auto",
     show_default=True,
     metavar="LIST",
-    help="E.g. '8.0;9.0+PTX' or H100; auto asks NVML.",
+    help="GPU architectures, e.g. '8.0;9.0+PTX' or H100; auto: this node's.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Compilers at once (default: by CPUs and memory).")
+@click.option("--jobs", type=click.IntRange(1), help="Parallel compilers (default: by CPUs and memory).")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -59,7 +61,7 @@ def build(
 ) -> int:
     """Build a wheel with the named ops compiled for this torch.
 
-    First checks what makes builds fail late; prints the wheel's path on standard output.
+    Checks first for problems that would make the build fail late. Prints the wheel's path on standard output.
     """
     from platform_launch.wheels.build_wheel import WheelRequest, build_wheel
 
@@ -75,7 +77,7 @@ def build(
 def install(wheel: Path, python: str) -> int:
     """Install a wheel on this node, if it fits torch, Python and GPUs.
 
-    All nodes at once, from a folder they share: srun --ntasks-per-node=1 platform-launch wheel install WHEEL
+    On all nodes, from a shared folder: srun --ntasks-per-node=1 platform-launch wheel install WHEEL
     """
     installing.install(wheel, python, Environment.of_this_process(), Console())
     return 0
@@ -90,15 +92,15 @@ def install(wheel: Path, python: str) -> int:
     nargs=2,
     type=click.Path(path_type=Path),
     metavar="A.json B.json",
-    help="Name in what two nodes differ, from what --format json printed on each.",
+    help="Print the differences between two nodes' --format json output.",
 )
 @lang_option
 def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | None) -> int:
-    """Say which ops of this node's DeepSpeed are compiled.
+    """Report which ops of this node's DeepSpeed are compiled.
 
-    The others would be compiled while training.
+    The others would be compiled during the job.
 
-    With --compare, exits non-zero when the two nodes differ.
+    With --compare, exits non-zero if the two nodes differ.
     """
     console = Console()
     if compare is not None:

@@ -34,7 +34,7 @@ _MOST_SNAPSHOTS = 4
     "--job",
     metavar="NAME",
     shell_complete=completion.names(completion.jobs),
-    help="The newest launch of this job, all nodes whose logs are there.",
+    help="Read the newest launch of this job, with the logs of all its nodes that are there.",
 )
 @click.option(
     "--explain",
@@ -45,20 +45,20 @@ _MOST_SNAPSHOTS = 4
 @json_or_table
 @lang_option
 def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path | None, form: str) -> int:
-    """Name the root cause over all nodes and ranks, and what to do.
+    """Find the root cause over all nodes and ranks, and what to do about it.
 
-    LOG is a file (.gz, .xz, .bz2 and .zst too), or a folder of logs (of each node the latest launch); - reads
-    standard input. Without LOG: the newest launch in the log folder. Dumps of torch's flight
-    recorder and records of the hang monitor, beside logs or alone, tell which ranks the others wait for.
+    LOG is a file (also .gz, .xz, .bz2 or .zst), or a folder of logs (the latest launch of each node); - reads
+    standard input. Without LOG: the newest launch in the log folder. Dumps of torch's flight recorder and
+    records of the hang monitor, with or without logs, show which ranks the others wait for.
 
     kubectl logs -l job-name=NAME --prefix --tail=-1 | platform-launch why -
     """
     if explain and "-" in logs:
-        raise UsageError("--explain reads files: expected no standard input beside it", "name the logs")
+        raise UsageError("--explain reads files: expected no standard input", "name the logs")
     if logs and log_dir is not None:
         raise UsageError(
             Phrase(
-                "--log-dir {log_dir} beside {logs}: expected one of them",
+                "--log-dir {log_dir} and {logs}: expected one of them",
                 log_dir=log_dir,
                 logs=shown_list(logs),
             ),
@@ -73,12 +73,12 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
     if hang is None and verdict is not None and "-" not in logs:
         hang = hang_records.beside_logs(_folders(logs), job)
     hung = hang is not None and hang.kind != "busy" and (verdict is None or verdict.kind == "nothing")
-    beside, said = _opinion(verdict, logs, job) if explain and verdict is not None else ({}, [])
+    extra, opinion_lines = _opinion(verdict, logs, job) if explain and verdict is not None else ({}, [])
     snapshots = _snapshots(logs, job) if verdict is not None and "-" not in logs else []
     if form == "json":
         if snapshots:
-            beside = {**beside, "memory_snapshots": [one.as_dict() for one in snapshots]}
-        print_json(_document(verdict, dumped, hang) | ({"kind": "hang"} if hung else {}) | beside)
+            extra = {**extra, "memory_snapshots": [one.as_dict() for one in snapshots]}
+        print_json(_document(verdict, dumped, hang) | ({"kind": "hang"} if hung else {}) | extra)
     else:
         for report in (dumped, hang):
             for line in report.lines() if report else ():
@@ -88,13 +88,13 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
             del lines[:1]  # the hang is the answer; only notes follow the headline
         title = padded(translate(Phrase("memory:")), 11)
         held = [f"{title} {translate(one.line())}" for one in snapshots[:_MOST_SNAPSHOTS]]
-        for line in (*lines, *held, *said):
+        for line in (*lines, *held, *opinion_lines):
             click.echo(line)
     return 0
 
 
 def _snapshots(logs: tuple[str, ...], job: str | None) -> list[MemorySnapshot]:
-    """Read what ranks of this launch left that ran out of GPU memory; one that cannot be read is left out."""
+    """Read the memory snapshots of this launch's ranks that ran out of GPU memory, if they can be read."""
     read_logs = logs_in(_folders(logs), job)
     started = [f"{at:%Y%m%d-%H%M%S}" for log in read_logs if (at := started_of(log)) is not None]
     found = []
@@ -105,24 +105,24 @@ def _snapshots(logs: tuple[str, ...], job: str | None) -> list[MemorySnapshot]:
 
 
 def _opinion(verdict: Verdict, logs: tuple[str, ...], job: str | None) -> tuple[dict[str, object], list[str]]:
-    """Return what a model says of a failure, or why it says nothing: in the JSON form, and for a terminal."""
+    """Return a model's opinion of a failure, or why there is none: in JSON form, and for a terminal."""
     from platform_launch.why import opinion  # HTTP and TLS take a while to import
 
     endpoint = opinion.ModelEndpoint.of(Environment.of_this_process())
     if verdict.kind == "finished":
         return {}, []
     try:
-        told = opinion.opinion(endpoint, opinion.material(verdict, logs_in(_folders(logs), job)))
+        given = opinion.opinion(endpoint, opinion.material(verdict, logs_in(_folders(logs), job)))
     except opinion.OpinionError as error:
         problem = translate(error.message)
         return {"opinion": {"error": problem}}, [f"opinion:   none: {problem}"]
-    return {"opinion": told.as_dict()}, told.lines()
+    return {"opinion": given.as_dict()}, given.lines()
 
 
 def _document(
     verdict: Verdict | None, dumped: DumpReading | None, hang: HangRecord | None
 ) -> dict[str, object]:
-    """Return the JSON form. ``suspect_ranks`` are those of the dumps, else of the hang's record."""
+    """Return the JSON form. ``suspect_ranks`` come from the dumps, otherwise from the hang's record."""
     document: dict[str, object] = dict(verdict.as_dict()) if verdict else {}
     if hang is not None:
         document |= {"suspect_ranks": list(hang.suspect_ranks), "hang": hang.as_dict()}
@@ -130,7 +130,7 @@ def _document(
 
 
 def _part(paths: tuple[str, ...]) -> tuple[DumpReading | None, tuple[str, ...]]:
-    """Read the dumps among the paths; return what they tell, and the other paths."""
+    """Read the dumps among the paths; return what they show, and the other paths."""
     if not paths or "-" in paths:
         return None, paths
     dumps, logs = split(map(Path, paths))
@@ -141,7 +141,7 @@ def _explain(logs: tuple[str, ...], job: str | None) -> Verdict:
     if "-" not in logs:
         return explain_paths(_folders(logs), job=job)
     if len(logs) > 1 or job is not None:
-        raise UsageError("- stands alone: expected no other log and no --job beside standard input", "")
+        raise UsageError("- reads standard input: expected no other log and no --job", "")
     return explain([LogSource("-", streams.input_bytes())])
 
 
@@ -151,7 +151,7 @@ def _folders(logs: tuple[str, ...]) -> list[Path]:
     folder = logs_folder()
     if not folder.exists():
         raise InputError(
-            Phrase("no launch has left a log yet: there is no folder {folder}", folder=folder),
-            "name the logs, or the folder that `run` was given: platform-launch why --log-dir FOLDER",
+            Phrase("no launch has written a log yet: there is no folder {folder}", folder=folder),
+            "name the logs, or the folder passed to `run --log-dir`: platform-launch why --log-dir FOLDER",
         )
     return [folder]

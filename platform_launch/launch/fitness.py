@@ -32,7 +32,7 @@ _FEWEST_THREADS = 16
 
 
 def expect_limits() -> None:
-    """Refuse if too few files, threads and processes are allowed for a launch. Raises InstallationError."""
+    """Raise InstallationError if the limits on files, threads or processes are too low for a launch."""
     _expect_descriptors()
     _expect_threads()
 
@@ -42,8 +42,8 @@ def _expect_descriptors() -> None:
     if 0 <= may_be_open < _FEWEST_FILES:
         raise InstallationError(
             Phrase(
-                "{may_be_open} files may be open at a time (ulimit -n): expected {fewest} at least, and "
-                "a training needs thousands",
+                "only {may_be_open} files may be open at a time (ulimit -n): expected at least {fewest}, and "
+                "jobs need thousands",
                 may_be_open=may_be_open,
                 fewest=_FEWEST_FILES,
             ),
@@ -59,11 +59,11 @@ def _expect_threads() -> None:
         for thread in threads:
             thread.start()
             started += 1
-    except RuntimeError as error:  # all that Python says, whatever the limit was
+    except RuntimeError as error:  # Python raises this for every limit
         raise InstallationError(
             Phrase(
-                "only {started} more threads and processes can be started here: expected {fewest} at "
-                "least, and a training needs hundreds",
+                "only {started} more threads and processes can be started here: expected at least {fewest}, "
+                "and jobs need hundreds",
                 started=started,
                 fewest=_FEWEST_THREADS,
             ),
@@ -75,41 +75,41 @@ def _expect_threads() -> None:
 
 
 def node_name(env: Environment) -> str:
-    """Return the name by which a scheduler knows this machine; a pod's own name says nothing of it."""
+    """Return the scheduler's name for this machine, which differs from a pod's host name."""
     variable = env.text(NODE_NAME_VARIABLE) or env.text("SLURMD_NODENAME")
     return variable.value if variable is not None and variable.value else env.hostname
 
 
 def quarantine_file(env: Environment, flag: Path | None) -> Path | None:
-    """Return the file that was named by flag or variable."""
+    """Return the file that a flag or a variable names."""
     variable = env.text(FILE_VARIABLE)
     return flag or (Path(variable.value) if variable is not None and variable.value else None)
 
 
-def held_by(
-    file: Path, env: Environment, gpus: Sequence[Gpu], tell: Callable[[Event], None] | None = None
+def quarantine_entry(
+    file: Path, env: Environment, gpus: Sequence[Gpu], report: Callable[[Event], None] | None = None
 ) -> QuarantinedNode | None:
-    """Return the entry that holds this node or one of its GPUs. Raises InputError as read."""
+    """Return the entry of this node or one of its GPUs, None without one. Raises InputError as read."""
     name = node_name(env)
-    entries = quarantine.read(file, tell=tell)
+    entries = quarantine.read(file, tell=report)
     return quarantined(entries, {name: [gpu.uuid for gpu in gpus if gpu.uuid]}).get(name)
 
 
 def refuse_if_quarantined(
-    file: Path | None, env: Environment, gpus: Sequence[Gpu], tell: Callable[[Event], None]
+    file: Path | None, env: Environment, gpus: Sequence[Gpu], report: Callable[[Event], None]
 ) -> None:
-    """Raise UnfitNodeError where this node, or one of its GPUs, is in quarantine; InputError as read."""
+    """Raise UnfitNodeError if this node, or one of its GPUs, is in quarantine; InputError as read."""
     if file is None:
         return
     name = node_name(env)
-    held = held_by(file, env, gpus, tell)
-    if held is not None:
-        under = Phrase(", under the name {node}", node=held.node) if held.node != name else ""
+    entry = quarantine_entry(file, env, gpus, report)
+    if entry is not None:
+        under = Phrase(", under the name {node}", node=entry.node) if entry.node != name else ""
         raise UnfitNodeError(
             Phrase(
                 "node {name} is {held}{under} ({file})",
                 name=name,
-                held=held.in_words(),
+                held=entry.in_words(),
                 under=under,
                 file=file,
             ),
@@ -120,10 +120,10 @@ def refuse_if_quarantined(
         )
 
 
-def remember(
+def quarantine_if_bad(
     file: Path | None, env: Environment, gpus: Sequence[Gpu], health: NodeHealth | None, job: str
 ) -> Event | None:
-    """Put this node in quarantine for a day where it is bad; return what to say of it."""
+    """Put this node in quarantine for a day if it is bad; return the event that reports it."""
     if file is None or health is None or not health.bad:
         return None
     now, name = time.time(), node_name(env)

@@ -27,7 +27,12 @@ from platform_launch.errors import LaunchError, of_file
 from platform_launch.events import Event, event
 from platform_launch.hardware import cgroup
 from platform_launch.launch.alone import run_alone
-from platform_launch.launch.fitness import expect_limits, quarantine_file, refuse_if_quarantined, remember
+from platform_launch.launch.fitness import (
+    expect_limits,
+    quarantine_file,
+    quarantine_if_bad,
+    refuse_if_quarantined,
+)
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome.conclusion import conclude, verdict_on
 from platform_launch.launch.outcome.exit_code import exit_file
@@ -118,7 +123,7 @@ def launch(
         with publishing(chosen), bound, memory:
             result = _run(plan_at, topology, env, request, together, context, memory)
         plan = plan_at(result.place)
-        remembered = remember(quarantine, env, gpus.devices, result.health, plan.job_name)
+        remembered = quarantine_if_bad(quarantine, env, gpus.devices, result.health, plan.job_name)
         if remembered is not None:
             console.tell(remembered)
         verdict = verdict_on(result, plan, oom_kills.so_far(), inbox)

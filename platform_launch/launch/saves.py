@@ -1,4 +1,4 @@
-"""The checkpoints of one start: a warning if a save exceeds the grace period, a report after a stop."""
+"""The checkpoints of an attempt: a warning if a save exceeds the grace period, a report after a stop."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from platform_launch.observe.workers import find_hooked
 from platform_launch.supervise import Outcome
 from platform_launch.text import seconds
 
-# A file system that hangs keeps no launch from ending.
+# A hanging file system must not keep the launch from ending.
 _REPORT_S = 5.0
-# Between the end of a save and SIGKILL there must be time for the rest of a step, and to leave.
+# The rest of a step and the exit must also fit between SIGTERM and SIGKILL.
 _MARGIN = 1.5
 
 
 @dataclass(frozen=True)
 class Saves:
-    """What is known: how long the last save took, and what became of the request ``signal``, if one came."""
+    """What is known: how long the last save took, and whether the stop ``signal``, if any, led to a save."""
 
     last_s: float | None = None
     signal: str = ""
     report: StopReport | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """Return it as it stands in the launch record."""
+        """Return the form for the launch record."""
         return {
             "last_save_s": self.last_s,
             "checkpoint_after_stop": asdict(self.report) if self.report is not None else None,
         }
 
     def as_event(self, *, leads: bool) -> Event | None:
-        """Return what became of the request. A node that does not lead may have nothing to save."""
+        """Return the event about the save after a stop. Only the leading node reports a missing one."""
         report = self.report
         if report is None or not self.signal or not (leads or report.path):
             return None
@@ -54,17 +54,17 @@ class Saves:
 
 
 class SaveWatch:
-    """Watches the checkpoints of one start; ``known`` is what it has found."""
+    """Watches the checkpoints of an attempt; ``known`` is what it has found."""
 
-    def __init__(self, training: TrainingCommand, tell: Callable[[Event], None]) -> None:
+    def __init__(self, training: TrainingCommand, report_event: Callable[[Event], None]) -> None:
         self.known = Saves()
         self._training = training
-        self._tell = tell
+        self._report_event = report_event
         self._warned = False
         self._watch: CheckpointWatch | None = None
 
     def start(self, pid: int) -> None:
-        """Begin: the command has this process id. Raises RuntimeError if no thread can be started."""
+        """Start watching the command with this process id. Raises RuntimeError if no thread can start."""
         command, hangs = self._training.command, self._training.hangs
         folder = hangs.folder if hangs is not None else None
 
@@ -79,17 +79,17 @@ class SaveWatch:
                 return []
             return folders_named(command.argv, folder)
 
-        watch = CheckpointWatch(ranks, folders, self._took)
+        watch = CheckpointWatch(ranks, folders, self._on_save)
         watch.start()
         self._watch = watch
 
     def request(self) -> None:
-        """Take note that the job is about to be asked to stop, or warned."""
+        """Record that the job is about to be stopped or warned."""
         if self._watch is not None:
             self._watch.request()
 
     def end(self, outcome: Outcome, signal: str) -> None:
-        """Find out what became of the request, if ``signal`` was one."""
+        """Find out whether the stop led to a save, if ``signal`` requested one."""
         if self._watch is None:
             return
         if outcome.stopped_by is None or not signal:
@@ -99,15 +99,15 @@ class SaveWatch:
         self.known = replace(self.known, signal=signal, report=report)
 
     def newest_written(self) -> Checkpoint | None:
-        """Return the newest checkpoint that this start wrote, None if it is not known to have written any."""
+        """Return the newest checkpoint that this attempt wrote, None if none is known."""
         return self._watch.newest_written(_REPORT_S) if self._watch is not None else None
 
-    def _took(self, took_s: float) -> None:
+    def _on_save(self, took_s: float) -> None:
         self.known = replace(self.known, last_s=round(took_s, 1))
         grace_s = self._training.grace_s
         if took_s > grace_s and not self._warned:
             self._warned = True
-            self._tell(
+            self._report_event(
                 event(
                     "save-exceeds-grace",
                     took_s=round(took_s),

@@ -1,4 +1,4 @@
-"""Several nodes of one job on this machine: what each is given, their lines side by side, the job's end."""
+"""Several nodes of one job on this machine: their variables, their merged output, and the job's end."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ from platform_launch.supervise.text import LogText, RedrawnLines, WholeLines
 from platform_launch.text import Phrase
 from platform_launch.why.sources import events_of, node_of
 
-# A node's own supervisor kills what is left of its processes, and reports it, before it is killed itself.
+# A node's own supervisor must have time to kill and report leftover processes before it is killed itself.
 _NODE_END_S = 15.0
 _NARROWEST = 40
 _OWN = re.compile(rb"\[node \d+\] \d\d:\d\d:\d\d \[(INFO|SUCCESS|WARN|ERROR)\] ")
 _LABEL = re.compile(r"\[node \d+\] ")
-# Nodes that met end by themselves when one has failed, and say why: a signal would interrupt them.
-_SETTLED_AFTER_S = 5.0
+# After a failure, connected nodes end by themselves and report why; an early signal would interrupt them.
+_STOP_AFTER_S = 5.0
 _LEVELS = {b"INFO": 36, b"SUCCESS": 32, b"WARN": 33, b"ERROR": 31}
 _COLOURS = (36, 33, 35, 32, 34, 31)
 
 
 def platform_variables(nodes: int) -> list[dict[str, str]]:
-    """Return what the simplest platform sets on each node: four names that count nodes, and where to meet.
+    """Return the variables of the simplest platform: four names that count nodes, and a rendezvous port.
 
-    Raises InstallationError where they cannot meet on this machine.
+    Raises InstallationError if the nodes cannot connect to each other on this machine.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("127.0.0.1", 9))  # sends nothing
         except OSError as error:
             raise InstallationError(
-                Phrase("this machine does not reach itself at 127.0.0.1: {problem}", problem=error.strerror),
+                Phrase("this machine cannot connect to 127.0.0.1: {problem}", problem=error.strerror),
                 "bring up its loopback interface: ip link set lo up",
             ) from error
     with ports.listen(0) as one, ports.listen(0) as other:
-        master_port, meeting_port = one.getsockname()[1], other.getsockname()[1]
+        master_port, rendezvous_port = one.getsockname()[1], other.getsockname()[1]
     return [
         {
             "WORLD_SIZE": str(nodes),
             "RANK": str(rank),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(master_port),
-            "INIT_MASTER_PORT": str(meeting_port),
+            "INIT_MASTER_PORT": str(rendezvous_port),
         }
         for rank in range(nodes)
     ]
@@ -68,11 +68,11 @@ def platform_variables(nodes: int) -> list[dict[str, str]]:
 def node_variables(
     machine: Hardware, nodes: int, nproc_per_node: int, console: Console
 ) -> list[dict[str, str]]:
-    """Split the machine among the nodes: GPUs where there is at least one for each, else CPUs alone."""
+    """Split the machine among the nodes: its GPUs if there is at least one per node, else only its CPUs."""
     gpus = [gpu.uuid if gpu.mig else str(gpu.index) for gpu in machine.gpus.devices]
     each = len(gpus) // nodes
     threads = max(1, int(machine.host.cpus // (nodes * nproc_per_node)))
-    # Every node is this machine: the loopback interface reaches them all, whatever its name resolves to.
+    # All nodes are this machine, so loopback works for them, whatever the host name resolves to.
     common = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
     if each:
         return [
@@ -87,8 +87,8 @@ def node_variables(
 def entrypoint(root: Path) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the command a platform would start, and variables that make it use this interpreter.
 
-    The shell entrypoint takes the environment that is active before any other; an interpreter that is no
-    environment's own ``bin/python3`` is started directly.
+    The shell entrypoint prefers the active environment. An interpreter that is not the ``bin/python3`` of an
+    environment is started directly.
     """
     script, own = root / "start_multinode_platform.sh", Path(sys.prefix, "bin", "python3")
     if script.is_file() and own.is_file() and own.samefile(sys.executable):
@@ -101,9 +101,9 @@ def simulate(
 ) -> int:
     """Run the nodes of a job together; return 0, or the exit code of the node that failed first.
 
-    That failure ends all others soon, as a signal to this process does at once, unless ``spares`` of the
-    nodes can be missed. ``labels`` name the nodes (``node 0``): on a terminal a node's own ``[node 0]`` is
-    coloured. ``grace_s`` is the nodes' own grace time. Main thread only; see
+    A failure stops the other nodes after some seconds, unless ``spares`` more may fail; a signal to this
+    process stops them at once. ``labels`` name the nodes (``node 0``): on a terminal, a node's own
+    ``[node 0]`` is coloured. ``grace_s`` is the nodes' own grace period. Main thread only; see
     :class:`platform_launch.supervise.Watch`.
     """
     return _Simulation(labels, grace_s, spares).run(commands)
@@ -148,7 +148,7 @@ class _Simulation:
         if len(self._failures) <= self._spares:
             self._report(event("simulated-node-lost", what=text))
         elif self._watch.stopped_by is None and self._timer is None:
-            self._timer = Timer(_SETTLED_AFTER_S, self._watch.stop, [text])
+            self._timer = Timer(_STOP_AFTER_S, self._watch.stop, [text])
             self._timer.daemon = True
             self._timer.start()
 
@@ -160,20 +160,20 @@ class _Simulation:
 def conclude(
     written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, duration_s: float, *, verbose: bool
 ) -> None:
-    """Report how the job ended and where to go on, on standard output, as the nodes do.
+    """Report how the job ended and what to do next, on standard output, as the nodes do.
 
-    ``written`` are logs that are new in the folder, those of other launches that began meanwhile among them.
-    Unless ``verbose``, the root cause that a node has reported stays the last line.
+    ``written`` are the new logs in the folder, which may include other launches'. Unless ``verbose``, a root
+    cause that a node has reported stays the last line.
     """
     own = [log for log in written if _is_of(plan, log)]
     rank = first_failed(log.with_suffix(".json") for log in own) if code else None
-    speaking, is_told = Console(number=STDOUT), False
+    console, is_reported = Console(number=STDOUT), False
     rows, logs = [("nodes", str(nodes)), ("trained", _trained(plan))], plan.log_path.parent
     if rank is not None:
         log = next((log for log in own if node_of(log.name) == rank), None)
         ended = event("simulated-node-failed", node=rank, log=str(log or "none was written"))
         last = {one.id for one in (events_of(log) or () if log else ())}
-        is_told = not verbose and not last.isdisjoint(("verdict", "node-quoted"))
+        is_reported = not verbose and not last.isdisjoint(("verdict", "node-quoted"))
         rows += [
             ("log", str(log or "")),
             ("next", f"platform-launch logs {logs} --level WARN; platform-launch why {logs}"),
@@ -185,19 +185,19 @@ def conclude(
             ("logs", f"platform-launch logs {folder}"),
             ("next", Phrase("the same command on each node, with run for simulate")),
         ]
-    else:  # told to end
-        speaking.close()
+    else:  # stopped by a signal
+        console.close()
         return
-    if not is_told:
-        speaking.tell(ended)
+    if not is_reported:
+        console.tell(ended)
     failed = Phrase("node {rank} failed first", rank=rank)
     title = Phrase("all {nodes} nodes finished", nodes=nodes) if rank is None else failed
-    speaking.banner(title, rows, ended.level)
-    speaking.close()
+    console.banner(title, rows, ended.level)
+    console.close()
 
 
 def _is_of(plan: LaunchPlan, log: Path) -> bool:
-    """Whether the launch that wrote a log was one of this job's nodes: nobody else has its master port."""
+    """Return whether a node of this job wrote a log: no other job has its master port."""
     master = f"{plan.topology.master_addr}:{plan.topology.master_port}"
     return any(
         event.id == "launch-opened" and event.fields.get("master") == master for event in events_of(log) or ()
@@ -210,15 +210,15 @@ def _trained(plan: LaunchPlan) -> str:
 
 
 def _without_mark(text: str) -> str:
-    """Leave out an event's mark, which is for logs and pipes; a finding's id stays: a page explains it."""
+    """Remove an event's mark, which is for logs and pipes; keep a finding's id, which a page explains."""
     found = marked(_LABEL.sub("", text, count=1))
     return text[: text.rindex(f" [{found[1].id}")] if found and found[1].id in CATALOGUE else text
 
 
 class LiveLine:
-    """The last line of a terminal, in which the progress bar of one node moves; whole lines go above it.
+    """The last line of a terminal, with the progress bar of one node; whole lines are printed above it.
 
-    The bar is that of the node which drew one first, until it is done: two would take turns too fast to read.
+    It shows the bar of the node that drew one first until it is done: two would alternate too fast to read.
     """
 
     def __init__(self, outlet: Outlet) -> None:
@@ -228,7 +228,7 @@ class LiveLine:
 
     @property
     def columns(self) -> int:
-        """How many columns a line may take."""
+        """The maximum width of a line."""
         with suppress(OSError):
             return max(_NARROWEST, os.get_terminal_size(STDOUT).columns - 1)
         return 80
@@ -239,7 +239,7 @@ class LiveLine:
             self._outlet.write((b"\r\x1b[K" if self._shown else b"") + lines + self._shown)
 
     def show(self, bar: bytes, owner: object) -> None:
-        """Draw a node's bar in place of its last state; an empty one ends it."""
+        """Draw a node's bar in place of its last state; an empty one removes it."""
         if self._owner not in (None, owner) or (bar and self._outlet.blocked):
             return
         self._owner = owner if bar else None
@@ -249,7 +249,7 @@ class LiveLine:
 
 
 class NodeLines(Receiver):
-    """Writes a node's output by whole lines; of progress bars one state every few seconds, or ``live``."""
+    """Writes a node's output in whole lines; progress bars every few seconds, or to the ``live`` line."""
 
     def __init__(self, outlet: Outlet, label: str, colour: int | None, live: LiveLine | None = None) -> None:
         self.outlet = outlet
@@ -261,7 +261,7 @@ class NodeLines(Receiver):
         self._lines = WholeLines()
 
     def feed(self, data: bytes) -> None:
-        """Write the lines that are complete."""
+        """Write the complete lines."""
         if self._live is None:
             self._write(self._lines.feed(self._text.feed(data)))
             return

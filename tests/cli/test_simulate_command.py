@@ -82,7 +82,7 @@ def test_without_a_loopback_interface_it_is_refused_at_once(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 67, done.stdout + done.stderr
-    assert "does not reach itself at 127.0.0.1: Network is unreachable" in done.stderr
+    assert "cannot connect to 127.0.0.1: Network is unreachable" in done.stderr
 
 
 def test_a_package_in_an_archive_is_refused_at_once(tmp_path: Path) -> None:
@@ -100,4 +100,4 @@ def test_a_package_in_an_archive_is_refused_at_once(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 67, done.stderr
-    assert f"{archive}/platform_launch is no folder" in done.stderr
+    assert f"{archive}/platform_launch is not a folder" in done.stderr

@@ -220,7 +220,7 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(cluster: list[Node], tmp
             66,
             "the private key /nowhere/key (--ssh-key) cannot be used",
         ),
-        (["windows.sh"], 66, "has the line ends of Windows"),
+        (["windows.sh"], 66, "has Windows line endings"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_starts(

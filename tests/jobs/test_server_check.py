@@ -67,7 +67,7 @@ def test_a_job_whose_pods_would_be_refused_is_refused(
     assert main([*JOB, "--server-check"]) == 66
     said = capsys.readouterr().err
     assert "[WARN] violates PodSecurity restricted:latest" in said
-    assert "accepts this job, but refuses its pods" in said
+    assert "accepts this job, but rejects its pods" in said
     assert "[SUCCESS]" not in said
     assert main([*JOB, "--security", "restricted", "--server-check"]) == 0
     assert "[SUCCESS]" in capsys.readouterr().err
@@ -98,7 +98,7 @@ def test_what_the_cluster_says_against_the_job_is_shown(
     said = capsys.readouterr()
     assert "exceeded quota" in said.err
     assert "\x1b" not in said.err
-    assert "refuses this job" in said.err
+    assert "rejects this job" in said.err
     assert "nothing was submitted" in said.err
 
 
@@ -109,7 +109,7 @@ def test_a_cluster_that_is_not_reached_is_not_the_jobs_fault(
     with api_server() as gone:
         monkeypatch.setenv("KUBECONFIG", str(gone.kubeconfig(tmp_path, "lab")))
     assert main([*JOB, "--server-check"]) == 64
-    assert "reaches no server" in capsys.readouterr().err
+    assert "cannot reach a server" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("target", "client"), [("jobset", "kubectl"), ("slurm", "sbatch")])

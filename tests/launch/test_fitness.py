@@ -18,7 +18,7 @@ from platform_launch.health import quarantine
 from platform_launch.health.faults import of_xids
 from platform_launch.health.finding import Grade, NodeHealth, node_health
 from platform_launch.health.quarantine import QuarantinedNode
-from platform_launch.launch.fitness import remember
+from platform_launch.launch.fitness import quarantine_if_bad
 from platform_launch.launch.outcome.exit_code import job_exit_code
 from platform_launch.launch.outcome.node_ending import TrainingOutput
 from platform_launch.launch.outcome.result import with_devices
@@ -48,7 +48,7 @@ def test_the_gpus_that_are_held_are_those_of_the_findings_however_many_reasons_a
     gpus = [Gpu(index, "H100", 80.0, f"GPU-{index}") for index in range(12)]
     xids = [Xid(index, code, 0.0) for index in range(1, 12) for code in (79, 31)]
     file = tmp_path / "quarantine.jsonl"
-    assert remember(file, Environment({}, hostname="gn7"), gpus, node_health(of_xids(xids)), "job")
+    assert quarantine_if_bad(file, Environment({}, hostname="gn7"), gpus, node_health(of_xids(xids)), "job")
     (held,) = quarantine.read(file)
     assert held.gpus == tuple(gpu.uuid for gpu in gpus[1:])
 

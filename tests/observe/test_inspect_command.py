@@ -123,7 +123,7 @@ def test_what_another_user_s_launch_answers_root_steers_no_terminal_and_breaks_n
     shown = capsys.readouterr()
     assert shown.out.splitlines()[0].endswith(r"log a\n.log")
     assert shown.out.replace("\n", "").isprintable()
-    assert shown.err.count("an answer of another form") == 3
+    assert shown.err.count("unexpected form of answer") == 3
 
 
 def test_who_could_not_be_answered_once_is_answered_the_next_time(tmp_path: Path) -> None:

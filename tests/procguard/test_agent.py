@@ -374,7 +374,7 @@ def test_two_agents_one_folder_wrong_token_taken_node(
         (["--server", "ftp://x"], 64, "expected http://HOST:PORT"),
         (["--server", "http://a b"], 64, "expected http://HOST:PORT"),
         (["--server", "http://h:port"], 64, "expected http://HOST:PORT"),
-        (["--server", "http://127.0.0.1:1", "--node", "../x"], 64, "is no node name"),
+        (["--server", "http://127.0.0.1:1", "--node", "../x"], 64, "is not a valid name"),
         (["--server", "http://127.0.0.1:1", "--allow", "*"], 64, "names no command"),
         (["--server", "http://127.0.0.1:1", "--allow", "a", "--command", "b"], 64, "is not among"),
         (["--server", "http://127.0.0.1:1", "--command", "a 'b"], 64, "cannot be split"),

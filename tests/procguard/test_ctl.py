@@ -52,7 +52,7 @@ def test_a_login_is_kept_for_its_server_and_forgotten(
     monkeypatch.delenv("PROCGUARD_TOKEN")
     monkeypatch.delenv("PROCGUARD_SERVER")
     code, _, said = ctl("groups")
-    assert (code, "no server is named" in said) == (64, True)
+    assert (code, "no server given" in said) == (64, True)
     password = tmp_path / "password"
     password.write_text(PASSWORD + "\n")
     login = ("login", "--server", server.url + "/", "--name", "viewer", "--password-file", str(password))
@@ -117,7 +117,7 @@ def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     assert table == table.rstrip("\n") + "\n"
     assert [line.split()[:2] for line in table.splitlines()[1:3]] == [["gn6-0", "0"], ["gn6-1", "1"]]
     assert "t: starting" in ctl("start", "t")[2]
-    assert "was so already" in ctl("start", "t")[2]
+    assert "nothing to do" in ctl("start", "t")[2]
     until(lambda: node.beat() and "running" in ctl("groups", "t")[1])
     node.end(1, 3)
     node.reports[1]["verdict"] = "cause: the data loader ran out of shared memory\nfix: a larger /dev/shm"

@@ -23,5 +23,5 @@ def test_slurm_says_when_it_would_start_the_job_and_gets_none(cluster: Cluster) 
 def test_slurm_refuses_more_nodes_than_it_has(cluster: Cluster) -> None:
     done = cluster.run([*JOB, "--nodes", "7", "--gpus-per-node", "1", "--cpus", "1", "--server-check"])
     assert done.returncode == 66, done.stderr
-    assert "Slurm refuses this job" in done.stderr
+    assert "Slurm rejects this job" in done.stderr
     assert "error: " in done.stderr

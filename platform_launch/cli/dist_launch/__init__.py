@@ -1,4 +1,4 @@
-"""The command line of ``dist-launch``: all nodes wait, rank 0 runs, runs again and kills."""
+"""The command line of ``dist-launch``: all nodes wait; rank 0 runs scripts on them, again and again."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from platform_launch.cli.options import lang_option
 from platform_launch.cli.program import SETTINGS, Commands, run_program
 
 COMMANDS = {
-    "wait": "meet the other nodes, then wait; the container command of every node",
+    "wait": "connect to the other nodes, then wait; the container command of every node",
     "run": "run a script on all nodes, from rank 0",
-    "kill": "end what runs on all nodes, never a wait",
-    "status": "say which nodes are there, and what runs on them",
+    "kill": "stop the jobs on all nodes; wait goes on",
+    "status": "show which nodes are up, and what runs on them",
     "hosts": "list the nodes",
-    "verify": "check the way to every node, step by step",
+    "verify": "check the connection to every node, step by step",
     "ssh": "log in to a node, or run a command on some",
     "inspect": "show what all ranks of a running job do, on one of its nodes",
 }
@@ -36,7 +36,7 @@ _ELSEWHERE = {"inspect": "platform_launch.cli.inspect"}
 @click.version_option(__version__)
 @lang_option
 def command() -> None:
-    """Start a cluster once, then run, change and run again from its rank 0."""
+    """Start a cluster once, then run scripts on it from rank 0 as often as you like."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""``dist-launch hosts``: the nodes that met."""
+"""``dist-launch hosts``: the nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from platform_launch.text import Phrase
 @click.command("hosts")
 @json_or_table
 def command(form: str) -> int:
-    """List the nodes of the cluster that waits here, on any of them."""
+    """List the nodes of this node's cluster. Works on every node."""
     _, cluster = own.cluster(Environment.of_this_process())
     if form == "json":
         print_json([asdict(member) for member in cluster.members])

@@ -1,4 +1,4 @@
-"""``dist-launch kill``: end what runs on all nodes, and say so."""
+"""``dist-launch kill``: stop the jobs on all nodes, and report it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from platform_launch.text import Phrase, counted
 
 
 @click.command("kill")
-@click.option("--force", is_flag=True, help="Kill at once, without time to end in good order.")
+@click.option("--force", is_flag=True, help="Send SIGKILL at once, without a grace period.")
 @click.option("--name", help="Only the job of this name (default: every job).")
 @seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="Time from SIGTERM to SIGKILL.")
 @own.ssh_options
 def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
-    """End every process of the jobs on all nodes, also those that detached themselves. Never a wait."""
+    """Stop all processes of the jobs on all nodes, including detached ones. `wait` goes on."""
     cluster, answered = own.ask_nodes(flags, "kill", force=force, name=name, grace_s=grace_s)
     worst = 0
     for node in answered:

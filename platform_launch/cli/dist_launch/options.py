@@ -1,4 +1,4 @@
-"""What several commands of ``dist-launch`` read: flags before variables before defaults."""
+"""Settings of several ``dist-launch`` commands: a flag, else a variable, else the default."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from platform_launch.text import Phrase, columns, padded
 DEFAULT_SSH_PORT = 2025
 
 ssh_options = flags(
-    click.option("--ssh-port", metavar="PORT", help="Where SSH servers listen (SSH_PORT; 2025)."),
+    click.option("--ssh-port", metavar="PORT", help="Port of the SSH servers (SSH_PORT; 2025)."),
     click.option(
         "--ssh-key",
         metavar="FILE",
         shell_complete=completion.files,
         help="Rank 0's private key (SSH_KEY; else a new pair).",
     ),
-    click.option("--ssh-user", metavar="NAME", help="Who logs in (SSH_USER; the user that runs wait)."),
+    click.option("--ssh-user", metavar="NAME", help="User to log in as (SSH_USER; the user that runs wait)."),
 )
 
 
 @dataclass(frozen=True)
 class Ssh:
-    """How nodes are reached, as far as the user said; None where not. ``port_source`` is for messages."""
+    """How to reach nodes; None for what the user did not set. ``port_source`` is for messages."""
 
     port: int | None
     port_source: str
@@ -45,9 +45,9 @@ class Ssh:
 
 
 def ssh(env: Environment, given: dict[str, Any]) -> Ssh:
-    """Take the flags of SSH out of a command's parameters, and complete them by variables.
+    """Remove SSH's flags from a command's parameters; return them, completed by variables.
 
-    Raises TopologyError for what is no port.
+    Raises TopologyError for an invalid port.
     """
     port, key, user = (given.pop(name) for name in ("ssh_port", "ssh_key", "ssh_user"))
     known_port = env.port("SSH_PORT")
@@ -61,12 +61,12 @@ def ssh(env: Environment, given: dict[str, Any]) -> Ssh:
 
 
 def as_request(ssh: Ssh) -> dict[str, Any]:
-    """Return what the broker is told about how to reach the nodes; None: as they met."""
+    """Return how the broker is to reach the nodes; None: as they joined."""
     return {"ssh_port": ssh.port, "ssh_user": ssh.user, "key": str(ssh.key) if ssh.key else None}
 
 
 def path_of(text: str | None) -> Path | None:
-    """Return the absolute path that a user wrote, None for nothing; links stay, and ``~`` of nobody known."""
+    """Return a user's path as absolute, None for none. Links and an unknown user's ``~`` are kept."""
     return Path(os.path.abspath(os.path.expanduser(text.strip()))) if text else None  # noqa: PTH100, PTH111
 
 
@@ -77,20 +77,20 @@ def cluster_file(env: Environment) -> Path:
 
 
 def cluster(env: Environment) -> tuple[WaitFolder, WaitingCluster]:
-    """Return the cluster that waits here and its private folder. Raises InputError."""
+    """Return this node's cluster and its private folder. Raises InputError."""
     private = folder(env)
     return private, read_cluster(private.cluster_file)
 
 
 def folder(env: Environment) -> WaitFolder:
-    """Return the private folder of the ``wait`` here. Raises InputError for one that others prepared."""
+    """Return the private folder of this node's ``wait``. Raises InputError if it is not really private."""
     private = WaitFolder.beside(cluster_file(env))
     private.check()
     return private
 
 
 def ask_nodes(given: dict[str, Any], do: str, **more: object) -> tuple[WaitingCluster, list[dict[str, Any]]]:
-    """Have something done on all nodes, by the flags of SSH; return the cluster and each node's answer."""
+    """Send a request to all nodes, using SSH's flags; return the cluster and each node's answer."""
     env = Environment.of_this_process()
     how = as_request(ssh(env, given))
     private, waiting = cluster(env)
@@ -98,10 +98,10 @@ def ask_nodes(given: dict[str, Any], do: str, **more: object) -> tuple[WaitingCl
 
 
 def table(rows: Sequence[Sequence[str]]) -> None:
-    """Print columns, the first row being their titles."""
-    # A phrase is this program's; a name that happens to be a word of its is none.
-    said = [[translate(cell) if isinstance(cell, Phrase) else cell for cell in row] for row in rows]
-    widths = [max(map(columns, column)) for column in zip(*said, strict=True)]
-    for row in said:
+    """Print columns; the first row holds their titles."""
+    # Only phrases are translated: a host's name may happen to be a word of the catalogue.
+    shown = [[translate(cell) if isinstance(cell, Phrase) else cell for cell in row] for row in rows]
+    widths = [max(map(columns, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
         line = "  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True))
         click.echo(line.rstrip())

@@ -1,4 +1,4 @@
-"""``dist-launch run``: a script on all nodes, and again after the next change."""
+"""``dist-launch run``: run a script on all nodes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _SSH_FLAGS = ("--ssh-port", "--ssh-key", "--ssh-user")
 
 
 class _ScriptFirst(click.Command):
-    """What follows the script is the script's, save the flags of SSH; after ``--`` before it, all of it."""
+    """Arguments after the script are the script's, except SSH's flags; with ``--`` before it, all of them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Sort words into ours and the script's."""
+        """Separate this command's arguments from the script's."""
         rest = super().parse_args(ctx, list(args))
         words: tuple[str, ...] = ctx.params["arguments"]
         script_at = len(args) - len(words) - 1
@@ -57,18 +57,20 @@ class _ScriptFirst(click.Command):
 
 
 @click.command("run", cls=_ScriptFirst, context_settings={"allow_interspersed_args": False})
-@click.option("--nodes", metavar="RANKS", help="Only on these, e.g. 0,2-3.")
+@click.option("--nodes", metavar="RANKS", help="Only on these nodes, e.g. 0,2-3.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Add a variable on all nodes.")
-@click.option("--copy", is_flag=True, help="Bring the script and its folder to the nodes.")
-@click.option("--name", default="default", show_default=True, help="Jobs of other names run side by side.")
-@click.option("--keep-going", is_flag=True, help="Let the others run when a node fails.")
-@click.option("--fold", is_flag=True, help="Print a line once that several nodes say.")
+@click.option("--copy", is_flag=True, help="Copy the script and its folder to the nodes.")
+@click.option(
+    "--name", default="default", show_default=True, help="Name of the job; several can run side by side."
+)
+@click.option("--keep-going", is_flag=True, help="Let the other nodes run on if one fails.")
+@click.option("--fold", is_flag=True, help="Print a line that several nodes print only once.")
 @seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="Time from SIGTERM to SIGKILL.")
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path),
     shell_complete=completion.folders,
-    help="Folder for a log a node (default: logs/ in the working directory).",
+    help="Folder for one log per node (default: logs/ in the working directory).",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would run where, and run nothing.")
 @own.ssh_options
@@ -84,10 +86,10 @@ def command(
     dry_run: bool,
     **flags: Any,
 ) -> int:
-    """Run SCRIPT on every node, each with the variables of its own platform, and wait for all.
+    """Run SCRIPT on every node, with the variables of the node's own platform, and wait for all.
 
-    A node's output is marked with its rank and kept in a log of its own. The first failure stops the others,
-    and its exit code is ours. Ctrl-C stops the job, a second one kills it.
+    Output is marked with the node's rank, and each node has its own log. The first failure stops the other
+    nodes, and its exit code is returned. Ctrl-C stops the job; a second one kills it.
     """
     env = Environment.of_this_process()
     ssh = own.ssh(env, flags)
@@ -124,7 +126,7 @@ def command(
 
 
 def _closed(job: JobRequest, answer: Mapping[str, Any]) -> int:
-    """Say how it ended and how long it took, and where a person looks, also where to go on."""
+    """Report how the job ended, how long it took, where its logs are, and what to do next."""
     code = int(answer["exit_code"])
     if answer["ending"] is None:  # it was stopped before it began
         return code
@@ -154,7 +156,7 @@ def _script(name: str) -> Path:
 
 
 def _interpreter(script: Path) -> tuple[str, ...]:
-    """Return what runs a script: itself where it says so, else Python or bash by its name."""
+    """Return the interpreter of a script: none if it is executable, else Python or bash, by its name."""
     try:
         with script.open("rb") as file:
             start = file.readline(_LONGEST_LINE)
@@ -168,7 +170,7 @@ def _interpreter(script: Path) -> tuple[str, ...]:
         mend = f"sed -i 's/\\r$//' {shlex.quote(str(script))}"
         raise InputError(
             Phrase(
-                "{script} has the line ends of Windows: a shell would read a carriage return in each line",
+                "{script} has Windows line endings: a shell would read a carriage return in each line",
                 script=script,
             ),
             mend,
@@ -199,5 +201,5 @@ def _describe(job: JobRequest, cluster: WaitingCluster, *, copy: bool) -> None:
         *((Phrase("on:"), member.place) for member in chosen),
     )
     for label, text in rows:
-        said = translate(text) if isinstance(text, Phrase) else text
-        click.echo(f"{padded(translate(label), 10)} {said}")
+        shown_text = translate(text) if isinstance(text, Phrase) else text
+        click.echo(f"{padded(translate(label), 10)} {shown_text}")

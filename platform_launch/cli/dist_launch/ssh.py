@@ -1,4 +1,4 @@
-"""``dist-launch ssh``: a login on one node, or a command on some."""
+"""``dist-launch ssh``: log in to one node, or run a command on several."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _waiting(_ctx: click.Context) -> list[str]:
 @click.argument("nodes", metavar="RANKS|all", shell_complete=completion.names(_waiting))
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
 def command(nodes: str, words: tuple[str, ...], **flags: Any) -> int:
-    """Log in to a node (rank-2), or run COMMAND there; on several (0,2-3, all) side by side.
+    """Log in to a node (rank-2), or run COMMAND on it; on several nodes (0,2-3, all) in parallel.
 
-    As with ssh, the words are joined by spaces and read by the node's shell: 'cd /data && ls | wc -l'. The
-    environment is that of an SSH session; `run` gives that of the platform.
+    As with ssh, the arguments are joined by spaces and interpreted by the node's shell: 'cd /data && ls'. The
+    environment is that of an SSH session; use `run` for the platform's.
     """
     env = Environment.of_this_process()
     ssh = own.ssh(env, flags)
@@ -45,7 +45,7 @@ def command(nodes: str, words: tuple[str, ...], **flags: Any) -> int:
     _, cluster = own.cluster(env)
     (member,) = cluster.chosen(nodes)
     if not folder.ssh_config.exists():
-        raise InputError("this node holds no key to the others", "log in from rank 0")
+        raise InputError("this node has no key for the others", "log in from rank 0")
     _become_ssh(ssh, folder.ssh_config, member.alias, words)
     return 0
 

@@ -1,4 +1,4 @@
-"""``dist-launch status``: which nodes are there, and what runs on them."""
+"""``dist-launch status``: which nodes are up, and what runs on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TITLES = (
 @json_or_table
 @own.ssh_options
 def command(form: str, **flags: Any) -> int:
-    """Say for each node whether it can be reached and waits, what runs there since when, and its GPUs."""
+    """Show whether each node can be reached and waits, what runs there and since when, and its GPUs."""
     cluster, answered = own.ask_nodes(flags, "status")
     if form == "json":
         print_json(answered)

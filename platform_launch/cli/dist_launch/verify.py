@@ -1,4 +1,4 @@
-"""``dist-launch verify``: the way to every node, and what exactly fails on it."""
+"""``dist-launch verify``: check the connection to every node, and report what exactly fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORKS = Phrase(
 @json_or_table
 @own.ssh_options
 def command(form: str, **flags: Any) -> int:
-    """Log in to every node as a run would, this one too, and say what works or fails."""
+    """Log in to every node as `run` does, including this one, and report what works or fails."""
     cluster, answered = own.ask_nodes(flags, "verify")
     failed = {node["rank"]: _problems(node) for node in answered if _problems(node)}
     if form == "json":

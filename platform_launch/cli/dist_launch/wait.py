@@ -1,4 +1,4 @@
-"""``dist-launch wait``: one node of a cluster, from its platform's variables until it is told to end."""
+"""``dist-launch wait``: run one node of a cluster until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from platform_launch.text import Phrase
 
 @click.command("wait")
 @options.topology_options
-@seconds("--timeout", "timeout_s", least=1, default=600, text="How long to wait for all nodes to come.")
-@click.option("--sshd", is_flag=True, help="Start a private SSH server where none listens.")
+@seconds("--timeout", "timeout_s", least=1, default=600, text="How long to wait for all nodes.")
+@click.option("--sshd", is_flag=True, help="Start a private SSH server if none is listening.")
 @own.ssh_options
 def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
-    """Meet the other nodes, let rank 0 in, and wait until told to end (TERM, INT, QUIT)."""
+    """Connect to the other nodes, let rank 0 log in, and wait until stopped (TERM, INT, QUIT)."""
     from platform_launch.dist_launch.cluster_keys import require_asyncssh
 
     require_asyncssh()
@@ -65,7 +65,7 @@ def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
         console.info(
             "no PLATFORM_LAUNCH_SECRET: only the key that SSH_PUBLIC_KEY names may log in"
             if named_key
-            else "no PLATFORM_LAUNCH_SECRET: the first key that comes from rank 0 may log in to the others"
+            else "no PLATFORM_LAUNCH_SECRET: the first key that rank 0 sends may log in to the others"
         )
     return wait(
         WaitSettings(
@@ -90,11 +90,11 @@ def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
 
 
 def _look(env: Environment, master_addr: str, console: Console) -> Hardware:
-    """Look at this machine; a broken driver is a reason to wait and look closer, not to leave."""
+    """Detect this machine's hardware. A broken driver is a reason to stay and debug it, not to exit."""
     try:
         return hardware.detect(env, master_addr=master_addr)
     except HardwareError as error:
-        console.warn(Phrase("waiting in spite of this: {message}", message=error.message))
+        console.warn(Phrase("waiting anyway: {message}", message=error.message))
         return hardware.detect(env, master_addr=master_addr, assume="cpu")
 
 
@@ -107,11 +107,11 @@ def _address(master_addr: str, machine: Hardware, env: Environment) -> str:
         return env.address
     if master_addr in ("localhost", "127.0.0.1", "::1"):
         return "127.0.0.1"
-    raise LaunchError("this node has no address that others could reach", "look at its network interfaces")
+    raise LaunchError("this node has no address that others can reach", "check its network interfaces")
 
 
 def _named_key(env: Environment) -> str:
-    """Return the key that SSH_PUBLIC_KEY names on this node, empty where it is not set. Raises InputError."""
+    """Return the key that SSH_PUBLIC_KEY names on this node, empty if it is not set. Raises InputError."""
     from platform_launch.dist_launch.cluster_keys import read_public
 
     path = own.path_of(env.get("SSH_PUBLIC_KEY"))
@@ -119,7 +119,7 @@ def _named_key(env: Environment) -> str:
 
 
 def _user(named: str | None) -> str:
-    """Return who logs in to this node. Raises UsageError for nobody that is known here."""
+    """Return the user who logs in to this node. Raises UsageError if there is no such user here."""
     try:
         return pwd.getpwnam(named.strip()).pw_name if named else pwd.getpwuid(os.geteuid()).pw_name
     except KeyError as error:

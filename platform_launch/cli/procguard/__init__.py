@@ -10,11 +10,11 @@ from platform_launch import __version__
 from platform_launch.cli.program import SETTINGS, Commands, run_program
 
 COMMANDS = {
-    "demo": "try it: a server, four agents and a group that trains, on this machine",
+    "demo": "try it on this machine: a server, four agents and a group that runs a job",
     "server": "run the server with its web page",
-    "agent": "run a node's agent: it registers the node's workers and starts what the server wants",
-    "ctl": "look at groups and workers, start and stop them, read logs",
-    "user": "add, change and remove those who may log in",
+    "agent": "run a node's agent: it registers the node's workers and starts them for the server",
+    "ctl": "list, start and stop groups and workers, and read their logs",
+    "user": "add, change and remove users",
 }
 
 
@@ -27,7 +27,7 @@ COMMANDS = {
 )
 @click.version_option(__version__)
 def command() -> None:
-    """Groups of workers, ranks by rule, started as one from a web page."""
+    """Start groups of workers together from a web page, with ranks assigned by rule."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""``procguard agent``: one node of ProcGuard, until it is told to end."""
+"""``procguard agent``: run the agent of one node until it is stopped."""
 
 from __future__ import annotations
 
@@ -35,25 +35,27 @@ _MOST_LABELS = 32
 
 
 @click.command("agent")
-@click.option("--server", "url", required=True, metavar="URL", help="Where the server listens.")
+@click.option("--server", "url", required=True, metavar="URL", help="The server's address.")
 @click.option("--node", metavar="NAME", help="This node's name (default: its short host name).")
 @click.option(
-    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers it has."
+    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of workers."
 )
 @click.option(
     "--label",
     "labels",
     multiple=True,
     metavar="LABEL",
-    help="What the node is: h100. May be repeated.",
+    help="Label of the node, e.g. h100; repeatable.",
 )
-@click.option("--command", "command_line", default="", metavar="COMMAND", help="For groups that name none.")
+@click.option(
+    "--command", "command_line", default="", metavar="COMMAND", help="For groups without a command."
+)
 @click.option(
     "--allow",
     "allowed",
     multiple=True,
     metavar="COMMAND",
-    help="Start this command only; a last * stands for any further words. May be repeated.",
+    help="Allow only this command; a final * matches any further arguments. Repeatable.",
 )
 @click.option(
     "--directory",
@@ -61,28 +63,30 @@ _MOST_LABELS = 32
     default=Path(),
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Where commands start (default: here).",
+    help="Working directory of commands (default: this one).",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="What this agent remembers.",
+    help="Folder for this agent's state.",
 )
-@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Holds the join token.")
-@click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Whom to trust for https.")
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), metavar="FILE", help="File with the join token."
+)
+@click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="CA certificates for https.")
 @seconds(
     "--orphan-after",
     "orphan_after_s",
     least=1,
     default=300,
-    text="How long a training goes on without an agent.",
+    text="How long jobs run on without an agent.",
 )
-@click.option("--no-observe", is_flag=True, help="Do not open trainings to questions about their stacks.")
+@click.option("--no-observe", is_flag=True, help="Do not observe the jobs' processes (no stacks, no hangs).")
 @quarantine_file_option
 @click.option(
-    "--leave-running", is_flag=True, help="Trainings go on for that long when this agent is stopped."
+    "--leave-running", is_flag=True, help="Jobs run on for --orphan-after when this agent is stopped."
 )
 def command(
     url: str,
@@ -100,10 +104,10 @@ def command(
     quarantine: Path | None,
     leave_running: bool,
 ) -> int:
-    """Register this node's workers, and start and stop what the server wants of them.
+    """Register this node's workers, and start and stop them for the server.
 
-    The join token comes from --token-file or PROCGUARD_JOIN_TOKEN. TERM and Ctrl-C end the node's trainings
-    in good order; a second one leaves them running.
+    The join token comes from --token-file or PROCGUARD_JOIN_TOKEN. TERM and Ctrl-C stop the node's jobs
+    gracefully; a second one leaves them running.
     """
     with needs_procguard():
         from platform_launch.procguard.agent.connection import AgentConnection
@@ -167,7 +171,7 @@ def _check_url(url: str, console: Console) -> None:
         raise UsageError(f"--server {shown(url)}: expected http://HOST:PORT or https://HOST:PORT")
     if parts.scheme == "http" and host not in _LOOPBACK:
         console.warn(
-            f"{url} is not encrypted: whoever can read or change this traffic can run commands on this node; "
+            f"{url} is not encrypted: anyone who can change this traffic can run commands on this node; "
             "use https unless the network is your own"
         )
 
@@ -179,8 +183,8 @@ def _node(given: str | None, env: Environment) -> str:
     if not re.fullmatch(NODE_PATTERN, name):
         where = "--node" if given is not None else "this machine's host name"
         raise UsageError(
-            f"{where} {shown(name)} is no node name: expected up to 64 letters, digits, dots and dashes",
-            "--node NAME gives it another name",
+            f"{where} {shown(name)} is not a valid name: expected up to 64 letters, digits, dots and dashes",
+            "choose another with --node NAME",
         )
     return name
 
@@ -190,12 +194,13 @@ def _words(command_line: str, flag: str) -> tuple[str, ...]:
         return tuple(shlex.split(command_line))
     except ValueError as error:
         raise UsageError(
-            f"{flag} {shown(command_line)} cannot be split into words: {error}", "close every quotation mark"
+            f"{flag} {shown(command_line)} cannot be split into arguments: {error}",
+            "close all quotation marks",
         ) from error
 
 
 def _allowed(patterns: tuple[str, ...], command_line: str) -> tuple[str, ...] | None:
-    """Return what the agent is limited to, None for nothing. Raises UsageError for what makes no sense."""
+    """Return the commands the agent is limited to, None for no limit. Raises UsageError for invalid ones."""
     from platform_launch.procguard.agent.check import ANY, is_allowed
 
     for pattern in patterns:
@@ -215,7 +220,7 @@ def _directory(given: Path) -> Path:
 
 
 def _default_state(env: Environment, node: str) -> Path:
-    """Return a folder for this node alone: a home folder is often one for all nodes."""
+    """Return a folder for this node alone: the home folder is often shared by all nodes."""
     base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME", "/")) / ".local" / "state")
     return Path(base) / "procguard" / f"agent-{node}"
 
@@ -230,10 +235,10 @@ def _token(file: Path | None, env: Environment) -> str | None:
         try:
             token, source = file.read_text(encoding="utf-8").strip(), f"--token-file {file}"
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise InputError(f"--token-file {file}: {reason}", "name a file with the join token") from error
     if token is not None and not (token and token.isascii() and token.isprintable()):
-        raise InputError(f"{source} holds no token: expected one line of letters and digits")
+        raise InputError(f"{source} does not hold a token: expected one line of letters and digits")
     return token
 
 
@@ -267,7 +272,7 @@ def _join(
 
 
 def _gpus(env: Environment, console: Console) -> Sequence[Gpu]:
-    """Return this node's GPUs; without a working driver there is nothing to show."""
+    """Return this node's GPUs, none without a working driver."""
     try:
         return hardware.detect(env).gpus.monitored
     except (HardwareError, UsageError) as error:
@@ -276,15 +281,15 @@ def _gpus(env: Environment, console: Console) -> Sequence[Gpu]:
 
 
 def _introduce(console: Console, join: JoinRequest, url: str, limits: AgentLimits, state: Path) -> None:
-    """Say what this agent will do, and what it will not."""
+    """Print what this agent will do, and what it is limited to."""
     first, last = f"{join.node}-0", f"{join.node}-{join.workers - 1}"
-    who = f"worker {first} takes its" if first == last else f"workers {first} to {last} take their"
+    workers = f"worker {first}" if first == last else f"workers {first} to {last}"
     console.title(f"ProcGuard agent {join.version}: node {join.node}, {counted(join.workers, 'worker')}")
-    console.info(f"{who} orders from {url}")
-    console.info(f"commands start in {limits.directory}; this agent's memory is {state}")
+    console.info(f"{workers} of {url}")
+    console.info(f"commands start in {limits.directory}; this agent's state is in {state}")
     if limits.command:
-        console.info(f"a group that names no command runs: {shlex.join(limits.command)}")
+        console.info(f"command of groups without one: {shlex.join(limits.command)}")
     if limits.allowed is None:
-        console.info("not limited: whoever operates the server can run any command here (--allow limits it)")
+        console.info("not limited: operators of the server can run any command here (--allow limits it)")
     else:
         console.info(f"limited to: {'; '.join(limits.allowed)}")

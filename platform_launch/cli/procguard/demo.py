@@ -1,4 +1,4 @@
-"""``procguard demo``: a server, four agents and a group that trains, on this machine alone."""
+"""``procguard demo``: a server, four agents and a group that runs a job, all on this machine."""
 
 from __future__ import annotations
 
@@ -25,63 +25,63 @@ _PREFIX = "procguard-demo-"
 
 
 @click.command("demo")
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the page (default: a free one).")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the page (default: a free one).")
 @click.option(
     "--command",
     "command_line",
     metavar="COMMAND",
-    help="What the group runs (default: the example that trains on drawn images; it needs torch).",
+    help="What the group runs (default: the torch example that trains on generated images).",
 )
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Where all of it lies (default: a temporary one, removed at the end).",
+    help="Folder for all files (default: a temporary one, removed at the end).",
 )
 def command(port: int | None, command_line: str | None, folder: Path | None) -> int:
-    """Start a server, four agents and a group of four workers that trains, until Ctrl-C.
+    """Start a server, four agents and a group of four workers that runs a job, until Ctrl-C.
 
-    Only this machine can reach it. Nothing is left but --folder, where one is given.
+    Only this machine can connect. Nothing remains afterwards except --folder, if given.
     """
     with needs_procguard():
         from platform_launch.procguard.demo import Demo, run_demo, training_command
     if command_line is None and importlib.util.find_spec("torch") is None:
         raise InstallationError(
-            "the demo trains with torch, which is not here",
+            "the demo needs torch, which is not installed",
             f"{install_extra('train')}, or pass --command with a program of your own",
         )
     env, console = Environment.of_this_process(), Console()
     with ExitStack() as stack:
         where = folder.absolute() if folder else stack.enter_context(_temporary())
-        # Four trainings share this machine: each with one thread is faster than four with all.
+        # Four processes share this machine: they are faster with one thread each.
         variables = {"OMP_NUM_THREADS": "1", **env.inherited()}
         demo = Demo(where, port or ports.free(), command_line or training_command(), variables)
-        console.title("ProcGuard demo: a server, four agents and a group that trains")
-        console.info(f"starting them; what they say lies in {where}")
+        console.title("ProcGuard demo: a server, four agents and a group that runs a job")
+        console.info(f"starting them; their logs are in {where}")
 
         def ready(password: str) -> None:
             console.success(f"open {demo.url} and log in as admin with the password {password}")
-            console.info("stop the group, change its settings, kill a worker; Ctrl-C ends all of it")
+            console.info("stop the group, change its settings, kill a worker; Ctrl-C stops everything")
 
         return run_demo(demo, console.say, ready)
 
 
 @contextmanager
 def _temporary() -> Iterator[Path]:
-    """Make a folder that is removed at the end; one that was killed has left its own, which goes now."""
+    """Create a folder that is removed at the end. Folders of demos that were killed are removed now."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError), _held(left, fcntl.LOCK_NB):  # BlockingIOError: a demo that runs has it
-            if left.stat().st_uid == os.geteuid() and any(left.iterdir()):  # empty: one that just begins
+        with suppress(OSError), _locked(left, fcntl.LOCK_NB):  # BlockingIOError: a running demo has it
+            if left.stat().st_uid == os.geteuid() and any(left.iterdir()):  # empty: a demo just starts
                 shutil.rmtree(left)
     made = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
-    with made as folder, _held(Path(folder)):
+    with made as folder, _locked(Path(folder)):
         yield Path(folder)
 
 
 @contextmanager
-def _held(folder: Path, how: int = 0) -> Iterator[None]:
-    """Hold a folder's lock, which the kernel lets go when this process is killed."""
+def _locked(folder: Path, how: int = 0) -> Iterator[None]:
+    """Hold a folder's lock, which the kernel releases if this process is killed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | how)

@@ -1,4 +1,4 @@
-"""What only the extra ``procguard`` installs."""
+"""Imports that need the extra ``procguard``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from platform_launch.extras import install_extra
 
 @contextmanager
 def needs_procguard() -> Iterator[None]:
-    """Import in this block what the extra brings. Raises InstallationError that names what is missing."""
+    """Import the extra's packages in this block. Raises InstallationError that names a missing one."""
     try:
         yield
     except ImportError as error:
         raise InstallationError(
-            f"procguard needs the package {error.name}, which is not here",
+            f"procguard needs the package {error.name}, which is not installed",
             install_extra("procguard"),
         ) from error

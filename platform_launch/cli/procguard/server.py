@@ -1,4 +1,4 @@
-"""``procguard server``: the server with its web page, until it is told to end."""
+"""``procguard server``: run the server with its web page until it is stopped."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="See configs/procguard/procguard.yaml."
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen (127.0.0.1:8765).")
+@click.option("--listen", metavar="HOST:PORT", help="Address to listen on (127.0.0.1:8765).")
 @click.option(
     "--data",
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Where logs and the database lie (procguard-data).",
+    help="Folder for logs and the database (procguard-data).",
 )
-@click.option("--database", metavar="URL", help="SQLite in the data folder, or PostgreSQL.")
+@click.option("--database", metavar="URL", help="PostgreSQL, or SQLite in the data folder (default).")
 def command(config: Path | None, **flags: Any) -> int:
-    """Run the server with its web page. Flags go before the configuration file.
+    """Run the server with its web page. Flags override the configuration file.
 
-    A first start makes what is missing in the data folder: the database, an operator `admin` with a random
-    password and, on a loopback address, a join token for agents.
+    The first start creates what the data folder lacks: the database, the user `admin` with a random password
+    and, on a loopback address, a join token for agents.
     """
     env = Environment.of_this_process()
     settings = settings_from(config, flags)
@@ -50,12 +50,12 @@ def command(config: Path | None, **flags: Any) -> int:
         if password is not None:
             _introduce_admin(password, config, flags)
         serve(parts, settings, lambda port: _greet(port, settings, env, token_file))
-    Console().info("the server has ended; trainings go on, and agents wait for it")
+    Console().info("the server has stopped; jobs go on, and agents wait for it")
     return 0
 
 
 def settings_from(config: Path | None, flags: dict[str, Any]) -> ServerSettings:
-    """Return the settings of a file, with flags over them. Raises InputError, UsageError."""
+    """Return the settings of a file, overridden by flags. Raises InputError, UsageError."""
     with needs_procguard():
         from pydantic import ValidationError
 
@@ -73,16 +73,14 @@ def settings_from(config: Path | None, flags: dict[str, Any]) -> ServerSettings:
 
 
 def _introduce_admin(password: Path, config: Path | None, flags: dict[str, Any]) -> None:
-    """Say how to log in, and with which flags `procguard user` finds the same database."""
+    """Print how to log in, and the flags with which `procguard user` finds the same database."""
     given = {"config": str(config) if config else None, "data": flags["data"]}
     same = "".join(f" --{name} {shlex.quote(value)}" for name, value in given.items() if value)
     if flags["database"]:
         same += " --database URL"  # which may hold a password
     console = Console()
     console.info(f"log in as admin, with the password in {password.resolve()}")
-    console.info(
-        f"another password: procguard user passwd admin{same}; others: procguard user add NAME{same}"
-    )
+    console.info(f"change it: procguard user passwd admin{same}; add users: procguard user add NAME{same}")
 
 
 def _greet(port: int, settings: ServerSettings, env: Environment, token_file: Path | None) -> None:
@@ -92,7 +90,7 @@ def _greet(port: int, settings: ServerSettings, env: Environment, token_file: Pa
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     console.title(f"ProcGuard  {url}")
     if scheme == "http" and not settings.loopback:
-        console.warn("passwords and tokens cross the network in the clear: set tls_certificate and tls_key")
+        console.warn("passwords and tokens are sent unencrypted: set tls_certificate and tls_key")
     where = "PROCGUARD_JOIN_TOKEN" if token_file is None else str(token_file.resolve())
     flag = "" if token_file is None else f" --token-file {shlex.quote(where)}"
     console.info(f"on each node, with the join token in {where}:")

@@ -1,4 +1,4 @@
-"""``procguard user``: who may log in. Works on the database, also while a server runs."""
+"""``procguard user``: manage users. Works on the database, even while a server runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _ROLES = click.Choice(["viewer", "operator", "admin"])
 
 _in_place = flags(
-    click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's."),
+    click.option(
+        "--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's configuration."
+    ),
     click.option(
         "--data", metavar="FOLDER", shell_complete=completion.folders, help="The server's data folder."
     ),
@@ -39,15 +41,15 @@ _PASSWORD = click.option(
     "--password-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A file with the password; else you are asked.",
+    help="File with the password (default: prompt for it).",
 )
 
 
 @click.group("user", context_settings=SETTINGS)
 def command() -> None:
-    """Say who may log in: viewers look, operators change, admins also say who logs in.
+    """Manage users: viewers see everything, operators change it, admins also manage users.
 
-    A running server knows at once.
+    Changes apply to a running server at once.
     """
 
 
@@ -57,12 +59,14 @@ def command() -> None:
 @_PASSWORD
 @_in_place
 def add(name: str, role: str, password_file: Path | None, **place: Any) -> None:
-    """Let somebody log in."""
+    """Add a user."""
     with needs_procguard():
         from platform_launch.procguard.api.shapes.people import USER_PATTERN, UserRole
 
     if not re.fullmatch(USER_PATTERN, name):
-        raise UsageError(f"{shown(name)} is no name: expected letters, digits and _ . @ - between them")
+        raise UsageError(
+            f"{shown(name)} is not a valid name: expected letters, digits and _ . @ - between them"
+        )
     with _users(place) as (users, _):
         kept = _hashed(password_file)
         users.add(name, UserRole(role), kept)
@@ -74,13 +78,13 @@ def add(name: str, role: str, password_file: Path | None, **place: Any) -> None:
 @_PASSWORD
 @_in_place
 def passwd(name: str, password_file: Path | None, **place: Any) -> None:
-    """Set another password. Whoever is logged in by that name is logged out."""
+    """Change a user's password, and end the user's sessions."""
     with _users(place) as (users, settings):
         if users.find(name) is None:
             raise UsageError(f"there is no user {shown(name)}", "procguard user list")
         users.set_password(name, _hashed(password_file))
         _forget_initial(name, settings)
-    click.echo(f"{name} has a new password; every session by that name is over", err=True)
+    click.echo(f"{name} has a new password; all sessions of this user have ended", err=True)
 
 
 @command.command("role")
@@ -88,29 +92,29 @@ def passwd(name: str, password_file: Path | None, **place: Any) -> None:
 @click.argument("role", type=_ROLES)
 @_in_place
 def role(name: str, role: str, **place: Any) -> None:
-    """Give somebody another role. Whoever is logged in by that name is logged out."""
+    """Change a user's role, and end the user's sessions."""
     from platform_launch.procguard.api.shapes.people import UserRole
 
     with _users(place) as (users, _):
         users.set_role(name, UserRole(role))
-    click.echo(f"{name} is {role} now; every session by that name is over", err=True)
+    click.echo(f"{name} is now {role}; all sessions of this user have ended", err=True)
 
 
 @command.command("remove")
 @click.argument("name")
 @_in_place
 def remove(name: str, **place: Any) -> None:
-    """Let somebody log in no more. Whoever is logged in by that name is logged out."""
+    """Remove a user, and end the user's sessions."""
     with _users(place) as (users, settings):
         users.remove(name)
         _forget_initial(name, settings)
-    click.echo(f"{name} may not log in any more", err=True)
+    click.echo(f"{name} can no longer log in", err=True)
 
 
 @command.command("list")
 @_in_place
 def list_(**place: Any) -> None:
-    """List who may log in."""
+    """List users."""
     with _users(place) as (users, _):
         for user in users.all():
             click.echo(f"{user.name:<24} {user.role.value:<9} since {user.created_at:%Y-%m-%d}")
@@ -133,7 +137,7 @@ def _users(place: dict[str, Any]) -> Iterator[tuple[Users, ServerSettings]]:
 
 
 def _who() -> str:
-    """Return what the audit log calls whoever types this: this machine's name for its user."""
+    """Return the name of this command's user for the audit log."""
     try:
         return f"{pwd.getpwuid(os.getuid()).pw_name} (procguard user)"
     except KeyError:
@@ -159,7 +163,7 @@ def _hashed(password_file: Path | None) -> str:
 
 
 def _forget_initial(name: str, settings: ServerSettings) -> None:
-    """Remove the password that a first start wrote down: it is worth nothing any more."""
+    """Remove the file with the initial password, which is no longer valid."""
     from platform_launch.procguard.server.assembly import FIRST_USER, initial_password
 
     if name == FIRST_USER:

@@ -1,4 +1,4 @@
-"""The end of a launch: the root cause of a failure, the record beside the log, and the last lines."""
+"""The end of a launch: the root cause of a failure, the record next to the log, and the last lines."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from platform_launch.supervise import Outcome
     from platform_launch.why.answer.verdict import Verdict
 
-# To read the log for the root cause: a gigabyte takes seconds, and a disk may hang. The second is what is
-# left when a scheduler asks for the end meanwhile.
+# Time to find the root cause in the log: a gigabyte takes seconds, and a disk may hang. The second is the
+# time left once a scheduler asks the launcher to stop.
 _WHY_S = 60.0
 _WHY_HURRIED_S = 2.0
 _RECORD_S = 5.0
 
-# Kubernetes shows what a container writes here as the reason of its end; it keeps 4096 bytes.
+# Kubernetes shows the content of this file as the reason for a container's end; it keeps 4096 bytes.
 _TERMINATION_LOG = Path("/dev/termination-log")
 _TERMINATION_BYTES = 4096
 
@@ -50,14 +50,14 @@ def conclude(
     console: Console,
     started: datetime,
 ) -> None:
-    """Say how it ended and, last, why; leave it where a person or Kubernetes looks later."""
+    """Report how the run ended and, last, why; also in the record and in Kubernetes' termination message."""
     verdict = with_devices(verdict, result.run)
     _report_end(plan, result, memory, console)
     happened: list[str] = []
     in_full = plan.topology.node_rank == 0 or result.run is None or result.run.node_0_is_lost
     why = verdict.lines() if verdict else []
     if result.run is not None:
-        # What the others repeat of this node's log, its own verdict says in full.
+        # The other nodes quote parts of this node's log; its own verdict is complete.
         has_verdict = verdict is not None and result.first_failed == plan.topology.node_rank
         happened = report_outcome(result.run, console, has_verdict=has_verdict, in_full=in_full)
     if verdict is not None:
@@ -87,9 +87,9 @@ def _record(
         **result.saves.as_dict(),
     }
     writing = Thread(target=lambda: written.append(write_record(plan, started, values)), daemon=True)
-    with suppress(RuntimeError):  # no thread is left: what this node says at its end matters more
+    with suppress(RuntimeError):  # no thread can be started: the last lines matter more
         writing.start()
-        writing.join(_RECORD_S)  # a disk that hangs keeps no launch from ending
+        writing.join(_RECORD_S)  # a hanging disk must not keep the launch from ending
     return written[0] if written else None
 
 
@@ -119,9 +119,9 @@ def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: C
 
 
 def verdict_on(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:
-    """Read in the log why the processes failed; None if none failed, or if another node failed first.
+    """Find out from the log why the processes failed; None if none failed, or if another node failed first.
 
-    What a node's log says that lost its partner is a consequence, and would stand beside the cause.
+    The log of a node that lost its peer only shows a consequence, which must not compete with the cause.
     """
     outcome = result.outcome
     if outcome.exit_code == 0 or outcome.stopped_by:
@@ -132,22 +132,22 @@ def verdict_on(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: S
 
 
 def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:
-    """Read a log, which may be large or on a disk that hangs; None when that takes too long.
+    """Explain a log, which may be large or on a hanging disk; None if that takes too long.
 
-    Where there is none, the end of the output is in memory.
+    Without a log, the end of the output in memory is explained.
     """
     from platform_launch.why.explaining import explain, explain_file
     from platform_launch.why.sources import LogSource
 
     def explained() -> Verdict:
         if outcome.log_path is not None:
-            # The log holds no end of the launch yet: this is a part of it.
+            # This is part of the launch's end, so the log has no end yet.
             found = explain_file(outcome.log_path, oom_kills).without_note("no-end")
         else:
             found = explain([LogSource("the end of the output", io.BytesIO(outcome.tail))], oom_kills)
         if found.kind != "nothing":
             return found
-        # The training said nothing: how it ended is what is known, and no launcher below it has written that.
+        # The job printed nothing: only how it ended is known, and no launcher below it has printed that.
         ended = in_a_log(ending(outcome, outcome.exit_code)).encode()
         return explain([LogSource("how it ended", io.BytesIO(ended))], oom_kills)
 
@@ -157,13 +157,13 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
     def read() -> None:
         try:
             found.append(explained())
-        except Exception as error:  # raised where it is waited for
+        except Exception as error:  # raised by the waiting thread
             failed.append(error)
         inbox.wake()
 
     try:
         Thread(target=read, name="why", daemon=True).start()
-    except RuntimeError:  # no thread is left
+    except RuntimeError:  # no thread can be started
         return None
     deadline = time.monotonic() + _WHY_S
     while not found and not failed and (left_s := deadline - time.monotonic()) > 0:
@@ -176,9 +176,9 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
 
 
 def write_record(plan: LaunchPlan, started: datetime, outcome: Mapping[str, object]) -> Path | None:
-    """Write the record of a launch that has ended; return its path, or None when it cannot be written.
+    """Write the record of a finished launch; return its path, or None if it cannot be written.
 
-    A record is a convenience: whatever an argument or a disk is like, it never stops a launch.
+    A record is a convenience: no argument and no disk may make it stop a launch.
     """
     path = plan.log_path.with_suffix(".json")
     document = {
@@ -192,7 +192,7 @@ def write_record(plan: LaunchPlan, started: datetime, outcome: Mapping[str, obje
     try:
         text = json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n"
         path.parent.mkdir(parents=True, exist_ok=True)
-        # What is no UTF-8 becomes an escape of JSON's own.
+        # Bytes that are not UTF-8 become JSON escapes.
         files.write_whole(path, text.encode(errors="backslashreplace"), mode=files.SHARED)
     except (OSError, ValueError):
         return None
@@ -200,7 +200,7 @@ def write_record(plan: LaunchPlan, started: datetime, outcome: Mapping[str, obje
 
 
 def _without_secrets(plan: dict[str, Any]) -> dict[str, Any]:
-    """Mask what looks like a secret: a record is read by others than its writer."""
+    """Mask what looks like a secret: other users may read a record."""
     variables = {
         group: [{**one, "value": masked(one["name"], one["value"])} for one in plan[group]]
         for group in ("env", "kept")
@@ -212,9 +212,9 @@ def _without_secrets(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_failed(records: Iterable[Path]) -> int | None:
-    """Return the node that failed first, by the records of one launch; None where none says so.
+    """Return the node that failed first, according to the records of one launch; None if no record has it.
 
-    Nodes that met say the same; of those that did not meet, the one whose training was the shortest.
+    Nodes that connected agree on it. Without a roll call, it is the node whose processes ran the shortest.
     """
     failed: list[tuple[float, int]] = []
     for record in records:
@@ -225,7 +225,7 @@ def first_failed(records: Iterable[Path]) -> int | None:
 
 
 def write_termination_message(text: str) -> None:
-    """Leave the reason of a failure where Kubernetes looks for it; elsewhere there is no such file."""
+    """Write the reason for a failure to Kubernetes' termination log, which only exists in its containers."""
     with suppress(OSError):
         if _TERMINATION_LOG.exists():
             _TERMINATION_LOG.write_bytes(text.encode(errors="backslashreplace")[:_TERMINATION_BYTES])

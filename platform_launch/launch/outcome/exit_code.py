@@ -1,12 +1,12 @@
 """The exit code of a node's processes, which accelerate's launcher and torchrun replace by 1.
 
 torchrun's summary lists the codes of the ranks that failed. A script that knows more (the shipped example
-refuses with 66, and exits with 143 when it is asked to stop) writes a JSON object,
-``{"exit_code": 66, "reason": "…"}``, to the file that PLATFORM_LAUNCH_EXIT_FILE names, whole or not at all.
-The reason becomes an event, which `why` quotes.
+exits with 66 if it cannot start, and with 143 if it is asked to stop) writes a JSON object,
+``{"exit_code": 66, "reason": "…"}``, atomically to the file named in PLATFORM_LAUNCH_EXIT_FILE. The reason
+becomes an event, which `why` quotes.
 
-In a job of several nodes, a node may exit with the code of another (``job_exit_code``). The other functions
-read what torchrun's agent prints at the end about the processes it started.
+In a job of several nodes, a node may exit with another node's code (``job_exit_code``). The other functions
+parse what torchrun's agent prints at its end about the processes it started.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ VARIABLE = "PLATFORM_LAUNCH_EXIT_FILE"
 _LARGEST = 64 * 1024
 _LONGEST_REASON = 1000
 
-# Of torchrun's agent, before it ends the ranks that still run: month and day, time, process.
+# Printed by torchrun's agent before it stops the remaining ranks: month and day, time, process.
 _CLOSING = re.compile(r"(?:W(\d{4} \d\d:\d\d:\d\d\.\d{1,6}) [^\n]*)?Sending process (\d{1,9}) closing signal")
 
-# Of the summary that torchrun, also inside accelerate, prints last: one line for each rank that failed.
+# From the summary that torchrun, also inside accelerate, prints last: one line per rank that failed.
 _SUMMARY = b"ChildFailedError"
 _EXIT_CODE = re.compile(rb"^ *exitcode {1,4}: (-?\d{1,3}) \(pid: \d+\)", re.MULTILINE)
 
 
 class ExitFile:
-    """Where one node's training says with which code it ended; ``path`` None where no file can be written.
+    """The file in which a node's processes report their exit code; ``path`` is None if there can be none.
 
-    ``reported`` is the reason that the last start gave, as it was reported.
+    ``reported`` is the event with the reason that the last attempt gave, if any.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -52,23 +52,23 @@ class ExitFile:
 
     @property
     def folder(self) -> Path | None:
-        """The private folder that it lies in."""
+        """The private folder with the file."""
         return self._path.parent if self._path is not None else None
 
     def passed_to(self, command: Command) -> Command:
-        """Return the command with the file named in its environment."""
+        """Return the command with the file's path in its environment."""
         if self._path is None:
             return command
         return replace(command, env={**command.env, VARIABLE: str(self._path)})
 
     def clear(self) -> None:
-        """Forget what an earlier start left."""
+        """Remove what an earlier attempt wrote."""
         self.reported = None
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
-    def corrected(self, outcome: Outcome, tell: Callable[[Event], None]) -> Outcome:
-        """Return the outcome with the job's own exit code in place of a launcher's 1; report its reason."""
+    def corrected(self, outcome: Outcome, report: Callable[[Event], None]) -> Outcome:
+        """Return the outcome with the job's own exit code instead of a launcher's 1; report its reason."""
         if outcome.exit_code == 0 or outcome.stopped_by is not None:
             return outcome
         code, reason = self._read()
@@ -77,11 +77,11 @@ class ExitFile:
             outcome = replace(outcome, exit_code=own)
         if reason and code == outcome.exit_code:
             self.reported = event("training-reason", exit_code=code, reason=reason)
-            tell(self.reported)
+            report(self.reported)
         return outcome
 
     def _read(self) -> tuple[int | None, str]:
-        """Return the exit code, None where the file tells none, and the reason."""
+        """Return the exit code (None if the file has none) and the reason."""
         if self._path is None:
             return None, ""
         try:
@@ -97,10 +97,10 @@ class ExitFile:
 
 @contextmanager
 def exit_file() -> Iterator[ExitFile]:
-    """Offer a file in a private folder that goes with the launch."""
+    """Provide a file in a private folder that is removed with the launch."""
     try:
         folder = TemporaryDirectory(prefix="platform_launch_exit_", ignore_cleanup_errors=True)
-    except OSError:  # a convenience: it stops no launch
+    except OSError:  # a convenience: it must not stop a launch
         yield ExitFile(None)
         return
     with folder as name:
@@ -119,10 +119,10 @@ def job_exit_code(outcome: Outcome, agreed: RunOutcome, node_rank: int) -> int:
 
 
 def agreed_exit_code(tail: bytes) -> int | None:
-    """Return the exit code with which all failed ranks of this node ended, at the end of torchrun's output.
+    """Return the exit code of all failed ranks of this node, from the summary in torchrun's output.
 
-    torchrun itself returns 1 whatever its ranks returned. None if the ranks differ, if a signal ended one,
-    and if there is no summary.
+    torchrun itself returns 1 whatever its ranks returned. None if the codes differ, if a signal killed a
+    rank, or if there is no summary.
     """
     summary = tail[tail.rfind(_SUMMARY) :] if _SUMMARY in tail else b""
     codes = {int(code) for code in _EXIT_CODE.findall(summary)}
@@ -131,7 +131,7 @@ def agreed_exit_code(tail: bytes) -> int | None:
 
 
 def failed_local_ranks(tail: bytes) -> frozenset[int]:
-    """Return the local ranks that torchrun's agent says have failed, at the end of its output."""
+    """Return the local ranks that torchrun's agent reports as failed at the end of its output."""
     from platform_launch.why.reading.endings import TORCHRUN_LINE
 
     found = TORCHRUN_LINE.finditer(tail.decode(errors="replace"))
@@ -139,13 +139,13 @@ def failed_local_ranks(tail: bytes) -> frozenset[int]:
 
 
 def closing_signals(tail: bytes, now: datetime) -> dict[int, float]:
-    """Return the processes that torchrun's agent says it ends, and when (time.time(); 0: not known)."""
+    """Return the processes that torchrun's agent reports stopping, and when (time.time(); 0: unknown)."""
     found = _CLOSING.findall(tail.decode(errors="replace"))
     return {int(pid): _moment(text, now) for text, pid in found}
 
 
 def _moment(text: str, now: datetime) -> float:
-    """Read a time without a year, which is the last one that it can be."""
+    """Parse a time without a year: the latest such time that is not in the future."""
     try:
         moment = datetime.strptime(f"{now.year} {text}", "%Y %m%d %H:%M:%S.%f")
         return (moment if moment <= now else moment.replace(year=now.year - 1)).timestamp()
@@ -154,13 +154,13 @@ def _moment(text: str, now: datetime) -> float:
 
 
 def left_a_signal_traceback(tail: bytes) -> bool:
-    """Tell whether torchrun's agent answered a signal with a traceback, which looks like a failure."""
+    """Return whether torchrun's agent answered a signal with a traceback, which looks like a failure."""
     return b"multiprocessing.api.SignalException: " in tail
 
 
 def left_an_exit_barrier(tail: bytes) -> bool:
-    """Tell whether torchrun's agent complains, at the end of its output, of a store that was gone before it.
+    """Return whether torchrun's agent ends with an error because the store was closed before it.
 
-    All workers had finished by then; the agent that holds the store just did not wait for the others.
+    All workers had finished by then; the agent that serves the store just did not wait for the others.
     """
     return b"Error waiting on exit barrier" in tail

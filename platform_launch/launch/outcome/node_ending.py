@@ -1,6 +1,6 @@
-"""How one attempt ended on this node, as the other nodes are told, with the cause that its output shows.
+"""How an attempt ended on this node, as reported to the other nodes, with the cause its output shows.
 
-The output is read from memory: a log may be missing, lost, or on a disk that hangs.
+The output is read from memory: a log may be missing, lost, or on a hanging disk.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from platform_launch.rendezvous.restarts import FailedRun, is_young
 from platform_launch.supervise import Outcome
 
 _TAIL_BYTES = 256 * 1024
-# Each fact of a verdict once, up to whether to try again.
+# Enough for each fact of a verdict, including the advice on retrying.
 _MOST_CAUSE_LINES = 10
-# Causes that cannot pass by themselves. After others a restart may go well: memory that ran out, data that
-# could not be read, whatever else a script raises.
+# Causes that never disappear by themselves. After others a restart may succeed: out of memory, unreadable
+# data, and most exceptions of a script.
 _LASTING = frozenset(
     {
         "batch_arithmetic",
@@ -48,12 +48,12 @@ _LASTING = frozenset(
         "wrong_arguments",
     }
 )
-# Of a hang, what the end of the job repeats.
+# Lines of a hang that the end of the job repeats.
 _MOST_HANG_LINES = 8
 _LONGEST_LINE = 480
-# As JSON, where one character may take twelve: what nodes tell each other of an end has room for 64 KiB.
+# As JSON, where a character may take twelve bytes: an ending sent to other nodes is limited to 64 KiB.
 _LONGEST_LINE_BYTES = 2000
-# What the system says of a port that another process has, and how a line names the port.
+# The system's messages for a port in use, and how a line names the port.
 _TAKEN = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
 _PORT = re.compile(rb"(?:\bport\b\W{0,3}|\('[^']{0,255}', )(\d{2,5})\b")
 
@@ -61,14 +61,14 @@ _PORT = re.compile(rb"(?:\bport\b\W{0,3}|\('[^']{0,255}', )(\d{2,5})\b")
 def of_node(
     node: Fingerprint, kind: EndKind, exit_code: int, cause: Cause | None = None, stopped_by: str = ""
 ) -> NodeEnding:
-    """Return the end of a node."""
+    """Return the ending of a node."""
     return NodeEnding(kind, node.node_rank, node.place, exit_code, cause, stopped_by)
 
 
 def of_training(
     node: Fingerprint, outcome: Outcome, output: TrainingOutput, health: NodeHealth | None
 ) -> NodeEnding:
-    """Return how processes ended that were asked to stop, failed or finished, with the cause."""
+    """Return the ending of processes that were stopped, failed or finished, with the cause."""
     kind = EndKind.FINISHED
     if outcome.stopped_by is not None:
         kind = EndKind.STOPPED
@@ -76,13 +76,13 @@ def of_training(
         kind = EndKind.FAILED
     cause = output.why() if outcome.exit_code else None
     if cause is not None and not is_young(FailedRun(highest_step(output.text()), outcome.duration_s)):
-        cause = replace(cause, retry="")  # it went well for long: a restart brings it further
+        cause = replace(cause, retry="")  # it ran well for a long time, so a restart makes progress
     ending = of_node(node, kind, outcome.exit_code, cause, outcome.stopped_by or "")
     return replace(ending, health=health)
 
 
 def of_hang(node: Fingerprint, report: HangReport) -> NodeEnding:
-    """Return the end of an attempt that hangs, at the rank that keeps the others waiting."""
+    """Return the ending of an attempt that hangs, at the rank that blocks the others."""
     cause = Cause("hang", (), tuple(map(translate, report.finding.lines()[:_MOST_HANG_LINES])))
     ending = replace(of_node(node, EndKind.HUNG, HangError.exit_code, cause), silent_s=report.still_s)
     culprit = next(iter(report.finding.culprits), None)
@@ -92,9 +92,9 @@ def of_hang(node: Fingerprint, report: HangReport) -> NodeEnding:
 
 
 class TrainingOutput:
-    """The end of what the processes wrote. ``tail()`` returns it as it is in the log at ``log``.
+    """The end of the processes' output. ``tail()`` returns it as it is in the log at ``log``.
 
-    ``reported()`` is the reason for its end that the job itself gave, None if it gave none.
+    ``reported()`` returns the reason that the job itself gave for its end, None if it gave none.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TrainingOutput:
         self._oom_kills = OomKills()
 
     def begin(self) -> None:
-        """The processes start now: earlier attempts and the launcher wrote to the log before."""
+        """Record the start of the processes; the log already has lines of earlier attempts."""
         self._oom_kills = OomKills()
         try:
             with self._log.open("rb") as file:
@@ -117,11 +117,11 @@ class TrainingOutput:
             self._lines_before = 0
 
     def text(self) -> str:
-        """Return the end of it."""
+        """Return the end of the output."""
         return self._tail().decode(errors="replace")
 
     def why(self) -> Cause | None:
-        """Return what the other nodes should repeat: the cause where one can be told, else the last lines."""
+        """Return what the other nodes should repeat: the cause if one is found, else the last lines."""
         from platform_launch.why.explaining import explain
         from platform_launch.why.sources import LogSource
 
@@ -144,7 +144,7 @@ class TrainingOutput:
 
 
 def wants_port(tail: bytes, port: int) -> bool:
-    """Return whether a port was taken, by the end of the output: this one, or one that it does not name."""
+    """Return whether the end of the output reports a port in use: this one, or one without a number."""
     lines = [line for line in tail.splitlines() if _TAKEN.search(line)]
     named = {int(number) for line in lines for number in _PORT.findall(line)}
     return bool(lines) and (not named or port in named)

@@ -76,7 +76,7 @@ def report_outcome(
         values = {"kind": not_again.kind.value, "max_restarts": not_again.max_restarts}
         events.append((event("not-restarted", reason=describe_not_again(not_again), **values), []))
     quoted = quote_event(run.ending) if run.ending is not None and not has_verdict else None
-    if quoted is not None:  # last: it holds the root cause
+    if quoted is not None:  # last: it has the root cause
         events.append(quoted)
     for number, (one, lines) in enumerate(events):
         of_node_0 = number > 0 or has_verdict

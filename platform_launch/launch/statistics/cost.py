@@ -1,6 +1,6 @@
-"""What a run costs: which part of its time advanced the job, and where the rest went.
+"""What a run costs: which part of its time advanced the job, and how the rest was spent.
 
-RunClock counts while the run lasts and can be asked at any time; everything else is a function of values.
+RunClock counts while the run lasts and can be queried at any time; the rest are functions of values.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pathlib import Path
 from platform_launch.observe.steps import StepReading, StepsNamed, StepWatch
 from platform_launch.text import Phrase, counted, joined, seconds
 
-# Fewer readings, or a shorter time, say nothing about how the speed changed.
+# Fewer readings, or a shorter time, do not show how the speed changed.
 _ENOUGH_READINGS = 8
 _ENOUGH_S = 120.0
-# Steps are seen when the log is looked at, once a second: those of one look tell no speed.
+# The log is read once a second, so steps within one reading have no measurable speed.
 _MEASURABLE_S = 2.0
 
 
 @dataclass(frozen=True)
 class StartCost:
-    """One attempt: how long this node waited for the others, how long it ran, and the steps it named.
+    """One attempt: how long this node waited for the others, how long it ran, and the steps it printed.
 
-    ``hang_s`` is for how long it hung, until it went on or ended, ``slow_s`` for how long all others waited
-    for slow ranks.
+    ``hang_s`` is how long it hung, until it went on or ended; ``slow_s`` is how long the other ranks waited
+    for slow ones.
     """
 
     waited_s: float
@@ -37,13 +37,13 @@ class StartCost:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run cost, in seconds of this node. None where the output names no steps.
+    """What a run cost, in seconds of this node. Values are None if the output has no steps.
 
-    ``steps`` were done, of which ``lost_steps`` were done again after restarts. ``starting_s`` is from a
-    start to its first step, ``restart_s`` the wait for nodes before each start but the first.
-    ``productive_share`` is the part of all time in which steps were done that lasted. ``speed_change`` is the
-    speed of the last quarter relative to the first one's, less 1. ``slow_s`` is part of ``training_s``:
-    all others waited for slow ranks, as node 0 knows. ``step`` is the one that was named last,
+    ``lost_steps`` of the ``steps`` were repeated after restarts. ``starting_s`` is the time from each start
+    to its first step, ``restart_s`` the wait for nodes before every start except the first.
+    ``productive_share`` is the share of the total time spent on steps that were kept. ``speed_change`` is the
+    speed of the last quarter relative to the first, minus 1. ``slow_s`` is the part of ``training_s`` in
+    which the other ranks waited for slow ones, as node 0 knows it. ``step`` is the last step printed,
     ``target_step`` the last one that the output announces, ``eta_s`` the time until then.
     """
 
@@ -64,14 +64,14 @@ class RunCost:
     slow_s: float = 0.0
 
     def as_dict(self) -> dict[str, object]:
-        """Return it as it stands in the launch record."""
+        """Return the form for the launch record."""
         return {
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in asdict(self).items()
         }
 
     def in_words(self) -> Phrase:
-        """Return it as one line."""
+        """Return the cost as one line."""
         parts: list[Phrase] = []
         if self.steps is not None:
             lost = (
@@ -103,7 +103,7 @@ class RunCost:
 
 
 def run_cost(starts: Sequence[StartCost]) -> RunCost:
-    """Add up the starts of a run, in their order."""
+    """Return the cost of a run from its starts, in order."""
     named = [start.steps.readings for start in starts]
     done = sum(_steps_done(start.steps) for start in starts)
     lost = _lost_steps([readings for readings in named if readings])
@@ -137,7 +137,7 @@ def run_cost(starts: Sequence[StartCost]) -> RunCost:
 
 
 def _steps_done(named: StepsNamed) -> int:
-    """Return how many steps a start did; one that counts from 0 to its last step names one more."""
+    """Return how many steps a start did; counting from 0 to the last step would give one too many."""
     if not named.readings:
         return 0
     steps = named.readings[-1].step - named.readings[0].step + 1
@@ -145,7 +145,7 @@ def _steps_done(named: StepsNamed) -> int:
 
 
 def _lost_steps(named: Sequence[Sequence[StepReading]]) -> int:
-    """Return how many steps were done more than once: each start begins at a checkpoint of those before."""
+    """Return how many steps were repeated: each start begins at a checkpoint of an earlier one."""
     lost = reached = 0
     for readings in named:
         lost += max(0, min(reached, readings[-1].step) - readings[0].step + 1) if reached else 0
@@ -168,7 +168,7 @@ def _change(readings: Sequence[StepReading]) -> float | None:
 
 
 class RunClock:
-    """Counts the starts of a run. It goes from when it is made, which is when the nodes begin to meet."""
+    """Measures the starts of a run. It starts when it is created, which is when the rendezvous begins."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -180,7 +180,7 @@ class RunClock:
         self._watch: StepWatch | None = None
 
     def begin(self, log: Path) -> None:
-        """The processes of an attempt start; they write to ``log``."""
+        """Record that the processes of an attempt start; they write to ``log``."""
         self._began = self._clock()
         self._hung_s, self._hangs_since, self._slow_s = 0.0, None, 0.0
         watch = StepWatch(log)
@@ -188,30 +188,30 @@ class RunClock:
         self._watch = watch
 
     def end(self) -> None:
-        """They have ended."""
+        """Record that they have ended."""
         if self._watch is None:
             return
         self._starts.append(self._start(self._watch.stop()))
         self._watch, self._since = None, self._clock()
 
     def hanging(self, still_s: float | None) -> None:
-        """It hangs: nothing has moved for ``still_s``; with None, it has just gone on."""
+        """Record that the job hangs, without progress for ``still_s``; None: it has just gone on."""
         if still_s is None:
             self._hung_s, self._hangs_since = self._hung_so_far(), None
         elif self._hangs_since is None:
             self._hangs_since = max(self._clock() - still_s, self._began)
 
     def slowed(self, total_s: float) -> None:
-        """All others have waited for slow ranks for so long in this start."""
+        """Record how long the other ranks have waited for slow ones in this start."""
         self._slow_s = total_s
 
     def hung(self, still_s: float) -> None:
-        """The start that ended last hung, as another node reports: nothing had moved for ``still_s``."""
+        """Record that the last start hung, as another node reports, without progress for ``still_s``."""
         if self._starts and not self._starts[-1].hang_s:
             self._starts[-1] = replace(self._starts[-1], hang_s=still_s)
 
     def so_far(self) -> RunCost:
-        """Return what the run cost until now."""
+        """Return the cost of the run so far."""
         running = [self._start(self._watch.named)] if self._watch else []
         return run_cost([*self._starts, *running])
 
@@ -227,5 +227,5 @@ class RunClock:
 
     @property
     def restarts(self) -> int:
-        """How many starts there were after the first."""
+        """The number of starts after the first."""
         return max(len(self._starts) + (self._watch is not None) - 1, 0)

@@ -1,4 +1,4 @@
-"""A run as Prometheus metrics, served over HTTP. Imported where ``--metrics-port`` asks for it alone."""
+"""A run as Prometheus metrics, served over HTTP. Imported only for ``--metrics-port``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from platform_launch.health.finding import Grade
 from platform_launch.launch.statistics.run_report import RunReport
 from platform_launch.text import one_line
 
-# Of a client that asks and does not listen, and of how many at once.
+# Limits for clients that do not read the answer, and for their number.
 _CLIENT_LIMIT_S = 10.0
 _MOST_CLIENTS = 8
 
@@ -38,22 +38,22 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Bind without a question to a name server, which may not answer."""
+        """Bind without a DNS lookup, which may hang."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Refuse a client while there are too many others."""
+        """Reject a client if there are too many others."""
         return self._free.acquire(blocking=False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer one client in a thread; where none can be started, its place is free again."""
+        """Answer one client in a thread; release its slot if no thread can be started."""
         try:
             super().process_request(request, client_address)
         except RuntimeError:
             self._free.release()
-            raise  # to be hung up on
+            raise  # the connection is closed
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer one client."""
@@ -63,11 +63,11 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves early is no event."""
+        """Ignore clients that disconnect early."""
 
 
 class MetricsServer:
-    """Answers Prometheus with the ``report()`` of that moment. Raises OSError where it cannot listen."""
+    """Serves the current ``report()`` to Prometheus. Raises OSError if it cannot listen."""
 
     def __init__(self, address: tuple[str, int], report: Callable[[], RunReport]) -> None:
         registry = CollectorRegistry()
@@ -77,11 +77,11 @@ class MetricsServer:
         self.port = self._server.server_port
 
     def start(self) -> None:
-        """Begin to answer, in a thread."""
+        """Start serving in a thread."""
         Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -91,7 +91,7 @@ class _RunCollector(Collector):
         self._report = report
 
     def describe(self) -> list[Metric]:
-        """Name nothing beforehand: there is nobody to collide with."""
+        """Describe no metrics in advance: no other collector can collide."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -99,31 +99,32 @@ class _RunCollector(Collector):
 
 
 def families(report: RunReport) -> Iterator[Metric]:
-    """Yield a run's metrics; what is not known is left out."""
+    """Yield a run's metrics, without unknown ones."""
     cost = report.cost
     named = {
-        "step": ("The step that the output named last.", cost.step),
+        "step": ("The last step in the output.", cost.step),
         "target_step": ("The last step that the output announces.", cost.target_step),
         "first_step_seconds": ("From the start of the launch to the first step.", cost.first_step_s),
-        "productive_ratio": ("Part of all time in which steps were done that lasted.", cost.productive_share),
+        "productive_ratio": ("Share of the total time spent on steps that were kept.", cost.productive_share),
         "steps_per_second": ("Speed of this start.", cost.steps_per_s),
-        "speed_change_ratio": ("Speed of the last quarter relative to the first, less 1.", cost.speed_change),
+        "speed_change_ratio": (
+            "Speed of the last quarter relative to the first, minus 1.",
+            cost.speed_change,
+        ),
         "eta_seconds": ("Until the last step that the output announces.", cost.eta_s),
     }
     for name, (text, value) in named.items():
         if value is not None:
             yield GaugeMetricFamily(f"platform_launch_{name}", text, value)
     counted = {
-        "steps": ("Steps done, those that restarts lost included.", cost.steps or 0),
-        "steps_lost": ("Steps that were done again after restarts.", cost.lost_steps),
-        "restarts": ("Starts of the training after the first.", report.restarts),
-        "slow_rank_seconds": ("Time that all others waited for slow ranks.", cost.slow_s),
+        "steps": ("Steps done, including those lost by restarts.", cost.steps or 0),
+        "steps_lost": ("Steps repeated after restarts.", cost.lost_steps),
+        "restarts": ("Restarts of the job's processes.", report.restarts),
+        "slow_rank_seconds": ("Time the other ranks waited for slow ones.", cost.slow_s),
     }
     for name, (text, count) in counted.items():
         yield CounterMetricFamily(f"platform_launch_{name}", text, count)
-    spent = GaugeMetricFamily(
-        "platform_launch_time_seconds", "Where the time of the run went.", labels=["phase"]
-    )
+    spent = GaugeMetricFamily("platform_launch_time_seconds", "Time of the run by phase.", labels=["phase"])
     for name, value in (
         ("waiting", cost.waiting_s),
         ("starting", cost.starting_s),
@@ -139,15 +140,15 @@ def families(report: RunReport) -> Iterator[Metric]:
 def _of_devices(report: RunReport) -> Iterator[Metric]:
     labels = ["node_rank", "host"]
     worth = GaugeMetricFamily(
-        "platform_launch_node_health", "1 for what a node's devices are worth.", labels=[*labels, "grade"]
+        "platform_launch_node_health", "1 for the grade of a node's devices.", labels=[*labels, "grade"]
     )
     findings = GaugeMetricFamily(
         "platform_launch_device_finding",
-        "1 for what is wrong with a device.",
+        "1 for each finding about a device.",
         labels=[*labels, "id", "where"],
     )
     busy = GaugeMetricFamily(
-        "platform_launch_gpu_utilization_percent", "How busy a GPU is.", labels=[*labels, "gpu"]
+        "platform_launch_gpu_utilization_percent", "Utilization of a GPU.", labels=[*labels, "gpu"]
     )
     memory = GaugeMetricFamily(
         "platform_launch_gpu_memory_used_bytes", "Memory in use on a GPU.", labels=[*labels, "gpu"]

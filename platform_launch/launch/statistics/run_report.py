@@ -1,4 +1,4 @@
-"""How a run is going, at any time, and who gets that: ``inspect``, Prometheus, the status of a TrainJob."""
+"""The state of a run at any time, for ``inspect``, Prometheus and the status of a TrainJob."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeDevices:
-    """The devices of a node: what they are worth together, what was found on them, and its GPUs."""
+    """The devices of a node: their grade, the findings about them, and its GPUs."""
 
     node_rank: int
     host: str
@@ -39,7 +39,7 @@ class NodeDevices:
 
 @dataclass(frozen=True)
 class RunReport:
-    """How a run goes, as one node knows it; ``nodes`` are those whose devices are watched."""
+    """The state of a run as one node knows it; ``nodes`` are those whose devices are monitored."""
 
     node_rank: int
     host: str
@@ -86,41 +86,41 @@ class RunReport:
 
 
 class RunReporter:
-    """Reports a run over all its attempts; each hands in the watch of its devices."""
+    """Reports a run over all its attempts; each attempt brings its own device monitor."""
 
     def __init__(self, clock: RunClock | None = None) -> None:
         self.clock = clock or RunClock()
         self._devices: HealthOptions | None = None
         self._health: HealthWatch | None = None
-        self._tell: Callable[[Event], None] | None = None
+        self._report_event: Callable[[Event], None] | None = None
 
     def begin(
-        self, devices: HealthOptions, tell: Callable[[Event], None], health: HealthWatch | None = None
+        self, devices: HealthOptions, report_event: Callable[[Event], None], health: HealthWatch | None = None
     ) -> None:
-        """Another attempt begins: ``tell(event)`` reports during it, ``health`` watches its devices."""
-        self._devices, self._tell, self._health = devices, tell, health
+        """Begin an attempt: ``report_event`` reports into its output, ``health`` monitors its devices."""
+        self._devices, self._report_event, self._health = devices, report_event, health
 
     def report_event(self, event: Event) -> None:
         """Report an event in the output of the processes."""
-        if self._tell is not None:
-            self._tell(event)
+        if self._report_event is not None:
+            self._report_event(event)
 
     def report(self, *, of_all_nodes: bool) -> RunReport:
-        """Return how the run goes; of the other nodes only when asked to, which may take seconds."""
+        """Return the state of the run. ``of_all_nodes`` also queries other nodes, which may take seconds."""
         cost, restarts = self.clock.so_far(), self.clock.restarts
         here, health = self._devices, self._health
-        if here is None:  # the nodes still meet
+        if here is None:  # the rendezvous is still going on
             return RunReport(0, "", restarts, cost)
         nodes = devices(health.samples(of_all_nodes=of_all_nodes)) if health is not None else ()
         return RunReport(here.node_rank, here.host, restarts, cost, nodes)
 
     def overview(self) -> dict[str, object]:
-        """Return what ``platform-launch inspect`` shows on any node of the job."""
+        """Return the part of ``platform-launch inspect`` about the run."""
         return self.report(of_all_nodes=True).as_dict()
 
 
 def devices(samples: Sequence[NodeSample]) -> tuple[NodeDevices, ...]:
-    """Judge what the nodes tell of their devices, by themselves and beside each other."""
+    """Assess the nodes' devices from their samples, each alone and compared with each other."""
     from platform_launch.health.comparison import compare
     from platform_launch.health.finding import node_health
 
@@ -136,10 +136,10 @@ def devices(samples: Sequence[NodeSample]) -> tuple[NodeDevices, ...]:
 def publishers(
     env: Environment, flags: TogetherFlags, console: Console, reporter: RunReporter, *, leads: bool
 ) -> list[MetricsServer | TrainJobStatus]:
-    """Return what publishes the run; the node that ``leads`` reports all nodes, the others themselves.
+    """Return the publishers of the run; the node that ``leads`` reports all nodes, the others themselves.
 
-    Raises InstallationError where metrics were asked for and their library is missing. A port that is taken,
-    perhaps by another job's launcher, is a warning.
+    Raises InstallationError if metrics are requested and their library is missing. A port in use, perhaps by
+    another job's launcher, is a warning.
     """
 
     def report() -> RunReport:
@@ -170,7 +170,7 @@ def _metrics(
         from platform_launch.launch.statistics.metrics import MetricsServer
     except ModuleNotFoundError as error:
         raise InstallationError(
-            Phrase("this Python has no {module}, which --metrics-port answers with", module=error.name),
+            Phrase("--metrics-port needs {module}, which is not installed", module=error.name),
             Phrase("{install}, or leave --metrics-port out", install=install_extra("metrics")),
         ) from error
     host, port = address

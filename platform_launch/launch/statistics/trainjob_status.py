@@ -1,8 +1,8 @@
-"""A run's progress for the status of its Kubeflow TrainJob: Trainer 2.2 and later tell each pod where to.
+"""Reports a run's progress to the status of its Kubeflow TrainJob (Trainer 2.2 and later).
 
 Sources: kubeflow/trainer, the proposal 2779 (trainjob-progress), pkg/statusserver, and the plugin that sets
-the variables. Nothing here may harm a job: each request has a limit, and a server that refuses ten in a row
-is asked no more but for once, at the end.
+the variables. Nothing here may harm a job: each request has a timeout, and after ten rejections in a row only
+the final status is posted.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _LARGEST_INT = 2**31 - 1
 
 
 class TrainJobStatus:
-    """Posts the run's ``report()`` now and then, and once more at its end."""
+    """Posts the run's ``report()`` periodically, and once more at its end."""
 
     def __init__(
         self,
         env: Environment,
         report: Callable[[], RunReport],
-        tell: Callable[[Event], None],
+        report_event: Callable[[Event], None],
         every_s: float = EVERY_S,
     ) -> None:
         self._env = env
         self._report = report
-        self._tell = tell
+        self._report_event = report_event
         self._every_s = every_s
         self._posted: dict[str, object] = {}
         self._refusals = 0
@@ -57,11 +57,11 @@ class TrainJobStatus:
         self._thread = Thread(target=self._run, name="trainjob-status", daemon=True)
 
     def start(self) -> None:
-        """Begin, in a thread."""
+        """Start posting in a thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Post the last status, for a few seconds at most."""
+        """Post the final status, within a few seconds."""
         self._ended.set()
         self._thread.join(_LIMIT_S)
 
@@ -78,14 +78,14 @@ class TrainJobStatus:
             if status and status != self._posted:
                 self._post({**status, "lastUpdatedTime": iso_utc()})
                 self._posted, self._refusals = status, 0
-        except Exception as error:  # whatever it is, the job goes on
+        except Exception as error:  # no error here may harm the job
             self._refusals += 1
             if self._refusals == 1:
                 problem = error.message if isinstance(error, LaunchError) else repr(error)
-                self._tell(event("trainjob-status-refused", problem=problem))
+                self._report_event(event("trainjob-status-refused", problem=problem))
 
     def _post(self, status: dict[str, object]) -> None:
-        """Raises LaunchError, OSError."""
+        """Post a status. Raises LaunchError, OSError."""
         url = urlsplit(self._env.get(URL, "").strip())
         connection = self._connection(url.hostname, url.port)
         try:
@@ -107,7 +107,7 @@ class TrainJobStatus:
             )
 
     def _connection(self, host: str | None, port: int | None) -> HTTPSConnection:
-        """Connect to the controller itself: by no proxy, and wherever it redirects to is not asked."""
+        """Connect to the controller itself, without a proxy; redirects are not followed."""
         import ssl
         from http.client import HTTPSConnection
 
@@ -121,16 +121,16 @@ class TrainJobStatus:
         return HTTPSConnection(host, port, timeout=_LIMIT_S, context=context)
 
     def _token(self) -> str:
-        """Return the token, which the platform replaces from time to time."""
+        """Return the token, which the platform rotates."""
         path = self._env.get(TOKEN, "").strip()
         token = (self._env.read_file(path) or "").strip() if path else ""
         if not (token.isascii() and token.isprintable() and token):
-            raise LaunchError(Phrase("{name}={path} holds no token", name=TOKEN, path=path))
+            raise LaunchError(Phrase("{name}={path} does not hold a token", name=TOKEN, path=path))
         return token
 
 
 def trainer_status(report: RunReport) -> dict[str, object]:
-    """Return the status for a report; empty while there is nothing to say."""
+    """Return the status for a report, empty if there is nothing to report yet."""
     from platform_launch.health.finding import Grade
 
     cost = report.cost

@@ -10,10 +10,10 @@ from platform_launch.cli.program import SETTINGS
 
 @click.group("ctl", context_settings=SETTINGS)
 def command() -> None:
-    """Look at groups and workers, start and stop them, read logs.
+    """List, start and stop groups and workers, and read their logs.
 
-    The server is --server, PROCGUARD_SERVER or the one logged in to last. `ctl login` keeps a token for it;
-    scripts may set PROCGUARD_TOKEN instead.
+    The server is --server, PROCGUARD_SERVER or the one you logged in to last. `ctl login` stores a token for
+    it; scripts may set PROCGUARD_TOKEN instead.
     """
 
 

@@ -16,30 +16,34 @@ from platform_launch.errors import UsageError
 _settings = flags(
     click.option("--master-addr", metavar="NODE", shell_complete=NODES, help="The node that rank 0 runs on."),
     click.option("--master-port", type=click.IntRange(1, 65535)),
-    click.option("--world-size", metavar="N|all", help="Processes; `all`: as many as there are workers."),
+    click.option("--world-size", metavar="N|all", help="Number of processes; `all`: one per worker."),
     click.option("--backend", type=click.Choice(["nccl", "gloo"])),
-    click.option("--kind", type=click.Choice(["process", "node"]), help="What a worker is."),
+    click.option("--kind", type=click.Choice(["process", "node"]), help="What a worker stands for."),
     click.option("--command", metavar="COMMAND", help="As typed in a shell; empty: each agent's own."),
-    click.option("--directory", metavar="FOLDER", help="Where it starts, from each agent's own directory."),
+    click.option("--directory", metavar="FOLDER", help="Working directory, relative to each agent's."),
     click.option(
         "--env",
         "environment",
         multiple=True,
         metavar="NAME=VALUE",
-        help="A variable of the command; all of them are replaced.",
+        help="Variable of the command; replaces all of them; repeatable.",
     ),
     click.option(
-        "--queue-workers", type=click.IntRange(0, 10_000), help="How many to take for --when-free; 0: none."
+        "--queue-workers",
+        type=click.IntRange(0, 10_000),
+        help="Number of workers --when-free takes; 0: none.",
     ),
-    click.option("--queue-nodes", metavar="PATTERNS", help="Nodes or labels to take, such as `gn1* h100`."),
-    click.option("--hold-until", metavar="TIME|never", help="When it is stopped and its workers leave it."),
+    click.option(
+        "--queue-nodes", metavar="PATTERNS", help="Nodes or labels it may use, such as `gn1* h100`."
+    ),
+    click.option("--hold-until", metavar="TIME|never", help="When to stop it and release its workers."),
     click.option("--note", metavar="TEXT"),
-    click.option("--link", "links", multiple=True, metavar="URL", help="All of them are replaced."),
-    click.option("--shared-gpus/--no-shared-gpus", default=None, help="Start beside others' processes."),
-    click.option("--idle-percent", type=Number(), metavar="PERCENT", help="Use of GPUs that is too little."),
-    click.option("--idle-minutes", type=Number(), metavar="MINUTES", help="For how long; 0: never report."),
-    click.option("--idle-stop/--no-idle-stop", default=None, help="Stop it then."),
-    click.option("--notify/--no-notify", default=None, help="Send notices to whoever starts it."),
+    click.option("--link", "links", multiple=True, metavar="URL", help="Replaces all of them; repeatable."),
+    click.option("--shared-gpus/--no-shared-gpus", default=None, help="Start on GPUs that others use, too."),
+    click.option("--idle-percent", type=Number(), metavar="PERCENT", help="GPU use that counts as idle."),
+    click.option("--idle-minutes", type=Number(), metavar="MINUTES", help="Report after so long; 0: never."),
+    click.option("--idle-stop/--no-idle-stop", default=None, help="Stop it when it is reported as idle."),
+    click.option("--notify/--no-notify", default=None, help="Notify the user who starts it."),
     click.option("--max-restarts", type=click.IntRange(0, 1000)),
     click.option("--backoff", "backoff_s", type=Number(), metavar="SECONDS"),
     click.option("--silent-after", "silent_after_s", type=Number(), metavar="SECONDS"),
@@ -50,7 +54,7 @@ _settings = flags(
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that were named."""
+    """Return the settings that were given."""
     given = {name: value for name, value in values.items() if value is not None and value != ()}
     if "environment" in given:
         pairs = [entry.partition("=") for entry in given["environment"]]
@@ -70,16 +74,16 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @click.argument("name")
-@click.option("--like", metavar="GROUP", shell_complete=GROUPS, help="With the settings of this group.")
+@click.option("--like", metavar="GROUP", shell_complete=GROUPS, help="Copy the settings of this group.")
 @_settings
 @connected
 def create(client: ApiClient, name: str, like: str | None, as_json: bool, **values: Any) -> None:
     """Create a group."""
     given = _given(values)
     if like is not None and given:
-        raise UsageError("--like takes all settings of that group", "change them after: procguard ctl set")
+        raise UsageError("--like copies all settings of that group", "change them later: procguard ctl set")
     made = client.send("POST", "/groups", {"name": name, "settings": given, "like": like})
-    _echo(f"{name} is created", made, as_json)
+    _echo(f"{name}: created", made, as_json)
 
 
 @click.command("set")
@@ -87,19 +91,19 @@ def create(client: ApiClient, name: str, like: str | None, as_json: bool, **valu
 @_settings
 @connected
 def set_(client: ApiClient, name: str, as_json: bool, **values: Any) -> None:
-    """Change a group's settings; what is not named stays. They concern the next start."""
+    """Change the given settings of a group. They take effect at its next start."""
     given = _given(values)
     if not given:
-        raise UsageError("nothing to set: expected at least one setting", "procguard ctl set --help")
+        raise UsageError("nothing to set: expected at least one setting", "see procguard ctl set --help")
     path = f"/groups/{segment(name)}"
     settings = client.get(path)["settings"] | given
-    _echo(f"{name} is set", client.send("PUT", f"{path}/settings", settings), as_json)
+    _echo(f"{name}: settings changed", client.send("PUT", f"{path}/settings", settings), as_json)
 
 
 @click.command()
 @click.argument("workers", nargs=-1, required=True, metavar="WORKER…", shell_complete=WORKERS)
-@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="Where to.")
-@click.option("--out", is_flag=True, help="Out of their group, into none.")
+@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="The new group.")
+@click.option("--out", is_flag=True, help="Remove them from their group.")
 @connected
 def move(client: ApiClient, workers: tuple[str, ...], group: str | None, out: bool, as_json: bool) -> None:
     """Move workers to a group."""
@@ -115,7 +119,7 @@ def _group_action(action: str, meaning: str, done: str, *options: Any) -> click.
         what = "queue" if when_free else action
         answer = client.send("POST", f"/groups/{segment(name)}/{what}")
         phase, run = answer["group"]["phase"], answer["group"]["run_number"]
-        result = ("queued" if when_free else done) if answer["changed"] else "was so already"
+        result = ("queued" if when_free else done) if answer["changed"] else "nothing to do"
         now = "" if result == phase else f", now {phase}"
         if not wait:
             _echo(f"{name}: {result}{now} (run {run})", answer, as_json)
@@ -126,14 +130,14 @@ def _group_action(action: str, meaning: str, done: str, *options: Any) -> click.
     wait = click.option(
         "--wait",
         is_flag=True,
-        help="Until it is at rest. Exit code: 0 finished (or stopped, with stop), 1 failed, 3 stopped.",
+        help="Wait until it ends. Exit code: 0 finished (or stopped, for stop), 1 failed, 3 stopped.",
     )
     argument = click.argument("name", shell_complete=GROUPS)
     return click.command(action, help=meaning)(argument(flags(wait, *options)(act)))
 
 
 def _waited(client: ApiClient, name: str, as_json: bool) -> int:
-    """Wait until a group is at rest; return the exit code that says how it ended."""
+    """Wait until a group ends; return the exit code for how it ended."""
     while (group := client.get(f"/groups/{segment(name)}"))["phase"] not in _ENDS:
         time.sleep(_AGAIN_S)
     text = group["phase"]
@@ -151,7 +155,7 @@ _ENDS = {"idle": 3, "finished": 0, "failed": 1, "stopped": 3}
 
 start = _group_action(
     "start",
-    "Start all workers of a group, or none.",
+    "Start all workers of a group.",
     "starting",
     click.option("--when-free", is_flag=True, help="Queue it: it starts when enough workers are free."),
 )
@@ -163,9 +167,9 @@ restart = _group_action("restart", "Stop all workers of a group and start them a
 @click.argument("name", shell_complete=GROUPS)
 @connected
 def delete(client: ApiClient, name: str, as_json: bool) -> None:
-    """Delete a group that does not run. Its workers are in no group then."""
+    """Delete a group that is not running. Its workers are then in no group."""
     client.send("DELETE", f"/groups/{segment(name)}")
-    _echo(f"{name} is deleted", None, as_json)
+    _echo(f"{name}: deleted", None, as_json)
 
 
 @click.command()
@@ -174,15 +178,15 @@ def delete(client: ApiClient, name: str, as_json: bool) -> None:
 def forget(client: ApiClient, node: str, as_json: bool) -> None:
     """Forget a node that is gone."""
     client.send("DELETE", f"/nodes/{segment(node)}")
-    _echo(f"{node} is forgotten", None, as_json)
+    _echo(f"{node}: forgotten", None, as_json)
 
 
 @click.command()
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…", shell_complete=NODES)
-@click.option("--end", is_flag=True, help="Let things start there again.")
+@click.option("--end", is_flag=True, help="Allow new starts there again.")
 @connected
 def drain(client: ApiClient, nodes: tuple[str, ...], end: bool, as_json: bool) -> None:
-    """Let nothing new start on nodes; what runs there goes on."""
+    """Allow no new starts on nodes; what runs there goes on."""
     for node in nodes:
         answer = client.send("PUT", f"/nodes/{segment(node)}/drain", {"drained": not end})
         _echo(f"{node}: {'no longer drained' if end else 'drained'}", answer, as_json)
@@ -194,7 +198,7 @@ def drain(client: ApiClient, nodes: tuple[str, ...], end: bool, as_json: bool) -
 @click.option("--everyone", is_flag=True, help="Every operator may change and start it.")
 @connected
 def owners(client: ApiClient, name: str, users: tuple[str, ...], everyone: bool, as_json: bool) -> None:
-    """Print who may change and start a group beside admins; with USERs, make them that."""
+    """Print who, besides admins, may change and start a group. With USERs, set them."""
     path = f"/groups/{segment(name)}"
     settings = client.get(path)["settings"]
     if users or everyone:
@@ -211,9 +215,9 @@ def owners(client: ApiClient, name: str, users: tuple[str, ...], everyone: bool,
 @click.argument("node", shell_complete=NODES)
 @connected
 def release(client: ApiClient, node: str, as_json: bool) -> None:
-    """Let a node out of quarantine."""
+    """Release a node from quarantine."""
     answer = client.send("POST", f"/nodes/{segment(node)}/release")
-    _echo(f"{node}: its agent is told to release it", answer, as_json)
+    _echo(f"{node}: its agent will release it", answer, as_json)
 
 
 def _echo(text: str, answer: object, as_json: bool) -> None:

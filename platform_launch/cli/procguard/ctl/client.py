@@ -1,4 +1,4 @@
-"""Talking to the server's API: what it refuses becomes an error with its words."""
+"""A client of the server's API. Its rejections become errors."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ if TYPE_CHECKING:
     import httpx
 
 _TIMEOUT_S = 30.0
-_LISTED = 1_000  # in one answer
-_TAB_S = 3.0  # somebody waits at a key
+_PAGE = 1_000  # entries
+_TAB_S = 3.0  # a user waits for the completion
 
-SERVER_OPTION = click.option("--server", "url", metavar="URL", help="Where the server is (PROCGUARD_SERVER).")
+SERVER_OPTION = click.option(
+    "--server", "url", metavar="URL", help="The server's address (PROCGUARD_SERVER)."
+)
 
 
-# What the page offers by a click, by the code of the problem.
+# What to run, by the code of the problem. The web page offers the same by a click.
 _COMMANDS = {
     "no-group": "groups lists them",
     "no-worker": "workers lists them",
-    "no-node": "workers lists them: a worker's name begins with its node's",
+    "no-node": "nodes lists them",
     "no-run": "runs {group} lists them",
     "no-workers": "move WORKER… --group {group}",
     "no-master": "set {group} --master-addr NODE, the one that rank 0 runs on",
     "group-active": "stop {group}",
-    "group-at-rest": "runs {group} says how the last run ended",
+    "group-at-rest": "runs {group} shows how the last run ended",
 }
 
 
 class ServerUnreachableError(LaunchError):
-    """The server does not answer, or cannot do its work now. Try again."""
+    """The server does not answer, or cannot serve requests now. Try again."""
 
     exit_code = 75
 
 
 class ApiClient:
-    """Calls of one server; a block that ends with its connections."""
+    """A client of one server. As a context manager, it closes its connections at the end."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
         self.url = url
@@ -54,7 +56,7 @@ class ApiClient:
             import httpx
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            # httpx loads the certificates, in 70 ms, for http too.
+            # Otherwise httpx loads certificates for http too, which takes 70 ms.
             verify = urlsplit(url).scheme != "http"
             self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, verify=verify)
         except (httpx.InvalidURL, ValueError, OSError) as error:
@@ -67,23 +69,23 @@ class ApiClient:
         self._http.close()
 
     def get(self, path: str, **query: str | int | None) -> Any:
-        """Return what the API answers."""
+        """Return the answer to a GET request."""
         return self._json(
             "GET", path, params={key: value for key, value in query.items() if value is not None}
         )
 
     def all(self, path: str, key: str) -> list[dict[str, Any]]:
-        """Return all of a list that the API gives a page at a time; ``key`` names one of it."""
+        """Return a whole list, which the API sends in pages; ``key`` identifies an entry."""
         found: list[dict[str, Any]] = []
-        while len(found) % _LISTED == 0:
-            page = self.get(path, limit=_LISTED, after=found[-1][key] if found else "")
+        while len(found) % _PAGE == 0:
+            page = self.get(path, limit=_PAGE, after=found[-1][key] if found else "")
             found += page
             if not page:
                 break
         return found
 
     def send(self, method: str, path: str, body: object = None) -> Any:
-        """Ask for a change."""
+        """Request a change; return the answer."""
         return self._json(method, path, json=body)
 
     def _json(self, method: str, path: str, **more: Any) -> Any:
@@ -93,9 +95,9 @@ class ApiClient:
             response = self._http.request(method, f"/api/v1{path}", **more)
         except httpx.HTTPError as error:
             reason = escaped(str(error)) or type(error).__name__
-            hint = "is it running, and is this its address? --server or PROCGUARD_SERVER names another"
+            hint = "is it running, and is this its address? pass another with --server or PROCGUARD_SERVER"
             if "CERTIFICATE_VERIFY_FAILED" in reason:
-                hint = "SSL_CERT_FILE names the file with a certificate of your own"
+                hint = "for a certificate of your own, set SSL_CERT_FILE to its file"
             raise ServerUnreachableError(f"the server {self.url} does not answer: {reason}", hint) from error
         return self._read(response)
 
@@ -123,14 +125,14 @@ class ApiClient:
 
 
 def hint_here(problem: dict[str, Any]) -> str:
-    """Return what to do about a refusal or a problem: where this has a command for it, that command."""
+    """Return the hint for a rejection or a problem: a command of this program, if there is one for it."""
     name = click.get_current_context().params.get("name")
     known = _COMMANDS.get(str(problem.get("code")), "")
     return f"procguard ctl {known.format(group=name or 'GROUP')}" if known else str(problem.get("hint") or "")
 
 
 def _of_flag(problem: dict[str, Any]) -> str:
-    """Say what is wrong with a field of the API by the flag that set it, empty where none did."""
+    """Return what is wrong with the flag behind a field of the API, empty if there is no such flag."""
     field = str(problem["values"].get("field", "")).removeprefix("settings.").partition(".")[0]
     flags = (one.opts[0] for one in click.get_current_context().command.params if one.name == field)
     what = str(problem["text"]).partition(": ")[2]
@@ -138,7 +140,7 @@ def _of_flag(problem: dict[str, Any]) -> str:
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command its client, from --server and the variables, and whether --format asks for JSON."""
+    """Pass a command its client (from --server and variables) and whether --format asks for JSON."""
 
     @click.pass_context
     def command(context: click.Context, /, url: str | None, form: str, **values: Any) -> Any:
@@ -151,12 +153,12 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def segment(name: str) -> str:
-    """Return a name as a part of an address."""
+    """Return a name quoted for a URL's path."""
     return quote(name, safe="")
 
 
-def offered(path: str, key: str) -> Callable[..., Any]:
-    """Return what offers the names that the server knows to a shell's Tab."""
+def _completion(path: str, key: str) -> Callable[..., Any]:
+    """Return a shell completion of names that the server knows."""
 
     def known(context: click.Context) -> list[str]:
         url = context.params.get("url")
@@ -166,6 +168,6 @@ def offered(path: str, key: str) -> Callable[..., Any]:
     return completion.names(known)
 
 
-GROUPS = offered("/groups", "name")
-WORKERS = offered("/workers", "worker")
-NODES = offered("/nodes", "node")
+GROUPS = _completion("/groups", "name")
+WORKERS = _completion("/workers", "worker")
+NODES = _completion("/nodes", "node")

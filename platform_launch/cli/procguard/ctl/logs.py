@@ -1,4 +1,4 @@
-"""``procguard ctl logs``: the log of a worker or a group: its last lines, a search, what is still to come."""
+"""``procguard ctl logs``: the log of a worker or a group: its last lines, a search, new lines."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _AGAIN_S = 1.0
 
 @click.command()
 @click.argument("worker", required=False, shell_complete=WORKERS)
-@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="All ranks of a group in one, by time.")
+@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="All ranks of a group, merged by time.")
 @click.option("--errors", is_flag=True, help="Only the lines that look like errors.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Also show new lines, until Ctrl-C.")
 @click.option(
     "-n", "--tail", type=click.IntRange(1, 10_000), default=200, show_default=True, help="The last lines."
 )
-@click.option("--run", "number", type=click.IntRange(1), metavar="RUN", help="Which run (the newest).")
-@click.option("--search", metavar="TEXT", help="Only the lines that hold this, with their numbers.")
+@click.option("--run", "number", type=click.IntRange(1), metavar="RUN", help="The run (default: the newest).")
+@click.option("--search", metavar="TEXT", help="Only the lines that contain this, with their numbers.")
 @click.option("--regex", is_flag=True, help="--search is a regular expression (RE2).")
-@click.option("--context", type=click.IntRange(0, 20), default=0, help="Lines around each that is found.")
+@click.option("--context", type=click.IntRange(0, 20), default=0, help="Lines around each match.")
 @click.option("--ranks", metavar="RANKS", help="With --group: only these, such as 0-3,7.")
 @connected
 def logs(
@@ -47,7 +47,7 @@ def logs(
 ) -> None:
     """Read a worker's log, or that of all ranks of a group.
 
-    With -f a new run of the worker is followed too, unless --run names one.
+    With -f, new runs of the worker are followed too, unless --run is given.
     """
     if (worker is None) is (group is None):
         raise UsageError("expected either a WORKER or --group NAME")
@@ -81,7 +81,7 @@ def logs(
 
 
 def _generation(client: ApiClient, path: str, worker: str, number: int) -> int:
-    """Return what a run of the worker's newest group is called among its logs."""
+    """Return the generation of a worker's log for a run of its newest group. Raises UsageError."""
     runs = client.get(path, tail=1)["runs"]
     newest = max(runs, key=lambda run: run["generation"], default=None)
     for run in runs:
@@ -94,7 +94,7 @@ def _generation(client: ApiClient, path: str, worker: str, number: int) -> int:
 def _next(client: ApiClient, path: str, before: dict[str, Any], generation: int | None) -> dict[str, Any]:
     window: dict[str, Any] = client.get(path, generation=before["generation"], offset=before["next_offset"])
     if window["offset"] > before["next_offset"]:
-        _echo(f"{window['offset'] - before['next_offset']} bytes were left out here")
+        _echo(f"{window['offset'] - before['next_offset']} bytes are missing here")
     newest = max(window["generations"], default=0)
     if generation is None and newest > before["generation"] and not window["text"]:
         names = {run["generation"]: f"run {run['number']} of {run['group']}" for run in window["runs"]}
@@ -137,7 +137,7 @@ def _merged(
 
 
 def _write(text: str) -> None:
-    # A file gets the log as it is; to a terminal it is text, and commands nothing.
+    # A file gets the log as it is; a terminal gets it without control characters.
     if sys.stdout.isatty():
         text = "\n".join(map(escaped, text.replace("\r\n", "\n").replace("\r", "\n").split("\n")))
     sys.stdout.write(text)

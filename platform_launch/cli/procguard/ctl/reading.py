@@ -19,11 +19,11 @@ ROLES = ("viewer", "operator", "admin")
 
 @click.command()
 @click.argument("name", required=False, shell_complete=GROUPS)
-@click.option("--state", metavar="STATE", help="Only those in this state, such as running or queued.")
-@click.option("--mine", is_flag=True, help="Only those that you own or started last.")
+@click.option("--state", metavar="STATE", help="Only groups in this state, such as running or queued.")
+@click.option("--mine", is_flag=True, help="Only groups that you own or started last.")
 @connected
 def groups(client: ApiClient, name: str | None, state: str | None, mine: bool, as_json: bool) -> None:
-    """List groups. With NAME: what that group waits for, and why it failed."""
+    """List groups. With NAME: also what the group waits for, and why it failed."""
     found = [client.get(f"/groups/{segment(name)}")] if name else client.get("/groups")
     me = client.get("/me")["name"] if mine else ""
     found = [
@@ -41,7 +41,7 @@ def groups(client: ApiClient, name: str | None, state: str | None, mine: bool, a
 
 
 def print_verdict(verdict: str) -> None:
-    """Print a verdict below a table, whose cells only have its first line."""
+    """Print a whole verdict below a table, which only has its first line."""
     for line in verdict.splitlines():
         click.echo(f"  {escaped(line)}")
 
@@ -89,7 +89,7 @@ def _about(group: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _some(workers: list[str]) -> str:
-    """Return the first of some workers, and how many they are if that is more."""
+    """Return the first few workers, and how many more there are."""
     if len(workers) <= _SOME:
         return ", ".join(workers)
     return f"{', '.join(workers[:_SOME])} and {len(workers) - _SOME} more"
@@ -97,7 +97,7 @@ def _some(workers: list[str]) -> str:
 
 @click.command()
 @click.option(
-    "--state", metavar="STATE", help="Only those that are busy, free, silent, drained or quarantined."
+    "--state", metavar="STATE", help="Only nodes that are busy, free, silent, drained or quarantined."
 )
 @connected
 def nodes(client: ApiClient, state: str | None, as_json: bool) -> None:
@@ -144,9 +144,9 @@ def _node_row(node: dict[str, Any]) -> tuple[object, ...]:
 
 
 @click.command()
-@click.option("--add", "added", metavar="NAME", help="Let NAME log in, as --role, with --password-file.")
-@click.option("--change", "changed", metavar="NAME", help="Give NAME another --role or --password-file.")
-@click.option("--remove", "removed", metavar="NAME", help="Let NAME log in no more.")
+@click.option("--add", "added", metavar="NAME", help="Add a user with --role and --password-file.")
+@click.option("--change", "changed", metavar="NAME", help="Change the user's --role or --password-file.")
+@click.option("--remove", "removed", metavar="NAME", help="Remove the user.")
 @click.option("--role", type=click.Choice(ROLES))
 @click.option("--password-file", type=click.Path(path_type=Path), metavar="FILE")
 @connected
@@ -159,7 +159,7 @@ def users(
     password_file: Path | None,
     as_json: bool,
 ) -> None:
-    """List who may log in, or change it; for admins. See also `procguard user` on the server's machine."""
+    """List, add, change or remove users; for admins. See also `procguard user` on the server's machine."""
     given = {"role": role, "password": read_text(password_file).strip("\r\n") if password_file else None}
     if added and role and password_file:
         client.send("POST", "/users", {"name": added, **given})
@@ -179,19 +179,19 @@ def users(
         (user["name"], user["role"], local(user["created_at"]), "single sign-on" if user["external"] else "")
         for user in found
     )
-    print_table(("user", "role", "since", "about"), rows, "nobody")
+    print_table(("user", "role", "since", "about"), rows, "no users")
 
 
 @click.command()
-@click.option("--add", "label", metavar="LABEL", help="Make one and print it, this once.")
-@click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="Of --add.")
-@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="Of --add.")
-@click.option("--end", "ended", metavar="ID", help="End one.")
+@click.option("--add", "label", metavar="LABEL", help="Create a token and print it. It is shown only once.")
+@click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="With --add.")
+@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="With --add.")
+@click.option("--end", "ended", metavar="ID", help="Revoke this token.")
 @connected
 def tokens(
     client: ApiClient, label: str | None, role: str, days: int, ended: str | None, as_json: bool
 ) -> None:
-    """List your own API tokens, make one, or end one."""
+    """List, create or revoke your own API tokens."""
     if label is not None:
         made = client.send("POST", "/me/tokens", {"label": label, "role": role, "days": days})
         print_json(made) if as_json else click.echo(made["token"])
@@ -208,7 +208,7 @@ def tokens(
 
 @click.command()
 @click.option("--group", metavar="NAME", shell_complete=GROUPS, help="Only the workers of this group.")
-@click.option("--state", metavar="STATE", help="Only those in this state, such as failed or silent.")
+@click.option("--state", metavar="STATE", help="Only workers in this state, such as failed or silent.")
 @connected
 def workers(client: ApiClient, group: str | None, state: str | None, as_json: bool) -> None:
     """List workers."""
@@ -246,18 +246,18 @@ def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
 @click.argument("name", shell_complete=GROUPS)
 @click.argument("number", type=click.IntRange(1), required=False)
 @click.option("-n", "--limit", type=click.IntRange(1, 500), default=20, show_default=True)
-@click.option("--cause", metavar="TEXT", help="Only those that failed for a reason that holds this.")
+@click.option("--cause", metavar="TEXT", help="Only runs that failed for a reason with this text.")
 @connected
 def runs(
     client: ApiClient, name: str, number: int | None, limit: int, cause: str | None, as_json: bool
 ) -> None:
-    """List a group's runs, the newest first. With NUMBER: that run, with its settings and ranks."""
+    """List a group's runs, newest first. With NUMBER: that run, with its settings and ranks."""
     path = f"/groups/{segment(name)}/runs"
     found = client.get(path, limit=limit, cause=cause) if number is None else client.get(f"{path}/{number}")
     if as_json:
         print_json(found)
         return
-    titles = ("run", "outcome", "asked for by", "began", "ended", "size", "cause")
+    titles = ("run", "outcome", "started by", "started", "ended", "size", "cause")
     print_table(titles, map(_run_row, [found] if number else found), f"{name} has not run yet")
     if number is None:
         return
@@ -270,7 +270,7 @@ def runs(
 
 
 def _setting_row(setting: tuple[str, Any]) -> tuple[str, str]:
-    """Return a setting by the name of its flag, and its value as that flag takes it."""
+    """Return a setting's flag, and its value as the flag takes it."""
     name, value = setting
     if name == "world_size" and value is None:
         value = "all"
@@ -289,14 +289,14 @@ def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
     cause = (first, *failure["verdict"].splitlines()[:1])
     size = run["world_size"]
     ended = local(run["ended_at"])
-    return run["number"], run["outcome"] or "under way", by, local(run["requested_at"]), ended, size, cause
+    return run["number"], run["outcome"] or "running", by, local(run["requested_at"]), ended, size, cause
 
 
 @click.command()
 @click.argument("name", shell_complete=GROUPS)
 @connected
 def ranks(client: ApiClient, name: str, as_json: bool) -> None:
-    """Show which ranks a start would give out, or what is in its way."""
+    """Show which ranks a start would assign, or what prevents it."""
     found = client.get(f"/groups/{segment(name)}/ranks")
     if as_json:
         print_json(found)
@@ -306,7 +306,7 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
         for place in found["places"]
     ]
     titles = ("worker", "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
-    print_table(titles, rows, "no ranks can be given out")
+    print_table(titles, rows, "no ranks can be assigned")
     for one in (*found["problems"], *found["notes"]):
         hint = hint_here(one)
         click.echo(escaped(f"{one['text']}: {hint}" if hint else one["text"]))
@@ -317,7 +317,7 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
 @click.option(
     "--stacks",
     is_flag=True,
-    help="Show every rank's whole stacks.",
+    help="Show the whole stacks of every rank.",
 )
 @connected
 def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
@@ -339,17 +339,17 @@ def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
 
 @click.command()
 @click.option("-n", "--number", type=click.IntRange(1, 500), default=50, show_default=True)
-@click.option("--of", "on", metavar="NAME", help="Only of this group, node or user.")
-@click.option("--who", metavar="USER", help="Only by this user, or `server`.")
-@click.option("--action", metavar="ACTION", help="Only of this kind, such as failed.")
+@click.option("--of", "on", metavar="NAME", help="Only events of this group, node or user.")
+@click.option("--who", metavar="USER", help="Only events by this user, or `server`.")
+@click.option("--action", metavar="ACTION", help="Only events of this kind, such as failed.")
 @connected
 def events(
     client: ApiClient, number: int, on: str | None, who: str | None, action: str | None, as_json: bool
 ) -> None:
-    """List what was changed, when and by whom, newest first."""
+    """List changes, when and by whom they were made, newest first."""
     found = client.get("/events", limit=number, on=on, who=who, action=action)
     if as_json:
         print_json(found)
         return
     rows = [(local(one["at"]), one["who"], one["action"], one["object"], one["detail"]) for one in found]
-    print_table(("when", "who", "what", "of", "detail"), rows, "nothing was changed yet")
+    print_table(("when", "who", "what", "of", "detail"), rows, "no changes yet")

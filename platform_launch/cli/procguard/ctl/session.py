@@ -16,21 +16,21 @@ from platform_launch.errors import UsageError
 
 @click.command()
 @SERVER_OPTION
-@click.option("--name", metavar="NAME", help="Who you are there.")
+@click.option("--name", metavar="NAME", help="Your user name there.")
 @click.option(
     "--password-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A file with the password; else you are asked.",
+    help="File with the password (default: prompt for it).",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A file with an API token, made on your account's page: no name and password then.",
+    help="File with an API token from your account's page, instead of name and password.",
 )
 def login(url: str | None, name: str | None, password_file: Path | None, token_file: Path | None) -> None:
-    """Log in, and keep the token for later calls. With single sign-on: --token-file."""
+    """Log in, and store the token for later commands. With single sign-on, use --token-file."""
     env = Environment.of_this_process()
     url, _ = server(env, url)
     if token_file is not None:
@@ -42,7 +42,7 @@ def login(url: str | None, name: str | None, password_file: Path | None, token_f
         raise UsageError("no terminal to ask on: expected --name and --password-file")
     if not is_encrypted_or_local(url):
         click.echo(
-            f"warning: {url} is not encrypted: the password and all that follows can be read on the way",
+            f"warning: {url} is not encrypted: the password and all later traffic can be read on the network",
             err=True,
         )
     name = name or click.prompt("name", err=True)
@@ -64,7 +64,7 @@ def _keep(env: Environment, url: str, person: dict[str, str], token: str) -> Non
 @click.command()
 @SERVER_OPTION
 def logout(url: str | None) -> None:
-    """End the session, and forget its token."""
+    """End the session, and delete its token."""
     env = Environment.of_this_process()
     url, shown = server(env, url)
     saved = SavedTokens(env).read().get(url)  # PROCGUARD_TOKEN goes before it, and may be a script's
@@ -74,5 +74,5 @@ def logout(url: str | None) -> None:
         except UsageError:
             if shown and not saved:
                 raise
-            click.echo("the token is forgotten; there was no session to end", err=True)
+            click.echo("the token is deleted; there was no session to end", err=True)
     SavedTokens(env).keep(url, None)

@@ -29,9 +29,9 @@ _WIDTH_OF_A_PIPE = 240
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """Print rows under their titles; ``empty`` where there are none. A cell that is a state is coloured.
+    """Print rows under their titles, or ``empty`` if there are none. Cells with a state are coloured.
 
-    A cell that is a tuple has a line for each of its parts.
+    A cell that is a tuple has one line per part.
     """
     from rich.console import Console
     from rich.table import Table
@@ -55,5 +55,5 @@ def _text(cell: object) -> str:
 
 
 def local(at: str | None) -> str:
-    """Return a time of the server as the clock here shows it."""
+    """Return a time of the server in this machine's time zone."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""

@@ -1,4 +1,4 @@
-"""Tokens kept between calls: one for each server, in a file that only this user may read."""
+"""Stored tokens, one per server, in a file that only this user can read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SavedTokens:
         self.path = Path(home) / "procguard" / "tokens.json"
 
     def read(self) -> dict[str, str]:
-        """Return server → token, the one logged in to last at the end."""
+        """Return tokens by server, the last login at the end."""
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -31,7 +31,7 @@ class SavedTokens:
         return {str(url): str(token) for url, token in kept.items()}
 
     def keep(self, url: str, token: str | None) -> None:
-        """Keep a server's token as the last one, or forget it. Raises InputError."""
+        """Store a server's token as the last one, or delete it. Raises InputError."""
         kept = {known: its for known, its in self.read().items() if known != url}
         if token is not None:
             kept[url] = token
@@ -43,18 +43,18 @@ class SavedTokens:
 
 
 def is_encrypted_or_local(url: str) -> bool:
-    """Tell whether nobody on the network can read what goes to a server."""
+    """Return whether the traffic to a server cannot be read on the network."""
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def server(env: Environment, url: str | None) -> tuple[str, str | None]:
-    """Return the server that is meant, and the token to show there. Raises UsageError, InputError."""
+    """Return the server to use, and its token. Raises UsageError, InputError."""
     kept = SavedTokens(env).read()
     wanted = url or env.get("PROCGUARD_SERVER") or next(reversed(kept), None)
     if wanted is None:
         raise UsageError(
-            "no server is named: expected --server or PROCGUARD_SERVER, or a login before",
+            "no server given: expected --server, PROCGUARD_SERVER, or a previous login",
             "procguard ctl login --server http://127.0.0.1:8765",
         )
     wanted = wanted.strip().rstrip("/")

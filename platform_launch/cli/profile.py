@@ -18,6 +18,7 @@ from platform_launch.console.languages import translate
 from platform_launch.errors import InputError, LaunchError, UsageError
 from platform_launch.observe import control
 from platform_launch.observe.merged_trace import TracePart, merge
+from platform_launch.rendezvous.ranks import parse_ranks
 from platform_launch.text import Phrase, counted
 
 # Some ranks wait in C, traces may be large, and nodes send them.
@@ -45,7 +46,7 @@ def command(seconds: float, ranks: str | None, output: Path | None, job: str | N
         raise UsageError(
             Phrase("expected at most {most:g} s, found {seconds:g}", most=_MOST_SECONDS, seconds=seconds)
         )
-    chosen = ranks_of(ranks) if ranks is not None else []
+    chosen = sorted(parse_ranks(ranks)) if ranks is not None else []
     socket, inspected = chosen_launch(job)
     path = output or _next_to(str(inspected.get("log") or ""))
     try:
@@ -59,23 +60,6 @@ def command(seconds: float, ranks: str | None, output: Path | None, job: str | N
     traces = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     _report(traces, path, written=_merged(traces, path))
     return 0
-
-
-def ranks_of(text: str) -> list[int]:
-    """Read numbers and ranges: ``0,8-15``. Raises UsageError."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if (
-            not first.isdecimal()
-            or (dash and not last.isdecimal())
-            or int(last or first) - int(first) > 100_000
-        ):
-            raise UsageError(
-                Phrase("--ranks {text}: expected numbers and ranges such as 0,8-15", text=repr(text))
-            )
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def _merged(traces: Sequence[Mapping[str, object]], path: Path) -> int:

@@ -9,7 +9,6 @@ import click
 
 from platform_launch import streams
 from platform_launch.cli import completion
-from platform_launch.cli.dumps import DumpReading, read, split
 from platform_launch.cli.flags import json_or_table, log_dir_option
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
@@ -19,8 +18,9 @@ from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.observe.memory_snapshot import MemorySnapshot, find_snapshots, read_snapshot
 from platform_launch.project import logs_folder
 from platform_launch.text import Phrase, padded
-from platform_launch.why import hang_records
+from platform_launch.why import dump_reading, hang_records
 from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.dump_reading import DumpReading
 from platform_launch.why.explaining import explain, explain_paths
 from platform_launch.why.hang_records import HangRecord
 from platform_launch.why.sources import LogSource, logs_in, started_of
@@ -68,7 +68,7 @@ def command(logs: tuple[str, ...], job: str | None, explain: bool, log_dir: Path
         logs = (str(log_dir),)
     hang, logs = hang_records.part(logs) if "-" not in logs else (None, logs)
     alone = hang is not None and not logs
-    dumped, logs = _part(logs) if not alone else (None, logs)
+    dumped, logs = dump_reading.part(logs) if not (alone or "-" in logs) else (None, logs)
     verdict = _explain(logs, job) if logs or (dumped is None and not alone) else None
     if hang is None and verdict is not None and "-" not in logs:
         hang = hang_records.beside_logs(_folders(logs), job)
@@ -127,14 +127,6 @@ def _document(
     if hang is not None:
         document |= {"suspect_ranks": list(hang.suspect_ranks), "hang": hang.as_dict()}
     return document | (dumped.as_dict() if dumped else {})
-
-
-def _part(paths: tuple[str, ...]) -> tuple[DumpReading | None, tuple[str, ...]]:
-    """Read the dumps among the paths; return what they show, and the other paths."""
-    if not paths or "-" in paths:
-        return None, paths
-    dumps, logs = split(map(Path, paths))
-    return read(dumps) if dumps else None, tuple(map(str, logs))
 
 
 def _explain(logs: tuple[str, ...], job: str | None) -> Verdict:

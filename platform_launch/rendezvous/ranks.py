@@ -24,7 +24,7 @@ def parse_ranks(text: str) -> set[int]:
         digits = all(word.isascii() and word.isdigit() and len(word) <= 6 for word in (first, last))
         if not digits or int(first) > int(last):
             raise UsageError(
-                Phrase("{text} does not name nodes: expected ranks like 0,2-3", text=shown(text)),
+                Phrase("{text} is not a list of ranks: expected e.g. 0,2-3", text=shown(text)),
                 "ranks count from 0",
             )
         ranks |= set(range(int(first), int(last) + 1))

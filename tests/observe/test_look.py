@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.cli.profile import ranks_of
-from platform_launch.errors import InputError, UsageError
+from platform_launch.errors import InputError
 from platform_launch.launch.peers import LinkPeers
 from platform_launch.launch.profiling import Profiling
 from platform_launch.launch.training_command import HangOptions
@@ -333,10 +332,3 @@ def test_trace_that_is_none_is_named(tmp_path: Path) -> None:
         whole.path.write_bytes(content)
         with pytest.raises(InputError, match="the trace of rank 1"):
             merge([whole], tmp_path / "merged.gz")
-
-
-def test_ranks_are_read_as_numbers_and_ranges() -> None:
-    assert ranks_of("0,8-10") == [0, 8, 9, 10]
-    for text in ("", "1-", "x", "-1", "0-999999999"):
-        with pytest.raises(UsageError, match="expected numbers and ranges"):
-            ranks_of(text)

@@ -69,16 +69,19 @@ class DumpReading:
         ]
 
 
-def split(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Separate dumps, and folders with dumps, from logs. A folder may be both."""
-    dumps, logs = [], []
-    for path in paths:
+def part(paths: Iterable[str]) -> tuple[DumpReading | None, tuple[str, ...]]:
+    """Read the dumps among the paths, and in folders; return them, and the paths with logs.
+
+    Raises InputError as :func:`read`.
+    """
+    dumps, logs = list[Path](), list[str]()
+    for path in map(Path, paths):
         holds_dumps = bool(find_dumps([path])) if path.is_dir() else path.is_file() and looks_like_dump(path)
         if holds_dumps:
             dumps.append(path)
         if not holds_dumps or (path.is_dir() and _holds_logs(path)):
-            logs.append(path)
-    return dumps, logs
+            logs.append(str(path))
+    return read(dumps) if dumps else None, tuple(logs)
 
 
 def read(paths: Sequence[Path]) -> DumpReading:

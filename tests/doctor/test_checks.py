@@ -271,6 +271,17 @@ def test_another_node_whose_master_is_itself_is_told() -> None:
     assert examine(named(healthy({"RANK": "1"}), master=ResolverAnswer("10.0.0.1", ("10.0.0.9",)))) == []
 
 
+def test_a_master_that_is_this_node_s_name_is_this_node() -> None:
+    """MASTER_ADDR=$(hostname) on each node, where Debian and Docker give the name a loopback address."""
+    by_name = named(healthy({"RANK": "1"}), master=ResolverAnswer("gn1", ("127.0.1.1",)))
+    assert (
+        "the master 'gn1' (MASTER_ADDR) is this machine itself" in only(by_name, "master-is-this-node").what
+    )
+    for on_purpose in ("localhost", "127.0.0.1"):
+        here = named(healthy({"RANK": "1"}), master=ResolverAnswer(on_purpose, ("127.0.0.1",)))
+        assert examine(here) == []
+
+
 def test_gpus_whose_adapter_is_on_the_other_socket_are_named() -> None:
     ports = (port("mlx5_0"), port("mlx5_1"))
     near = [NicDistance(gpu, "mlx5_0", PciDistance.PIX if gpu < 4 else PciDistance.SYS) for gpu in range(8)]

@@ -81,7 +81,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
             master.query,
             "let MASTER_ADDR name node 0, unless an address is translated on the way",
         )
-    elif not topology.is_master and any(address in own for address in master.found):
+    elif not topology.is_master and is_here and not _is_written_as_loopback(master.query):
         yield warning(
             "master-is-this-node",
             Phrase(
@@ -105,6 +105,11 @@ def master_name(facts: Facts) -> Iterator[Finding]:
             master.query,
             "check the node's routes (ip route get) and which network MASTER_ADDR belongs to",
         )
+
+
+def _is_written_as_loopback(host: str) -> bool:
+    """Return whether a user names this machine on purpose: all nodes run on it, as in a simulation."""
+    return host == "localhost" or is_loopback(host)
 
 
 def reverse_look_up(facts: Facts) -> Iterator[Finding]:

@@ -127,6 +127,13 @@ def test_a_run_is_counted_while_it_goes_on(tmp_path: Path) -> None:
     assert (total.waiting_s, total.restart_s, total.hang_s, total.training_s) == (5.0, 7.0, 20.0, 50.0)
 
 
+def test_after_the_end_nothing_is_left_to_do() -> None:
+    start = StartCost(20.0, 130.0, steps((30.0, 1), (130.0, 101), target=201))
+    clock = RunClock()
+    clock._starts.append(start)
+    assert (run_cost([start]).eta_s, clock.so_far().eta_s) == (100.0, None)
+
+
 def test_a_hang_counts_while_it_lasts_and_no_longer(tmp_path: Path) -> None:
     now = 0.0
     clock = RunClock(lambda: now)

@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 from platform_launch.events import line
+from platform_launch.launch.outcome.conclusion import closing_line
 from platform_launch.launch.process_watch import MemoryPeak
+from platform_launch.launch.statistics.cost import StartCost, run_cost
 from platform_launch.observe.memory import MemoryHeld, memory_lines
 from tests.lab.waiting import until
 
@@ -41,6 +43,15 @@ def test_busy_gpus_are_one_figure_and_an_idle_one_is_named() -> None:
     assert busy.in_words() == "processes 1.0 GiB; GPUs 95% busy on average"
     assert memory_lines([("node 0", busy)])[1] == "node 0: GPUs 50% busy now, GPU 1 only 3%"
     assert memory_lines([("node 0", MemoryHeld(1.0))]) == ["peak memory of node 0: processes 1.0 GiB"]
+
+
+def test_the_closing_line_has_the_use_of_the_gpus() -> None:
+    cost = run_cost([StartCost(0.0, 60.0)])
+    held = MemoryHeld(1.0, {0: 53.0, 1: 53.0}, gpus_busy={0: 96.0, 1: 94.0})
+    assert line(closing_line(cost, held)) == (
+        "cost: time: training 1 min 0 s; GPU 0, 1 each 53.0 GiB; GPUs 95% busy on average"
+    )
+    assert line(closing_line(cost, MemoryHeld(1.0))) == "cost: time: training 1 min 0 s"
 
 
 def test_nothing_is_told_where_nothing_was_seen() -> None:

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 from platform_launch import files
 from platform_launch.confidential import masked, masked_arguments
 from platform_launch.console import Console, in_a_log
-from platform_launch.events import event
+from platform_launch.events import Event, event
 from platform_launch.launch.outcome.exit_code import left_a_signal_traceback, left_an_exit_barrier
 from platform_launch.launch.outcome.result import Result, ending, report_outcome, with_devices
 from platform_launch.launch.process_watch import MemoryPeak
 from platform_launch.launch.stages import versions
+from platform_launch.launch.statistics.cost import RunCost
+from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.project import git_revision
 from platform_launch.supervise.signals import ENDING, SignalInbox
-from platform_launch.text import iso_utc
+from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
     from platform_launch.supervise import Outcome
@@ -112,10 +114,15 @@ def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: C
     is_named = result.run is not None and result.run.first_failed is not None
     console.tell(ended, on_screen=() if is_named else None)
     if result.cost is not None:
-        cost = event("run-cost", text=result.cost.in_words(), **result.cost.as_dict())
-        console.tell(cost, on_screen=() if result.exit_code else None)
+        console.tell(closing_line(result.cost, memory.held), on_screen=() if result.exit_code else None)
     if outcome.log_path is not None:
         console.tell(event("log-written", path=str(outcome.log_path)))
+
+
+def closing_line(cost: RunCost, held: MemoryHeld) -> Event:
+    """Return the event for the time that a run took, and for the memory and the use of its GPUs."""
+    text = Phrase("{cost}{gpus}", cost=cost.in_words(), gpus=held.gpus)
+    return event("run-cost", text=text, **cost.as_dict())
 
 
 def verdict_on(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:

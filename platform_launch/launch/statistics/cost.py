@@ -211,9 +211,10 @@ class RunClock:
             self._starts[-1] = replace(self._starts[-1], hang_s=still_s)
 
     def so_far(self) -> RunCost:
-        """Return the cost of the run so far."""
-        running = [self._start(self._watch.named)] if self._watch else []
-        return run_cost([*self._starts, *running])
+        """Return the cost of the run so far. Nothing is left to do if no processes run any more."""
+        if self._watch is None:
+            return replace(run_cost(self._starts), eta_s=None)
+        return run_cost([*self._starts, self._start(self._watch.named)])
 
     def _start(self, steps: StepsNamed) -> StartCost:
         now = self._clock()

@@ -12,6 +12,9 @@ from platform_launch.hardware.kernel_files import fields, memory_bytes, text
 from platform_launch.text import Phrase
 
 _GIB = 1024**3
+# Caches of torch, Hugging Face, Triton and CUDA. They may be read-only in a writable home: Docker creates the
+# parents of a mount as root, such as ~/.cache for ~/.cache/huggingface.
+_CACHES = (".cache", ".triton", ".nv")
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,14 @@ def find(hostname: str, home: str | None = None, *, sys_root: Path, proc_root: P
 
 
 def _home_problem(home: str | None) -> str:
-    """Return why the home cannot be written: if the platform chooses the user id, HOME is / (OpenShift)."""
+    """Return why the home can hold no caches: it is / if the platform chooses the user id (OpenShift)."""
     if home is None:
         try:
             home = pwd.getpwuid(os.getuid()).pw_dir
         except KeyError:
             return Phrase("HOME is not set, and user {uid} has no home", uid=os.getuid())
-    problem = storage.read(Path(home)).problem
+    problems = (storage.read(Path(home, folder)).problem for folder in ("", *_CACHES))
+    problem = next(filter(None, problems), "")
     return Phrase("HOME={home}: {problem}", home=home, problem=problem) if problem else ""
 
 

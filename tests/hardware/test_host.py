@@ -144,3 +144,20 @@ def test_a_home_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
     assert problem("/proc") == "HOME=/proc: only the kernel makes files in /proc"
     (tmp_path / "file").write_text("")
     assert problem(str(tmp_path / "file")) == f"HOME={tmp_path}/file: {tmp_path}/file is not a folder"
+
+
+@pytest.mark.parametrize(
+    ("cache", "report"),
+    [
+        (".cache", "github.com/h2oai/h2ogpt/issues/729"),
+        (".triton", "github.com/foundation-model-stack/fms-hf-tuning/issues/367"),
+    ],
+)
+def test_a_cache_that_cannot_be_written_in_a_good_home_is_a_problem(
+    cache: str, report: str, tmp_path: Path
+) -> None:
+    """Docker makes ~/.cache root's for a volume below it. Root may write everywhere, so a file is used here."""
+    roots = trees.bare_pod(tmp_path)
+    (tmp_path / cache).write_text("")
+    found = host.find("node7", str(tmp_path), sys_root=roots.sys, proc_root=roots.proc, dev_root=roots.dev)
+    assert found.home_problem == f"HOME={tmp_path}: {tmp_path}/{cache} is not a folder", report

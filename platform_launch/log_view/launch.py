@@ -71,8 +71,8 @@ def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]
     paths: list[Path] = []
     if not names and not folder.exists():
         raise InputError(
-            Phrase("no launch has left a log yet: there is no folder {folder}", folder=folder),
-            "name the logs, or the folder that `run` was given: platform-launch logs --log-dir FOLDER",
+            Phrase("no launch has written a log yet: there is no folder {folder}", folder=folder),
+            "name the logs, or the folder passed to `run --log-dir`: platform-launch logs --log-dir FOLDER",
         )
     for name in names or (str(folder),):
         if Path(name).exists():

@@ -87,7 +87,9 @@ UNFORESEEN = "import psutil\npsutil.net_if_stats = lambda: 1 / 0\n"
 @pytest.mark.parametrize(
     ("words", "sitecustomize", "code", "cause"),
     [
-        pytest.param(LIMITED, "", 67, "20 files may be open at a time (ulimit -n)", id="few descriptors"),
+        pytest.param(
+            LIMITED, "", 67, "only 20 files may be open at a time (ulimit -n)", id="few descriptors"
+        ),
         pytest.param(WITHOUT_NULL, "", 67, "/dev/null cannot be opened", id="no null", marks=requires_mount),
         pytest.param(CLOSED_NULL, "", 67, "/dev/null cannot be opened", id="nodev", marks=requires_mount),
         pytest.param((), FORBIDDEN, 66, "/data: Permission denied", id="forbidden"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import shlex
@@ -102,7 +103,9 @@ def choose_program(request: Request, env: Environment) -> Program:
     check_forms(request)
     if request.script is not None:
         script = named_file(request.script, "--script", _other_form(str(request.script), env))
-        _check_source(script, Phrase("--script {script}", script=script), env)
+        tree = _check_source(script, Phrase("--script {script}", script=script), env)
+        if tree is not None:
+            _refuse_relative_imports(script, tree)
         return Program(Form.SCRIPT, str(script), request.arguments, script, Phrase("--script given"))
     if request.module is not None:
         return _module(request.module, request, env)
@@ -225,18 +228,22 @@ def _executable_file(name: str) -> str:
     return os.path.abspath(name)  # noqa: PTH100 - a link decides what a program does
 
 
-def _check_source(file: Path, named: Phrase, env: Environment) -> None:
-    """Raise InputError if this Python cannot compile a file: every node would report it, after waiting."""
+def _check_source(file: Path, named: Phrase, env: Environment) -> ast.Module | None:
+    """Return a file's syntax tree, None if it is not known to be Python.
+
+    Raises InputError if this Python cannot compile it: every node would report it, after waiting.
+    """
     if "PYTHON_EXEC" in env:  # torchrun starts the file with another program
-        return
+        return None
     with suppress(OSError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
         with file.open("rb") as opened:
             source = opened.read(_LARGEST_SOURCE + 1)
         if len(source) > _LARGEST_SOURCE or b"\0" in source:
-            return  # such as a zip application, which Python runs too
+            return None  # such as a zip application, which Python runs too
         warnings.simplefilter("ignore")
         try:
-            compile(source, str(file), "exec", dont_inherit=True)
+            tree = ast.parse(source, str(file))
+            compile(tree, str(file), "exec", dont_inherit=True)
         except SyntaxError as error:
             version = sys.version.split()[0]
             where = Phrase(", line {line}", line=error.lineno) if error.lineno else ""
@@ -252,6 +259,33 @@ def _check_source(file: Path, named: Phrase, env: Environment) -> None:
                 ),
                 "correct it, or use the Python that it needs; a shell script is a command: -- bash FILE",
             ) from error
+        return tree
+    return None
+
+
+def _refuse_relative_imports(script: Path, tree: ast.Module) -> None:
+    """Raise InputError for ``from .util import x`` at the top of a script, which only works in a module."""
+    line = next((one for one in tree.body if isinstance(one, ast.ImportFrom) and one.level), None)
+    sets_package = any(isinstance(one, ast.Name) and one.id == "__package__" for one in ast.walk(tree))
+    if line is None or sets_package:
+        return
+    folders = list(script.parents)
+    depth = next(number for number, one in enumerate(folders) if not (one / "__init__.py").exists())
+    depth = min(max(depth, line.level), len(folders) - 1)
+    module = ".".join([*(one.name for one in reversed(folders[:depth])), script.stem])
+    raise InputError(
+        Phrase(
+            "--script {script}, line {line}: {statement}: only modules can import relatively",
+            script=script,
+            line=line.lineno,
+            statement=shown(ast.unparse(line)),
+        ),
+        Phrase(
+            "pass --module {module}, and start in {folder} or add it to PYTHONPATH",
+            module=module,
+            folder=folders[depth],
+        ),
+    )
 
 
 def _other_form(script: str, env: Environment) -> str:

@@ -112,6 +112,12 @@ def command(
                 f"PET_{name}", value, Phrase("as {name}, for a torchrun that the command starts", name=name)
             )
         )
+    # Launch scripts with names of their own, each with a default: OpenMMLab's dist_train.sh, XTuner.
+    variables += [
+        _variable(name, value, Phrase("as {name}, for launch scripts that read it so", name=f"MASTER_{name}"))
+        for name, value in (("ADDR", bracketed(topology.master_addr)), ("PORT", topology.master_port))
+        if name not in env
+    ]
     if program.extra_path:
         path = os.pathsep.join(filter(None, (program.extra_path, env.get("PATH", ""))))
         variables.append(_variable("PATH", path, "the command was found beside the interpreter, not on PATH"))

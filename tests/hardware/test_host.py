@@ -156,7 +156,7 @@ def test_a_home_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_in_a_good_home_is_a_problem(
     cache: str, report: str, tmp_path: Path
 ) -> None:
-    """Docker makes ~/.cache root's for a volume below it. Root may write everywhere, so a file is used here."""
+    """Docker makes ~/.cache root's for a volume below it. Root may write anywhere: a file stands in."""
     roots = trees.bare_pod(tmp_path)
     (tmp_path / cache).write_text("")
     found = host.find("node7", str(tmp_path), sys_root=roots.sys, proc_root=roots.proc, dev_root=roots.dev)

@@ -32,6 +32,8 @@ def broken_links(page: Path) -> list[str]:
         file = (page.parent / path).resolve() if path else page
         if not file.exists():
             problems.append(f"{page.relative_to(ROOT)}: {target}: no such file")
+        elif ROOT / "tests" in file.parents and ROOT / "tests" not in page.parents:
+            problems.append(f"{page.relative_to(ROOT)}: {target}: not on the site: write the path as code")
         elif anchor and anchor not in anchors(FENCE.sub("", file.read_text(encoding="utf-8"))):
             problems.append(f"{page.relative_to(ROOT)}: {target}: no such heading")
     return problems

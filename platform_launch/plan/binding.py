@@ -3,9 +3,9 @@
 The hook binds each rank before its script starts (``observe/hook``); threads, DataLoader workers and
 compilers inherit that. Memory then comes from the same node, by the kernel's default policy
 (set_mempolicy(2): local).
-A rank never gets fewer CPUs than its even share of all CPUs. If one NUMA node has too few, because of a
-cpuset or because its devices are in one corner of a socket (SNC), the socket's CPUs are shared; if that does
-not help, nothing is bound.
+A rank never gets fewer CPUs, or with ``exclusive`` fewer cores, than its even share of all. If one NUMA node
+has too few, because of a cpuset or because its devices are in one corner of a socket (SNC), the socket's CPUs
+are shared; if that does not help, nothing is bound.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ from platform_launch.plan.variables import EnvVar
 from platform_launch.text import Phrase
 
 MODES = ("auto", "node", "exclusive", "none")
+Cores = tuple[tuple[int, ...], ...]
+"""Cores, each with the CPUs that are its hyperthreads."""
+Masks = tuple[tuple[int, ...], ...]
+"""The CPUs of each rank."""
+
 # These bind processes by other means (GCC and LLVM OpenMP, accelerate).
 _BOUND_BY = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND", "ACCELERATE_CPU_AFFINITY")
 _OFF = ("", "0", "false", "none", "disabled")
@@ -82,9 +87,10 @@ def bind(mode: str, env: Environment, hardware: Hardware, nproc: int, *, ranks_k
             return Binding(reason=Phrase("the NUMA nodes of the devices are not known"))
         homes = [nodes[rank * len(nodes) // nproc] for rank in range(nproc)]
         spread = True
-    fair = sum(len(node.cpus) for node in nodes) // nproc
+    share = _own_cores if mode == "exclusive" else _shared_cpus
     for near, group in _levels(hardware.numa):
-        bound = _share(homes, group, fair, exclusive=mode == "exclusive")
+        cores = [tuple(sorted(core for node in group(home) for core in node.cores)) for home in homes]
+        bound = share(cores, nodes)
         if bound is not None:
             why = Phrase("ranks are spread over the NUMA nodes") if spread else near
             return Binding("exclusive" if mode == "exclusive" else "node", bound[0], why, bound[1])
@@ -113,28 +119,34 @@ def _levels(numa: Numa) -> list[tuple[str, Callable[[NumaNode], Sequence[NumaNod
     ]
 
 
-def _share(
-    homes: Sequence[NumaNode],
-    group: Callable[[NumaNode], Sequence[NumaNode]],
-    fair: int,
-    *,
-    exclusive: bool,
-) -> tuple[tuple[tuple[int, ...], ...], int] | None:
-    """Return the CPUs of each rank, and how many it can count on; None if that is less than ``fair``."""
-    cores = [tuple(sorted(core for node in group(home) for core in node.cores)) for home in homes]
+def _shared_cpus(cores: Sequence[Cores], nodes: Sequence[NumaNode]) -> tuple[Masks, int] | None:
+    """Return each rank's CPUs, all of its ``cores``, and how many it can count on.
+
+    None if that is less than its even share of all CPUs.
+    """
     ranks = Counter(cores)
     share = min(sum(map(len, mine)) // ranks[mine] for mine in ranks)
-    if share < fair:
+    if share < sum(len(node.cpus) for node in nodes) // len(cores):
         return None
-    given: list[tuple[int, ...]] = []
-    seen: Counter[tuple[tuple[int, ...], ...]] = Counter()
+    return tuple(map(_cpus, cores)), share
+
+
+def _own_cores(cores: Sequence[Cores], nodes: Sequence[NumaNode]) -> tuple[Masks, int] | None:
+    """Return each rank's CPUs, an even part of its ``cores``, and how many the smallest part has.
+
+    None if that part is smaller than an even share of all cores, or empty.
+    """
+    ranks, seen = Counter(cores), Counter[Cores]()
+    parts: list[Cores] = []
     for mine in cores:
-        part = _part(mine, seen[mine], ranks[mine]) if exclusive else mine
+        first, last = (index * len(mine) // ranks[mine] for index in (seen[mine], seen[mine] + 1))
+        parts.append(mine[first:last])
         seen[mine] += 1
-        given.append(tuple(sorted(cpu for core in part for cpu in core)))
-    return tuple(given), share
+    if min(map(len, parts)) < max(1, sum(len(node.cores) for node in nodes) // len(cores)):
+        return None
+    masks = tuple(map(_cpus, parts))
+    return masks, min(map(len, masks))
 
 
-def _part(cores: tuple[tuple[int, ...], ...], index: int, ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Return one rank's cores: neighbours, as evenly as whole cores allow."""
-    return cores[index * len(cores) // ranks : (index + 1) * len(cores) // ranks]
+def _cpus(cores: Cores) -> tuple[int, ...]:
+    return tuple(sorted(cpu for core in cores for cpu in core))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.hardware import Gpu, Gpus, Hardware, Host, numa
-from platform_launch.hardware.numa import cpu_ranges, parse_cpus
+from platform_launch.hardware.numa import Numa, NumaNode, cpu_ranges, parse_cpus
 from platform_launch.plan.binding import Binding, bind
 from tests.hardware import trees
 
@@ -108,6 +109,26 @@ def test_a_bound_rank_never_has_fewer_cpus_than_its_even_share(
     for mine in found.ranks:
         assert len(mine) >= len(cpus) // 8
         assert set(mine) <= set(cpus)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "smt", "nproc", "shown", "share"),
+    [
+        ("0-3", 2, 4, "", None),  # two cores for four ranks: one would get nothing
+        ("0", 0, 2, "", None),
+        ("0-13", 7, 4, "0: 0,7; 1: 1-2,8-9; 2: 3-4,10-11; 3: 5-6,12-13", 2),
+        ("0-7", 4, 2, "0: 0-1,4-5; 1: 2-3,6-7", 4),
+    ],
+)
+def test_exclusive_leaves_no_rank_without_a_core(
+    cpus: str, smt: int, nproc: int, shown: str, share: int | None, tmp_path: Path
+) -> None:
+    cores = [(cpu, cpu + smt) if smt else (cpu,) for cpu in parse_cpus(cpus)[: smt or None]]
+    node = Numa((NumaNode(0, 0, tuple(cores)),))
+    found = bound(replace(dgx(tmp_path), gpus=Gpus(), numa=node), "exclusive", nproc)
+    assert (found.shown, found.share) == (shown, share)
+    if not shown:
+        assert found.reason == "a rank would get fewer CPUs than unbound"
 
 
 def test_one_numa_node_is_bound_only_when_asked(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Environment → Topology: which of how many nodes this is, for every platform this product knows.
+"""Environment → Topology: which of how many nodes this is, on every platform this product knows.
 
-``PLATFORMS`` is the order in which dialects are tried; the first whose marks are there is believed. Two
-questions stay apart: at which level this command runs (once per node, or once per process: ``workers``), and
-whose names say the topology. Flags win field by field (``resolve``).
+``PLATFORMS`` is the order in which dialects are tried; the first whose marks are set is used. Two questions
+stay apart: whether this command runs once per node or once per process (``workers``), and which variables
+give the topology. Flags override single fields (``resolve``).
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from platform_launch.errors import TopologyError, UsageError, shown
 from platform_launch.platforms import bare, tables, workers
 from platform_launch.platforms.aws import AWS_BATCH, SAGEMAKER
 from platform_launch.platforms.azureml import AZUREML
-from platform_launch.platforms.baidu import AIHC, PADDLECLOUD
 from platform_launch.platforms.bare import doubt_count
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.batch import COBALT, LSF, PBS
-from platform_launch.platforms.clusters import DETERMINED, LEPTON, MODELARTS
+from platform_launch.platforms.clusters import (
+    AIHC,
+    DETERMINED,
+    LEPTON,
+    MODELARTS,
+    PADDLECLOUD,
+    PROCGUARD,
+)
 from platform_launch.platforms.google import GKE_TPU, VERTEX
 from platform_launch.platforms.kubeflow import PYTORCHJOB, RUNAI, TRAINER_V2
 from platform_launch.platforms.kubernetes import DOWNWARD, INDEXED_JOB, JOBSET, LWS
 from platform_launch.platforms.local import LOCAL
 from platform_launch.platforms.mpi import FLUX, HYDRA, MPIJOB, MVAPICH, OPENMPI, PALS
 from platform_launch.platforms.openpai import OPENPAI
-from platform_launch.platforms.procguard import PROCGUARD
 from platform_launch.platforms.reading import Reading
 from platform_launch.platforms.resolve import is_complete, resolve, with_reading
 from platform_launch.platforms.slurm import SLURM
@@ -112,7 +117,7 @@ def detect(environment: Environment, overrides: Overrides | None = None) -> Topo
 
 
 def title_of(name: str) -> str:
-    """Return what a platform is called by people; the name itself where it is none of a dialect."""
+    """Return the title of a platform, or its name if no dialect has it."""
     return next((dialect.title for dialect in PLATFORMS if dialect.name == name), name)
 
 
@@ -158,7 +163,7 @@ def _from_flags(reading: Reading) -> Reading:
     """Start over from flags alone: what a worker inherited is its parent's rendezvous, not this one's."""
     level = reading.problems.get("level")
     warnings: list[str] = (
-        [Phrase("{message}; the flags say otherwise and are believed", message=level.message)]
+        [Phrase("{message}; ignored, because flags give the topology", message=level.message)]
         if level
         else []
     )

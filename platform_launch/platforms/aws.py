@@ -101,7 +101,7 @@ def _sagemaker_hosts(
 
 
 def _own_group(environment: Environment, config: Sourced[Mapping[str, object]]) -> Sourced[object] | None:
-    """Return the hosts of this node's group in a heterogeneous cluster; None where there is one group.
+    """Return the hosts of this node's group in a heterogeneous cluster; None if there is one group.
 
     Groups have instance types of their own, such as CPU hosts that prepare data beside those that train
     (SageMaker, "Train Using a Heterogeneous Cluster").

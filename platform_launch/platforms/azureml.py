@@ -68,7 +68,7 @@ def _read_pytorch(reading: Reading, environment: Environment) -> None:
                 Phrase("WORLD_SIZE ÷ {nnodes_source}", nnodes_source=nnodes.source),
             )
         reading.mark_process(
-            "WORLD_SIZE, RANK and LOCAL_RANK say that this is one of several processes on this node, but "
+            "WORLD_SIZE, RANK and LOCAL_RANK show that this is one of several processes on this node, but "
             "this command starts a node's processes itself and must run once per node",
             "set process_count_per_instance to 1 (distribution type pytorch)",
             rank=rank.value if rank else None,

@@ -102,7 +102,7 @@ def _refine_mosaicml(reading: Reading, environment: Environment) -> None:
                 "nnodes",
                 Phrase(
                     "WORLD_SIZE={total} with NODE_RANK and without RANK counts processes for Composer and "
-                    "nodes for others; LOCAL_WORLD_SIZE, which would tell, is not set",
+                    "nodes for others; LOCAL_WORLD_SIZE, which would decide, is not set",
                     total=total.value,
                 ),
                 "set LOCAL_WORLD_SIZE, or pass --nnodes",

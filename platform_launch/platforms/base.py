@@ -1,7 +1,7 @@
-"""A dialect as a table: which variables mark a platform, and which of them say what.
+"""A dialect as a table: which variables identify a platform, and which of them give which field.
 
-Most platforms are nothing but such a table. What is irregular about the others is one small function that
-gets the table's reading and completes it (``refine``).
+Most platforms are just such a table. What is irregular about the others is one small function that completes
+the table's reading (``refine``).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Dialect:
 
     ``marks``: any one group, with every name of it set, identifies the platform; ``*`` stands for any text.
     ``absent``: names that must not be set, because then something else is meant.
-    ``also``: a test for marks that are no plain names, and ``also_words`` says it in words.
-    ``same_nnodes``, ``same_node_rank``: names that must agree with the value taken, where they are set.
+    ``also``: a test for marks that are not plain names; ``also_words`` describes it.
+    ``same_nnodes``, ``same_node_rank``: names that must agree with the value of the field, if they are set.
     ``accelerators``: variables that count the accelerators which the platform allocated on this node.
     ``own_names``: variables that hold this node's own name or address.
     ``first_host_is_master``: node 0's address is the first entry of ``hosts``.
-    ``hosts_count_nodes``: where no variable counts the nodes, the entries of ``hosts`` do.
-    ``port``: the default where the platform names none; None where no rendezvous port is known.
+    ``hosts_count_nodes``: if no variable counts the nodes, the entries of ``hosts`` do.
+    ``port``: the default if the platform sets none; None if no rendezvous port is known.
     ``grade``: A — the platform's source or documentation was read; B — public users of it only.
     ``hint``: what to do on this platform when a field is missing; ``address_hint``, when the address is.
     """
@@ -118,7 +118,7 @@ class Dialect:
         return reading
 
     def _fill_from_user(self, reading: Reading, environment: Environment) -> None:
-        """What the platform leaves open, the user's MASTER_ADDR and MASTER_PORT may say."""
+        """Fill in what the platform does not set from the user's MASTER_ADDR and MASTER_PORT."""
         if reading.master_addr is None and "MASTER_ADDR" in environment:
             reading.master_addr = reading.attempt(
                 "master_addr", lambda: first_host(environment, ("MASTER_ADDR",)), ""
@@ -176,7 +176,7 @@ def _read_processes(reading: Reading, environment: Environment) -> None:
     try:
         nodes = first_integer(environment, USER_NNODES, 1)
         each = environment.integer("NPROC_PER_NODE") if "NPROC_PER_NODE" in environment else None
-    except TopologyError:  # a number that is none is refused where it is read
+    except TopologyError:  # what is not a number is reported where it is read
         return
     if nodes is None or each is None or each.value < 2 or nodes.value * each.value != world.value:
         return
@@ -195,7 +195,8 @@ def _read_processes(reading: Reading, environment: Environment) -> None:
             reading.refuse(
                 "node_rank",
                 Phrase(
-                    "RANK={rank} is neither one of {nodes} nodes nor the first of {each} processes of one",
+                    "RANK={rank} is neither the rank of one of {nodes} nodes nor that of the first of "
+                    "{each} processes on a node",
                     rank=rank.value,
                     nodes=nodes.value,
                     each=each.value,
@@ -214,7 +215,7 @@ def is_set(environment: Environment, pattern: str) -> bool:
 
 
 def first_count(environment: Environment, names: Names) -> Sourced[int] | None:
-    """Return processes per node from the first variable that says it.
+    """Return processes per node from the first variable that gives them.
 
     ``auto`` and its like mean "count the devices", as does 0, which platforms export without GPUs.
     """

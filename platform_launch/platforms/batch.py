@@ -95,7 +95,7 @@ def _distinct(hosts: list[str], source: str) -> tuple[str, ...]:
 
 
 def place_in_list(reading: Reading, environment: Environment, hosts: Hosts | None) -> None:
-    """Take nodes, address and own rank from the list; without a place in it, say so instead of guessing."""
+    """Read nodes, address and own rank from the list; if this node is not in it, report that."""
     if hosts is None:
         return
     reading.hosts = hosts
@@ -129,7 +129,7 @@ def warn_script_body(reading: Reading, start: str) -> None:
     if reading.nnodes and reading.nnodes.value > 1 and reading.node_rank and reading.node_rank.value == 0:
         reading.warnings.append(
             Phrase(
-                "if this is the job script itself, no other node will come: start it on every node with "
+                "if this is the job script itself, no other node will join: start it on every node with "
                 "{start}",
                 start=start,
             )

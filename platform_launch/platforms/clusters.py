@@ -1,14 +1,15 @@
-"""Managed clusters with one peculiarity each: ModelArts, Lepton, Determined AI.
+"""Managed clusters with one peculiarity each: ModelArts, Lepton, Determined AI, Baidu's two, and ProcGuard.
 
 Sources: support.huaweicloud.com develop-modelarts-0104; docs.nvidia.com/dgx-cloud/lepton predefined-env-vars;
-determined-ai/determined harness _info.py, launch/torch_distributed.py.
+determined-ai/determined harness _info.py, launch/torch_distributed.py; cloud.baidu.com/doc/AIHC/s/mm346i20k;
+PaddlePaddle/Paddle distributed/cloud_utils.py; platform_launch/procguard/api/ranks.py, agent/variables.py.
 """
 
 from __future__ import annotations
 
 from platform_launch.environment import Environment, Sourced, parse_integer
 from platform_launch.errors import TopologyError, shown
-from platform_launch.hostlist import parse_host, refuse_repeats
+from platform_launch.hostlist import parse_host, position, refuse_repeats
 from platform_launch.platforms.aws import parse_json
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
@@ -92,6 +93,77 @@ def _addresses(addresses: list[object]) -> Sourced[tuple[str, ...]]:
     return Sourced(tuple(parse_host(host, _RENDEZVOUS_FILE) for host in hosts), _RENDEZVOUS_FILE)
 
 
+def _refine_aihc(reading: Reading, environment: Environment) -> None:
+    name = environment.text("AIHC_JOB_NAME")
+    if reading.master_addr is None and "master_addr" not in reading.problems and name:
+        reading.compose_master_addr(f"{name.value}-master-0", name.source)
+
+
+def _refine_paddlecloud(reading: Reading, environment: Environment) -> None:
+    """PADDLE_TRAINERS lists nodes, always; the other two count processes inside a Paddle worker."""
+    count = "PADDLE_TRAINERS_NUM"
+    trainers = reading.attempt("nnodes", lambda: environment.integer(count, 1), "PADDLE_TRAINERS")
+    if reading.hosts is None:
+        reading.missing["nnodes"] = "PADDLE_TRAINERS"
+        return
+    nnodes = len(reading.hosts.value)
+    reading.nnodes = Sourced(nnodes, Phrase("hosts of {source}", source=reading.hosts.source))
+    if trainers is None or trainers.value == nnodes:
+        return
+    if trainers.value % nnodes:
+        reading.refuse(
+            "nnodes",
+            Phrase(
+                "PADDLE_TRAINERS lists {nnodes} hosts, but {count}={trainers}",
+                nnodes=nnodes,
+                count=count,
+                trainers=trainers.value,
+            ),
+        )
+        return
+    rank = reading.node_rank.value if reading.node_rank else None
+    place = position(reading.hosts.value, environment.names_of_this_host() | reading.own_names)
+    reading.node_rank = None if place is None else Sourced(place, "place of POD_IP in PADDLE_TRAINERS")
+    reading.mark_process(
+        Phrase(
+            "{count}={trainers} on {nnodes} hosts: this is a process that Paddle's launcher started, "
+            "but this command starts a node's processes itself and must run once per node",
+            count=count,
+            trainers=trainers.value,
+            nnodes=nnodes,
+        ),
+        "start platform-launch in place of paddle.distributed.launch",
+        rank=rank,
+        local_rank=None,
+        world_size=trainers.value,
+    )
+
+
+def _refine_procguard(reading: Reading, environment: Environment) -> None:
+    """A worker that is a node's launcher has no LOCAL_RANK; several processes of a node cannot launch it."""
+    try:
+        rank, local_rank, local_size, world_size = (
+            number.value if (number := environment.integer(name)) else None
+            for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
+        )
+    except TopologyError as error:
+        reading.note("node_rank", error)
+        return
+    if local_size is not None and local_size > 1:
+        reading.mark_process(
+            Phrase(
+                "LOCAL_WORLD_SIZE={local_size} means that this worker is one of several processes on "
+                "this node",
+                local_size=local_size,
+            ),
+            "set the kind of the group to one launcher per node, with one worker per node; or use the "
+            "training itself as the command",
+            rank=rank,
+            local_rank=local_rank,
+            world_size=world_size,
+        )
+
+
 MODELARTS = Dialect(
     name="modelarts",
     title="Huawei ModelArts training",
@@ -132,4 +204,47 @@ DETERMINED = Dialect(
     port=Sourced(29400, "Determined's default"),
     hint="start it through Determined's launch layer, which writes the rendezvous file",
     refine=_refine_determined,
+)
+
+AIHC = Dialect(
+    name="aihc",
+    title="Baidu AIHC (Baige)",
+    marks=(("AIHC_JOB_NAME",),),
+    # A clone of PyTorchJob: if PET_NNODES is set, WORLD_SIZE may count processes.
+    nnodes=("PET_NNODES", "WORLD_SIZE"),
+    node_rank=("PET_NODE_RANK", "RANK"),
+    master_addr=("MASTER_ADDR",),
+    master_port=("MASTER_PORT",),
+    nproc_per_node=("NPROC_PER_NODE",),
+    job_id=("AIHC_JOB_NAME",),
+    same_node_rank=("RANK",),
+    port=Sourced(23456, "AIHC's default"),
+    refine=_refine_aihc,
+)
+
+PADDLECLOUD = Dialect(
+    name="paddlecloud",
+    title="Baidu PaddleCloud",
+    marks=(("PADDLE_TRAINERS",), ("PADDLE_TRAINER_ID",)),
+    node_rank=("PADDLE_TRAINER_ID",),
+    master_port=("PADDLE_PORT",),
+    nproc_per_node=("TRAINER_PORTS_NUM",),
+    hosts=("PADDLE_TRAINERS",),
+    job_id=("PADDLE_JOB_NAME", "PADDLE_ELASTIC_JOB_ID"),
+    own_names=("POD_IP",),
+    first_host_is_master=True,
+    port=Sourced(6170, "Paddle's default"),
+    refine=_refine_paddlecloud,
+)
+
+PROCGUARD = Dialect(
+    name="procguard",
+    title="ProcGuard (this project)",
+    marks=(("PROCGUARD_RUN", "NNODES", "NODE_RANK"),),
+    nnodes=("NNODES",),
+    node_rank=("NODE_RANK",),
+    master_addr=("MASTER_ADDR",),
+    master_port=("MASTER_PORT",),
+    nproc_per_node=("NPROC_PER_NODE",),
+    refine=_refine_procguard,
 )

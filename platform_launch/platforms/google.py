@@ -79,7 +79,7 @@ def _vertex_rank(spec: dict[str, object], counts: list[int]) -> Sourced[int] | N
     if pool not in _TRAINING_POOLS:
         raise TopologyError(
             Phrase(
-                "{spec} task.type={pool} is no training pool: expected {pools}",
+                "{spec} task.type={pool} is not a training pool: expected {pools}",
                 spec=_SPEC,
                 pool=shown(pool),
                 pools=either(_TRAINING_POOLS),
@@ -121,7 +121,7 @@ def _refine_tpu(reading: Reading, environment: Environment) -> None:
             "nnodes",
             Phrase(
                 "MEGASCALE_NUM_SLICES={slices}: TPU_WORKER_ID counts within one slice, so no variable "
-                "says this node's rank over all slices",
+                "gives this node's rank over all slices",
                 slices=slices.value,
             ),
             "pass --nnodes --node-rank --master-addr for the whole job",

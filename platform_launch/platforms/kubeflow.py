@@ -22,7 +22,7 @@ def _refine_pytorchjob(reading: Reading, environment: Environment) -> None:
 
 
 def _refuse_elastic(reading: Reading, environment: Environment) -> None:
-    """An elastic job says ``min:max`` and gives no node a rank."""
+    """Refuse an elastic job: it gives ``min:max`` nodes and no ranks."""
     nnodes = environment.get("PET_NNODES", "").strip()
     if ":" not in nnodes:
         return

@@ -122,8 +122,8 @@ def _rank_in_jobset(reading: Reading, environment: Environment) -> None:
         reading.refuse(
             "node_rank",
             Phrase(
-                "JOB_COMPLETION_INDEX={index} counts inside one child Job, and which of how many this is "
-                "cannot be told",
+                "JOB_COMPLETION_INDEX={index} counts within one child Job, and no variable gives the index "
+                "of that child Job",
                 index=index.value,
             ),
             "project JOB_INDEX and REPLICATED_JOB_REPLICAS into the pod, or pass --node-rank",
@@ -146,8 +146,8 @@ def _refine_downward(reading: Reading, environment: Environment) -> None:
     if ordinal is None or name is None:
         reading.missing["node_rank"] = "POD_NAME=<set>-<ordinal>"
         reading.hint = Phrase(
-            "the pods of a plain Job cannot be told apart: make it an Indexed Job (completionMode: "
-            "Indexed; `platform-launch job kubernetes` writes a whole one); a StatefulSet: {hint}",
+            "a plain Job does not number its pods: make it an Indexed Job (completionMode: Indexed; "
+            "`platform-launch job kubernetes` writes a complete one); for a StatefulSet: {hint}",
             hint=reading.hint,
         )
         return
@@ -172,8 +172,8 @@ def _alone(ordinal: re.Match[str] | None, name: Sourced[str] | None) -> str:
             "(`platform-launch job kubernetes` writes a whole Job), or --ranks-from"
         )
     return Phrase(
-        "nothing says how many nodes this Kubernetes pod's job has{pod}: read as one node; "
-        "{others}; --nnodes 1 confirms one node",
+        "no variable gives the number of nodes of this pod's job{pod}: assuming one node; {others}; "
+        "--nnodes 1 confirms one node",
         pod=pod,
         others=others,
     )

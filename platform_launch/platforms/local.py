@@ -1,6 +1,6 @@
-"""No platform: one node, unless a variable speaks of several.
+"""No platform: one node, unless a variable indicates several.
 
-A job of four nodes whose variables are half there must not become four trainings of one node each.
+A job of four nodes with half of its variables set must not become four jobs of one node each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ALONE = ("FLUX_URI", "NODE_LIST", "NODE_IP_LIST", "CHIEF_IP")
 
 
 def multi_node_hint(environment: Environment) -> str | None:
-    """Return the first variable, as ``NAME=value``, that speaks of more than one node; None when none does.
+    """Return the first variable, as ``NAME=value``, that indicates more than one node, or None.
 
     A rank without a count is such a hint; a rank beside a count of 1 is not.
     """
@@ -40,7 +40,7 @@ def multi_node_hint(environment: Environment) -> str | None:
 def _hosts_of_tf_config(environment: Environment) -> int:
     """Return how many hosts a TensorFlow cluster has: more than one is a job of several nodes.
 
-    Raises TopologyError where TF_CONFIG cannot be read: it may be that of one node of many.
+    Raises TopologyError if TF_CONFIG cannot be read: this may be one node of many.
     """
     text = environment.get("TF_CONFIG", "").strip()
     if not text:
@@ -48,7 +48,7 @@ def _hosts_of_tf_config(environment: Environment) -> int:
     import json
 
     try:
-        cluster = (json.loads(text) or {}).get("cluster") or {}  # templates leave null where there is none
+        cluster = (json.loads(text) or {}).get("cluster") or {}  # templates leave null if there is no cluster
         return sum(len(addresses or ()) for addresses in cluster.values())
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise TopologyError(
@@ -63,7 +63,7 @@ def _hosts_of_tf_config(environment: Environment) -> int:
 
 
 def settle(reading: Reading, environment: Environment) -> None:
-    """Read as one node when nothing speaks of several; else keep what the table gave and refuse the rest."""
+    """Read as one node if nothing indicates several; else keep what the table gave and refuse the rest."""
     hint = multi_node_hint(environment)
     if hint is None:
         try:
@@ -87,7 +87,7 @@ def settle(reading: Reading, environment: Environment) -> None:
             if len(missing) == 1
             else Phrase("{missing} are", missing=" and ".join(missing))
         )
-        message = Phrase("{hint} speaks of several nodes, but {unset} not set", hint=hint, unset=unset)
+        message = Phrase("{hint} indicates several nodes, but {unset} not set", hint=hint, unset=unset)
     advice = "set WORLD_SIZE (nodes), RANK (this node), MASTER_ADDR and MASTER_PORT on every node"
     if hint.startswith("FLUX_URI"):
         reading.platform = "flux"

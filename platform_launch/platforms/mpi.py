@@ -2,6 +2,7 @@
 
 No MPI exports the index of a node (OMPI_COMM_WORLD_NODE_RANK is the process's index on its node over all
 jobs), so it is rank ÷ processes per node: right for block mapping, and certain with one process per node.
+Machines are not theirs to know: hosts, GPUs and a job id come from the batch system around the step.
 Sources: Open MPI v5 environment variables; MVAPICH2's mpirun_rsh; flux-environment(7); SLURM's HPE plugin;
 kubeflow/mpi-operator.
 """
@@ -10,15 +11,15 @@ from __future__ import annotations
 
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError, shown
-from platform_launch.platforms.base import Dialect
-from platform_launch.platforms.outer import (
-    MPI_OPERATOR_HOSTFILE,
-    fill_from_allocation,
-    hostfile_slots,
-    hosts_of_allocation,
-)
-from platform_launch.platforms.reading import Reading, first_integer
+from platform_launch.platforms import batch, slurm
+from platform_launch.platforms.base import Dialect, first_count, lenient_count
+from platform_launch.platforms.ports import set_derived_port
+from platform_launch.platforms.reading import Reading, first_integer, first_text
 from platform_launch.text import Phrase, counted, either
+
+MPI_OPERATOR_HOSTFILE = "/etc/mpi/hostfile"
+
+_JOB_IDS = (*slurm.JOB_IDS, "LSB_JOBID", "COBALT_JOBID", "PBS_JOBID")
 
 
 def divide(
@@ -136,7 +137,7 @@ def _check_pals_size(reading: Reading, environment: Environment) -> None:
 
 
 def _refine_mpijob(reading: Reading, environment: Environment) -> None:
-    """Show what the hostfile says; the roles of an MPIJob are never nodes of this launcher."""
+    """Read the hostfile, and refuse: the roles of an MPIJob are never nodes of this launcher."""
     try:
         lines = hostfile_slots(environment)
     except TopologyError as error:
@@ -157,7 +158,63 @@ def _refine_mpijob(reading: Reading, environment: Environment) -> None:
         Phrase(
             "this pod's role in an MPIJob is {role}: mpirun starts the workers, not this command", role=role
         ),
-        "on the launcher run: mpirun --map-by ppr:1:node -x MASTER_ADDR <this command>",
+        "in the launcher pod, run: mpirun --map-by ppr:1:node -x MASTER_ADDR <this command>",
+    )
+
+
+def hosts_of_allocation(environment: Environment) -> batch.Hosts | None:
+    """Return the hosts of the allocation around this step, or None when nothing holds one."""
+    if any(name in environment for name in slurm.NODE_LISTS):
+        return slurm.read_hosts(environment, step=slurm.in_step(environment))
+    if "LSB_JOBID" in environment:
+        return batch.lsf_hosts(environment)
+    for variable in ("COBALT_NODEFILE", "PBS_NODEFILE", "OMPI_MCA_orte_default_hostfile"):
+        if variable in environment:
+            return batch.read_host_file(environment, variable)
+    lines = hostfile_slots(environment)
+    return Sourced(tuple(host for host, _ in lines), MPI_OPERATOR_HOSTFILE) if lines else None
+
+
+def hostfile_slots(environment: Environment) -> tuple[tuple[str, int | None], ...]:
+    """Return hosts and slots of the MPI operator's hostfile: ``host slots=8`` or ``host:8`` a line."""
+    return batch.parse_hostfile(environment.read_file(MPI_OPERATOR_HOSTFILE) or "", MPI_OPERATOR_HOSTFILE)
+
+
+def fill_from_allocation(reading: Reading, environment: Environment) -> None:
+    """Fill in hosts, node 0's address, GPUs, job id and port; never over what the user exported.
+
+    A list that does not fit the number of nodes gives no address: the step may run on any of the hosts.
+    """
+    try:
+        hosts = hosts_of_allocation(environment)
+    except TopologyError as error:
+        if reading.master_addr is None:
+            reading.note("master_addr", error)
+        hosts = None
+    reading.job_id = reading.job_id or first_text(environment, _JOB_IDS)
+    set_derived_port(reading, first_text(environment, _JOB_IDS))
+    reading.accelerators = reading.accelerators or lenient_count(environment, ("SLURM_GPUS_ON_NODE",))
+    if reading.nproc_per_node is None:
+        reading.nproc_per_node = reading.attempt(
+            "nproc_per_node", lambda: first_count(environment, ("SLURM_GPUS_ON_NODE", "NPROC_PER_NODE")), ""
+        )
+    if hosts is None:
+        return
+    if reading.nnodes and len(hosts.value) != reading.nnodes.value:
+        message = Phrase(
+            "{source} lists {hosts} hosts, but {nnodes_source} is {nnodes}: it is not known which of them "
+            "is node 0",
+            source=hosts.source,
+            hosts=len(hosts.value),
+            nnodes_source=reading.nnodes.source,
+            nnodes=reading.nnodes.value,
+        )
+        if reading.master_addr is None:
+            reading.refuse("master_addr", message, "export MASTER_ADDR, or pass --master-addr")
+        return
+    reading.hosts = hosts
+    reading.master_addr = reading.master_addr or Sourced(
+        hosts.value[0], Phrase("first host of {source}", source=hosts.source)
     )
 
 

@@ -54,7 +54,7 @@ def _roles(environment: Environment) -> tuple[Role, ...] | None:
 
 
 def _gpus(environment: Environment, role: str) -> Sourced[int] | None:
-    """Return the first field of ``gpu,cpu,memMB,shmMB``; no GPUs count as not said."""
+    """Return the first field of ``gpu,cpu,memMB,shmMB``; None without GPUs."""
     name = f"PAI_RESOURCE_{role}"
     gpus = environment.get(name, "").split(",")[0].strip()
     counted = gpus.isascii() and gpus.isdigit() and len(gpus) <= 4 and int(gpus)

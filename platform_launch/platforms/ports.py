@@ -33,7 +33,7 @@ _AVOIDED = range(29_400, 29_601)
 
 
 def own_ports(master_port: int, count: int) -> tuple[int, ...]:
-    """Return so many ports for this product's own use; neighbouring MASTER_PORTs have other ones."""
+    """Return ``count`` ports for this product's own use; neighbouring MASTER_PORTs get others."""
     found: list[int] = []
     number = 0
     while len(found) < count:
@@ -45,7 +45,7 @@ def own_ports(master_port: int, count: int) -> tuple[int, ...]:
 
 
 def set_derived_port(reading: Reading, job_id: Sourced[str] | None) -> None:
-    """Fill in the port when nobody exported one and the job id has a number."""
+    """Derive the port from the number in the job id, unless MASTER_PORT is set."""
     port = port_of_job(job_id.value) if job_id else None
     if job_id and port and reading.master_port is None:
         reading.default_port = Sourced(

@@ -1,7 +1,7 @@
-"""What one dialect says about this node, while it is being read: values with their sources, gaps and doubts.
+"""What one dialect gives for this node while it is being read: values with their sources, gaps and doubts.
 
-A reader never stops at the first unusable value. It notes the problem against the field it spoils and reads
-on, so that a flag can settle exactly that field, and a refusal can still show everything else.
+A reader never stops at the first unusable value. It notes the problem for its field and reads on, so that a
+flag can override just that field, and an error can still show everything else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 DEFAULT_PORT = Sourced(DEFAULT_MASTER_PORT, Phrase("default"))
 
 USER_NNODES = ("NNODES", "NUM_NODES", "NODE_COUNT")
-"""Names by which users say the number of nodes where the platform does not."""
+"""Names by which users give the number of nodes if the platform does not."""
 
 FLAGS = {
     "nnodes": "--nnodes",
@@ -36,10 +36,10 @@ FLAGS = {
 class Reading:
     """One node's place in the job as far as it could be read; ``resolve`` makes a Topology of it.
 
-    ``problems`` maps a field to why its value cannot be used; a flag for that field settles it.
-    ``evidence`` says what the platform was recognised by.
-    ``doubts`` maps a field to a warning about how it was read; a flag for that field settles it too.
-    ``missing`` maps a field to the names that would have said it.
+    ``problems`` maps a field to why its value cannot be used; a flag for that field overrides it.
+    ``evidence``: the variables by which the platform was recognised.
+    ``doubts`` maps a field to a warning about how it was read; a flag for that field removes it too.
+    ``missing`` maps a field to the names that would have given it.
     ``level`` is ``process`` when this command was started once per process instead of once per node; then
     ``rank``, ``local_rank`` and ``world_size`` are the process's own.
     ``own_names`` are further names and addresses of this node, to find it in ``hosts``.
@@ -179,7 +179,7 @@ def first_port(reading: Reading, environment: Environment, names: Iterable[str])
 
 
 def fill_endpoint(reading: Reading, environment: Environment, name: str) -> None:
-    """Fill address and port from a variable of the form ``host:port``, where they are not known yet."""
+    """Fill address and port from a variable of the form ``host:port``, unless they are known."""
     endpoint = environment.text(name)
     if endpoint is None or reading.master_addr:
         return

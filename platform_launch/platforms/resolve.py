@@ -1,4 +1,4 @@
-"""From what one platform said, and what the user said by flag, to a Topology or a refusal.
+"""From what one platform and the user's flags give to a Topology or an error.
 
 Flags win field by field and settle whatever was wrong with exactly those fields. A command that was started
 once per process is refused even then, unless flags say the whole place of the node: nodes, rank and address.
@@ -59,7 +59,7 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
         sources = {
             **topology.sources,
             "master_addr": Phrase(
-                "the spare that is node 0 since {address} was lost", address=topology.master_addr
+                "the spare that became node 0 after {address} was lost", address=topology.master_addr
             ),
         }
         topology = replace(topology, master_addr=moved_to, sources=sources)
@@ -67,12 +67,12 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
 
 
 def is_complete(overrides: Overrides) -> bool:
-    """Tell whether flags alone say a node's whole place: how many nodes, which one, where node 0 is."""
+    """Tell whether flags alone give a node's topology: how many nodes, which one, where node 0 is."""
     return None not in (overrides.nnodes, overrides.node_rank, overrides.master_addr)
 
 
 def apply_flags(reading: Reading, overrides: Overrides) -> frozenset[str]:
-    """Put the flags over the reading and drop what they settle; return the fields they gave."""
+    """Put the flags over the reading and drop the problems they resolve; return the fields they gave."""
     by_flag = frozenset(name for name in FLAGS if getattr(overrides, name) is not None)
     for name in by_flag:
         value = getattr(overrides, name)
@@ -101,7 +101,7 @@ def with_reading(error: TopologyError, reading: Reading) -> TopologyError:
 
 
 def _complete_single_node(reading: Reading) -> None:
-    """Fill in what a job of one node need not be told."""
+    """Fill in what is known in a job of one node."""
     reading.node_rank = reading.node_rank or Sourced(0, Phrase("the only node"))
     reading.master_addr = reading.master_addr or Sourced(LOOPBACK, Phrase("the only node"))
 
@@ -114,7 +114,7 @@ def _check_hosts(reading: Reading, environment: Environment, by_flag: frozenset[
     if len(hosts) != reading.nnodes.value:
         nnodes = reading.nnodes
         message = Phrase(
-            "{source} lists {hosts}, {nnodes_source} says {nnodes}",
+            "{source} lists {hosts}, but {nnodes_source} is {nnodes}",
             source=source,
             hosts=counted(len(hosts), "host"),
             nnodes_source=nnodes.source,
@@ -130,8 +130,8 @@ def _check_hosts(reading: Reading, environment: Environment, by_flag: frozenset[
     place = position(hosts, own_names)
     if place is not None and reading.node_rank and place != reading.node_rank.value:
         message = Phrase(
-            "this node ({host}) stands at place {place} of {source} ({hosts}), but {rank_source} "
-            "says rank {rank}",
+            "this node ({host}) is at index {place} of {source} ({hosts}), but {rank_source} gives rank "
+            "{rank}",
             host=hosts[place],
             place=place,
             source=source,
@@ -224,7 +224,7 @@ def _without_spares(started: Sourced[int], spares: int, reading: Reading) -> Sou
             ),
             reading,
         )
-    return Sourced(nnodes, Phrase("{source}, less --spares {spares}", source=started.source, spares=spares))
+    return Sourced(nnodes, Phrase("{source} minus --spares {spares}", source=started.source, spares=spares))
 
 
 def _and(parts: Sequence[str]) -> Phrase:
@@ -238,7 +238,7 @@ def _or(advice: Sequence[str]) -> Phrase:
 
 
 def _missing(reading: Reading) -> TopologyError:
-    """Return the error that names every field nobody said, and the flags that supply them."""
+    """Return the error that names every missing field and the flags that supply them."""
     unknown = [name for name in _WORDS if getattr(reading, name) is None]
     reasons = [
         Phrase("{what} (no {variables})", what=_WORDS[name], variables=variables)
@@ -251,7 +251,7 @@ def _missing(reading: Reading) -> TopologyError:
     alone = Phrase("; for a job of one node pass --nnodes 1") if "nnodes" in unknown else ""
     return TopologyError(
         Phrase(
-            "platform {platform} does not say {reasons}", platform=reading.platform, reasons=_and(reasons)
+            "platform {platform} does not provide {reasons}", platform=reading.platform, reasons=_and(reasons)
         ),
         _or([*filter(None, advice), Phrase("pass {flags}{alone}", flags=flags, alone=alone)]),
     )

@@ -22,7 +22,7 @@ NOT_TRAINING = frozenset(
 
 @dataclass(frozen=True)
 class Role:
-    """One role of a job: its name as written, how many nodes it has and, where known, their hosts."""
+    """One role of a job: its name as written, how many nodes it has and, if known, their hosts."""
 
     name: str
     count: Sourced[int]
@@ -43,7 +43,7 @@ def is_not_training(name: str) -> bool:
 def place_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index: Sourced[int] | None) -> None:
     """Set nodes and node rank from the training roles and this node's role and index in it.
 
-    Notes a problem when the role does not train, does not exist or has fewer nodes than the index says.
+    Notes a problem when the role does not train, does not exist or has fewer nodes than the index requires.
     """
     training = training_roles(roles)
     total = sum(role.count.value for role in training)
@@ -55,7 +55,7 @@ def place_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index:
         reading.refuse(
             "node_rank",
             Phrase(
-                "this node's role is {role}, which is no training role (those are: {names})",
+                "this node's role is {role}, which is not a training role (training roles: {names})",
                 role=shown(own_role),
                 names=names,
             ),

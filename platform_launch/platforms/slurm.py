@@ -1,4 +1,4 @@
-"""SLURM: node ranks from the step, addresses from compressed node lists, and batch bodies told from steps.
+"""SLURM: node ranks from the step, addresses from compressed node lists; a batch script is not a step.
 
 Sources: sbatch(1) and srun(1), OUTPUT ENVIRONMENT VARIABLES; a public 4-node dump of a batch body.
 """
@@ -81,8 +81,8 @@ def _refine(reading: Reading, environment: Environment) -> None:
         reading.refuse(
             "nnodes",
             Phrase(
-                "this is a batch script or an interactive shell of a {nnodes}-node allocation, not a "
-                "step (no SLURM_STEP_NODELIST): only one copy runs, the other nodes would never come",
+                "this is a batch script or an interactive shell of a {nnodes}-node allocation, not a step "
+                "(no SLURM_STEP_NODELIST): only one copy runs, and the other nodes would never join",
                 nnodes=reading.nnodes.value,
             ),
             _how_to_start(environment),

@@ -1,8 +1,8 @@
 """Is this command already a worker? Launchers that start one process per GPU, and how to start one per node.
 
-Asked beside the topology: eight copies of a launcher on one node would start 64 processes. With exactly one
-task on each node these launchers are node launchers like any other. LOCAL_RANK alone proves nothing: Azure
-Machine Learning sets it to 0 once a node.
+This is separate from the topology: eight copies of a launcher on one node would start 64 processes. With
+exactly one task per node these launchers are node launchers like any other. LOCAL_RANK alone proves nothing:
+Azure Machine Learning sets it to 0 on every node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from platform_launch.text import Phrase
 class Launcher:
     """One step launcher's variables.
 
-    ``per_node`` names the number of its processes on this node; where none is exported, the total is divided
+    ``per_node`` names the number of its processes on this node; if none is exported, the total is divided
     by ``nnodes``. ``decides``: when it reports one task per node, launchers further out are not asked.
     """
 
@@ -159,7 +159,7 @@ def tasks_on_node(
 ) -> Sourced[int] | None:
     """Return how many tasks the launcher runs on this node, or None when its variables do not tell.
 
-    ``nnodes`` divides the total where the launcher exports neither tasks per node nor nodes.
+    ``nnodes`` divides the total if the launcher exports neither tasks per node nor nodes.
     """
     if launcher is SRUN:
         return slurm.tasks_on_node(environment)

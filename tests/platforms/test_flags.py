@@ -116,7 +116,7 @@ def test_a_whole_place_by_flags_survives_counts_that_are_no_numbers(node: Node) 
 def test_a_node_rank_by_flag_against_the_host_list_is_a_warning(node: Node) -> None:
     variables = {"HOST_NUM": "2", "INDEX": "0", "CHIEF_IP": "a", "NODE_IP_LIST": "a,b", "LOCAL_IP": "b"}
     topology = detect(node(variables), Overrides(node_rank=0))
-    assert any("place 1" in warning for warning in topology.warnings)
+    assert any("index 1 of" in warning for warning in topology.warnings)
 
 
 def test_an_address_by_flag_must_be_a_host(node: Node) -> None:
@@ -170,7 +170,7 @@ def test_as_many_nodes_as_gpus_is_doubted(node: Node) -> None:
 
 def test_several_nodes_by_flag_need_a_rank_too(node: Node) -> None:
     """Where the same line runs on every node, a rank of 0 by default would make every node the master."""
-    with pytest.raises(TopologyError, match="does not say this node's rank") as refused:
+    with pytest.raises(TopologyError, match="does not provide this node's rank") as refused:
         detect(node({}), Overrides(nnodes=2, master_addr="10.0.0.1"))
     assert "--node-rank" in refused.value.hint
 
@@ -189,7 +189,7 @@ def test_spares_are_counted_among_the_nodes_that_a_platform_starts(node: Node) -
         (2, 1, False),
         (2, 2, True),
     ]
-    assert found[2].sources["nnodes"] == "WORLD_SIZE, less --spares 1"
+    assert found[2].sources["nnodes"] == "WORLD_SIZE minus --spares 1"
 
 
 def test_nnodes_counts_the_nodes_that_train_beside_spares(node: Node) -> None:

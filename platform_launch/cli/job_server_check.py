@@ -11,10 +11,12 @@ import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import yaml
+
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
-from platform_launch.jobs.manifest import pods
+from platform_launch.jobs.manifest import manifest, pods
 from platform_launch.supervise.capture import TIMED_OUT, Answer, capture
 from platform_launch.supervise.processes import Command
 from platform_launch.text import Phrase, counted
@@ -26,6 +28,8 @@ _REACH = {"kubectl": ("kubectl", "get", "--raw", "/version"), "sbatch": ("sinfo"
 
 _ASK = {"kubectl": ("apply", "--dry-run=server", "-f"), "sbatch": ("--test-only",)}
 """Arguments that check a file as if it were submitted."""
+
+_RUNTIMES = "trainingruntimes.trainer.kubeflow.org"
 
 
 def ask(target: str, text: str, console: Console) -> None:
@@ -54,8 +58,17 @@ def ask(target: str, text: str, console: Console) -> None:
             if client == "kubectl"
             else "nothing was submitted",
         )
-    warnings = _submit_dry(
-        client, text, env, console, Phrase("{server} rejects this job", server=_server(client, env))
+    pending = _pending_runtime(text, env) if target == "trainjob" else ""
+    if pending:
+        console.warn(
+            "the TrainJob itself was not checked: Trainer refuses it until its TrainingRuntime exists"
+        )
+    warnings = bool(pending) + _submit_dry(
+        client,
+        pending or text,
+        env,
+        console,
+        Phrase("{server} rejects this job", server=_server(client, env)),
     )
     if client == "kubectl" and (of_pods := pods(text)):
         refusal = Phrase("{server} accepts this job, but rejects its pods", server=_server(client, env))
@@ -72,6 +85,21 @@ def ask(target: str, text: str, console: Console) -> None:
         console.success(
             Phrase("{server} would accept this job; nothing was submitted", server=_server(client, env))
         )
+
+
+def _pending_runtime(text: str, env: dict[str, str]) -> str:
+    """Return the file without its TrainJob, or nothing if the cluster has its TrainingRuntime already."""
+    documents = list(yaml.safe_load_all(text))
+    runtimes = [document for document in documents if document["kind"] == "TrainingRuntime"]
+    if not runtimes:
+        return ""
+    own = runtimes[0]["metadata"]
+    namespace = ("--namespace", own["namespace"]) if "namespace" in own else ()
+    get = ("kubectl", "get", _RUNTIMES, own["name"], *namespace, "--ignore-not-found", "--output=name")
+    found = capture(Command(get, env), timeout_s=_LIMIT_S)
+    if found.exit_code or found.stdout.strip():
+        return ""
+    return manifest((), *(document for document in documents if document["kind"] != "TrainJob"))
 
 
 def _submit_dry(client: str, text: str, env: dict[str, str], console: Console, refusal: Phrase) -> int:

@@ -1,7 +1,8 @@
 """As much of a Kubernetes API server as a real kubectl needs for ``apply --dry-run=server``.
 
-It knows Services, Jobs and Pods, checks them by Kubernetes' own schemas as a server does (unknown fields
-included), and keeps the requests: a test can see that nothing was asked for in earnest.
+It knows Services, Jobs and Pods, which it checks by Kubernetes' own schemas as a server does (unknown fields
+included), and Trainer's kinds with Trainer's webhook. It keeps the requests: a test can see that nothing was
+asked for in earnest.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ import kubernetes_validate
 _GROUPS = {
     "/api/v1": ("", {"Service": "services", "Pod": "pods"}),
     "/apis/batch/v1": ("batch", {"Job": "jobs"}),
+    "/apis/trainer.kubeflow.org/v1alpha1": (
+        "trainer.kubeflow.org",
+        {"TrainingRuntime": "trainingruntimes", "TrainJob": "trainjobs"},
+    ),
 }
 
 
@@ -30,11 +35,13 @@ class ApiServer:
 
     ``denies``: what an admission webhook answers to every object; None: there is none. ``pod_security``: what
     the namespace enforces on pods, and warns about for templates: a level of the Pod Security Standards.
+    ``runtimes``: names of the TrainingRuntimes that exist.
     """
 
     port: int
     denies: str | None = None
     pod_security: str | None = None
+    runtimes: tuple[str, ...] = ()
     writes: list[tuple[str, str, dict[str, list[str]]]] = field(default_factory=list)
 
     def kubeconfig(self, folder: Path, context: str) -> Path:
@@ -75,6 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
         answer = _DISCOVERY.get(path)
+        if answer is None:
+            answer = self._runtime(path)
         if answer is not None:
             self._answer(200, answer)
         else:
@@ -87,6 +96,14 @@ class _Handler(BaseHTTPRequestHandler):
         server.writes.append(("POST", url.path, parse_qs(url.query)))
         if server.denies is not None:
             self._answer(403, _status(403, "Forbidden", server.denies))
+            return
+        if body["apiVersion"].startswith("trainer."):
+            # kubeflow/trainer pkg/runtime/core/trainingruntime.go
+            if body["kind"] == "TrainJob" and body["spec"]["runtimeRef"]["name"] not in server.runtimes:
+                refusal = "specified trainingRuntime must be created before the TrainJob is created"
+                self._answer(422, _status(422, "Invalid", refusal))
+            else:
+                self._answer(201, body)
             return
         violation = pod_security_violation(body, server.pod_security)
         if violation and body["kind"] == "Pod":
@@ -101,8 +118,27 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(201, body, warning=violation)
 
     def do_PATCH(self) -> None:
-        self.server.server.writes.append(("PATCH", self.path, {}))  # type: ignore[attr-defined]
-        self._answer(405, _status(405, "MethodNotAllowed", "nothing exists here to be changed"))
+        url = urlsplit(self.path)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        server: ApiServer = self.server.server  # type: ignore[attr-defined]
+        server.writes.append(("PATCH", url.path, parse_qs(url.query)))
+        if (runtime := self._runtime(url.path)) is not None:
+            self._answer(200, runtime)
+        else:
+            self._answer(405, _status(405, "MethodNotAllowed", "nothing exists here to be changed"))
+
+    def _runtime(self, path: str) -> dict[str, Any] | None:
+        """The TrainingRuntime at ``path``, if it exists."""
+        folder, _, name = path.rpartition("/")
+        server: ApiServer = self.server.server  # type: ignore[attr-defined]
+        if not folder.endswith("/trainingruntimes") or name not in server.runtimes:
+            return None
+        applied = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+        return {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainingRuntime",
+            "metadata": {"name": name, "namespace": "default", "annotations": applied},
+        }
 
     def _answer(self, code: int, document: dict[str, Any], warning: str | None = None) -> None:
         body = json.dumps(document).encode()
@@ -156,6 +192,13 @@ def _status(code: int, reason: str, message: str) -> dict[str, Any]:
     }
 
 
+def _version(path: str) -> dict[str, str]:
+    return {
+        "groupVersion": path.removeprefix("/apis/").removeprefix("/api/"),
+        "version": path.rpartition("/")[2],
+    }
+
+
 def _discovery() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {
         "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
@@ -165,10 +208,12 @@ def _discovery() -> dict[str, dict[str, Any]]:
             "apiVersion": "v1",
             "groups": [
                 {
-                    "name": "batch",
-                    "versions": [{"groupVersion": "batch/v1", "version": "v1"}],
-                    "preferredVersion": {"groupVersion": "batch/v1", "version": "v1"},
+                    "name": group,
+                    "versions": [_version(path)],
+                    "preferredVersion": _version(path),
                 }
+                for path, (group, _) in _GROUPS.items()
+                if group
             ],
         },
         "/openapi/v3": {
@@ -179,7 +224,7 @@ def _discovery() -> dict[str, dict[str, Any]]:
         found[path] = {
             "kind": "APIResourceList",
             "apiVersion": "v1",
-            "groupVersion": path.removeprefix("/apis/").removeprefix("/api/"),
+            "groupVersion": _version(path)["groupVersion"],
             "resources": [
                 {
                     "name": plural,
@@ -194,7 +239,7 @@ def _discovery() -> dict[str, dict[str, Any]]:
         parameters = [{"name": name, "in": "query"} for name in ("dryRun", "fieldValidation")]
         paths = {}
         for kind, plural in kinds.items():
-            identity = {"group": group, "version": "v1", "kind": kind}
+            identity = {"group": group, "version": _version(path)["version"], "kind": kind}
             patch = {"x-kubernetes-group-version-kind": identity, "parameters": parameters}
             paths[f"{path}/namespaces/{{namespace}}/{plural}/{{name}}"] = {"patch": patch}
         found[f"/openapi/v3{path}"] = {

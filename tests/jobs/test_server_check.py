@@ -74,6 +74,24 @@ def test_a_job_whose_pods_would_be_refused_is_refused(
 
 
 @requires_kubectl
+def test_a_trainjob_is_checked_once_its_runtime_exists(
+    cluster: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = ["job", "trainjob", *JOB[2:], "--server-check"]
+    assert main(check) == 0
+    said = capsys.readouterr().err
+    assert "[WARN] the TrainJob itself was not checked" in said
+    assert "with the 1 warning above; nothing was submitted" in said
+    assert [path.rpartition("/")[2] for _, path, _ in cluster.writes] == ["trainingruntimes", "pods"]
+    cluster.runtimes = ("demo",)
+    assert main(check) == 0
+    assert "[SUCCESS]" in capsys.readouterr().err
+    assert "trainjobs" in [path.rpartition("/")[2] for _, path, _ in cluster.writes]
+    assert main([*check, "--runtime", "TrainingRuntime/other"]) == 66
+    assert "must be created before the TrainJob" in capsys.readouterr().err
+
+
+@requires_kubectl
 def test_warnings_of_the_server_are_no_success(
     cluster: ApiServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

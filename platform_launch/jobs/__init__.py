@@ -1,12 +1,14 @@
 """One job description → text for every scheduler: sbatch, Kubernetes, Kubeflow, Volcano, KubeBrain.
 
-Pure: a description is read, a :class:`Job` is checked, :func:`render` returns text. Nothing is submitted.
+A description is read, a :class:`Job` is checked, :func:`render` returns text. Nothing is submitted.
 """
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace as changed
 from types import ModuleType
+from typing import Any
 
 from platform_launch.errors import UsageError, shown
 from platform_launch.jobs import (
@@ -24,7 +26,7 @@ from platform_launch.jobs.description import KEYS
 from platform_launch.jobs.job import Job
 from platform_launch.text import Phrase
 
-__all__ = ["TARGETS", "Job", "next_steps", "render", "submit", "unused"]
+__all__ = ["TARGETS", "Job", "next_steps", "render", "submit", "unused_notes"]
 
 TARGETS: dict[str, ModuleType] = {
     "slurm": slurm,
@@ -36,13 +38,13 @@ TARGETS: dict[str, ModuleType] = {
     "volcano": volcano,
     "kubebrain": kubebrain,
 }
-"""Name → module with ``render(job, notes)`` and ``NOT_USED``, the fields it has no place for."""
+"""Name → module with ``render(job, notes)`` and ``NOT_USED``, the fields that it cannot express."""
 
 WITH_SPARES = ("slurm", "kubernetes", "jobset", "leaderworkerset")
-"""Targets whose controllers can leave the other nodes alone when one is lost."""
+"""Targets whose controllers can keep the other nodes running when one is lost."""
 
 _FIXED = ("kubernetes", "jobset", "pytorchjob", "trainjob", "volcano")
-"""Targets whose jobs keep what they run once they exist: the server refuses a change, or ignores it."""
+"""Targets whose jobs cannot be changed after they were submitted: the server refuses or ignores it."""
 
 
 def submit(target: str, file: str) -> str:
@@ -51,7 +53,7 @@ def submit(target: str, file: str) -> str:
 
 
 def next_steps(target: str, file: str) -> list[str]:
-    """Return what to do with a file that was written."""
+    """Return what to do with a written file."""
     steps: list[str] = [Phrase("submit it with: {command}", command=submit(target, file))]
     if target == "trainjob":
         steps.append(
@@ -61,14 +63,17 @@ def next_steps(target: str, file: str) -> list[str]:
             )
         )
     steps += [
-        Phrase("what was submitted cannot be changed; to replace it: {command}", command=command)
+        Phrase("a submitted job cannot be changed; to replace it: {command}", command=command)
         for command in replace(target, file)
     ]
     return steps
 
 
 def replace(target: str, file: str) -> list[str]:
-    """Return the command that replaces a submitted job after its pods had their grace period, if one must."""
+    """Return the command that replaces a submitted job; none if applying the file again changes the job.
+
+    It waits until the pods of the old job have ended.
+    """
     if target not in _FIXED:
         return []
     delete = f"kubectl delete --cascade=foreground --ignore-not-found -f {shlex.quote(file)}"
@@ -76,7 +81,7 @@ def replace(target: str, file: str) -> list[str]:
 
 
 def render(job: Job, target: str) -> str:
-    """Return the text that submits ``job`` to ``target``, and name what has no place there."""
+    """Return the text that submits ``job`` to ``target``; what it cannot express is named there."""
     if target not in TARGETS:
         raise UsageError(
             Phrase(
@@ -88,22 +93,32 @@ def render(job: Job, target: str) -> str:
     if job.spares and target not in WITH_SPARES:
         raise UsageError(
             Phrase(
-                "target {target} with spares: its controller ends or starts all nodes when one is lost",
+                "target {target} cannot have spares: its controller stops or restarts all nodes when one is "
+                "lost",
                 target=target,
             ),
             Phrase("expected one of {targets}, or no spares", targets=", ".join(WITH_SPARES)),
         )
-    left_out = unused(job, target)
-    notes = (
-        f"- {target} cannot express these settings of the job: {', '.join(left_out)}.\n" if left_out else ""
-    )
-    text: str = TARGETS[target].render(job, notes)
+    left_out = _unused(job, target)
+    text: str = TARGETS[target].render(changed(job, **left_out), unused_notes(job, target))
     return text
 
 
-def unused(job: Job, target: str) -> tuple[str, ...]:
-    """Return the settings of the job, by their keys, that ``target`` cannot express."""
+def unused_notes(job: Job, target: str) -> list[Phrase]:
+    """Return a message that names the settings of the job, by their keys, that ``target`` cannot express."""
+    keys = ", ".join(KEYS[field] for field in _unused(job, target))
+    return (
+        [Phrase("{target} cannot express these settings: {keys}", target=target, keys=keys)] if keys else []
+    )
+
+
+def _unused(job: Job, target: str) -> dict[str, Any]:
+    """Return the fields that the job sets although ``target`` cannot express them, with their defaults."""
     plain = Job(name=job.name, entrypoint=job.entrypoint)
     with_runtime = target == "trainjob" and job.runtime is not None
     fields = trainjob.NOT_USED_WITH_RUNTIME if with_runtime else TARGETS[target].NOT_USED
-    return tuple(KEYS[field] for field in fields if getattr(job, field) != getattr(plain, field))
+    return {
+        field: getattr(plain, field)
+        for field in fields
+        if getattr(job, field) != getattr(plain, field) and not (field == "retries" and job.spares)
+    }

@@ -1,4 +1,4 @@
-"""What to know about a job before it is submitted."""
+"""Warnings about a job before it is submitted, and the defaults that were chosen for it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from platform_launch.jobs import pod, slurm
 from platform_launch.jobs.job import Job
 from platform_launch.text import Phrase
 
-# From here on NCCL over sockets costs more than the GPUs that it keeps waiting.
+# From here on, waiting for NCCL over TCP costs more than an RDMA network.
 _GPUS_THAT_WANT_RDMA = 16
-# A process's own thread, its DataLoader workers and NCCL's proxy.
+# The process itself, its DataLoader workers and NCCL's proxy thread.
 _FEWEST_CPUS_PER_GPU = 4
 
 
 def defaults(job: Job, target: str) -> list[str]:
-    """Return what was chosen because the job does not give it."""
+    """Return the values that were chosen because the job does not set them."""
     found: list[str] = []
     if target == "slurm":
         if job.cpus is None:
@@ -50,17 +50,13 @@ def defaults(job: Job, target: str) -> list[str]:
 
 
 def warnings(job: Job, target: str) -> list[str]:
-    """Return what the scheduler accepts silently although it is likely to fail or idle later."""
-    return [*_unused(job, target), *_placement(job, target), *_restarts(job, target), *_secrets(job, target)]
-
-
-def _unused(job: Job, target: str) -> list[str]:
-    left_out = jobs.unused(job, target)
-    return (
-        [Phrase("{target} has no place for: {left_out}", target=target, left_out=", ".join(left_out))]
-        if left_out
-        else []
-    )
+    """Return what the scheduler would accept although the job is likely to fail or to idle."""
+    return [
+        *jobs.unused_notes(job, target),
+        *_placement(job, target),
+        *_restarts(job, target),
+        *_secrets(job, target),
+    ]
 
 
 def _placement(job: Job, target: str) -> list[str]:
@@ -68,41 +64,47 @@ def _placement(job: Job, target: str) -> list[str]:
     gpus = job.nodes * job.gpus_per_node
     if target == "slurm" and job.entrypoint.startswith("/") and not Path(job.entrypoint).is_file():
         found.append(
-            Phrase("{entrypoint} is not here: it must be on every node", entrypoint=shown(job.entrypoint))
+            Phrase(
+                "{entrypoint} does not exist here: it must exist on every node",
+                entrypoint=shown(job.entrypoint),
+            )
         )
     if target != "slurm" and job.nodes > 1 and gpus >= _GPUS_THAT_WANT_RDMA and not job.rdma:
         found.append(
             Phrase(
-                "{nodes} × {gpus} GPUs and no RDMA resource: NCCL would use sockets; "
-                "--rdma names the cluster's (kubectl describe node shows it beside nvidia.com/gpu)",
+                "{nodes} × {gpus} GPUs without an RDMA resource: NCCL will use TCP. If the cluster has RDMA, "
+                "add --rdma RESOURCE (kubectl describe node lists it next to {gpu_resource})",
                 nodes=job.nodes,
                 gpus=job.gpus_per_node,
+                gpu_resource=job.gpu_resource,
             )
         )
     if job.script is not None and not job.script.startswith("/"):
         where = Phrase("the folder of sbatch" if target == "slurm" else "the image's working directory")
         found.append(
-            Phrase("the path of the script is relative to {where}: an absolute one is safer", where=where)
+            Phrase("the script's path is relative to {where}: an absolute path is safer", where=where)
         )
     if job.cpus is not None and job.gpus_per_node and job.cpus < _FEWEST_CPUS_PER_GPU * job.gpus_per_node:
         found.append(
             Phrase(
-                "{cpus} CPUs feed {gpus} GPUs: expected {fewest} or more for each, "
-                "for its process, data loading and NCCL",
+                "{cpus} CPUs for {gpus} GPUs: expected at least {fewest} per GPU, for its process, data "
+                "loading and NCCL",
                 cpus=job.cpus,
                 gpus=job.gpus_per_node,
                 fewest=_FEWEST_CPUS_PER_GPU,
             )
         )
     if target != "slurm" and not job.gpus_per_node and job.cpus is None:
-        found.append(Phrase("no GPUs and no --cpus: the pods request nothing, and may land on a full node"))
+        found.append(
+            Phrase("no GPUs and no --cpus: the pods request no CPUs and may be placed on a busy node")
+        )
     if (
         any(name.startswith("hugepages-") for name, _ in job.resources)
         and not job.gpus_per_node
         and job.cpus is None
         and job.memory_gib is None
     ):
-        found.append(Phrase("hugepages without --cpus and --memory-gib: Kubernetes refuses such a pod"))
+        found.append(Phrase("hugepages without --cpus or --memory-gib: Kubernetes rejects such pods"))
     return found
 
 
@@ -111,7 +113,7 @@ def _restarts(job: Job, target: str) -> list[str]:
     if target in ("jobset", "trainjob") and job.time_limit_s is not None and job.retries and not job.runtime:
         found.append(
             Phrase(
-                "{target} counts --time for each attempt: with {retries} retries the job may run {times} "
+                "{target} applies --time to each attempt: with {retries} retries the job may run {times} "
                 "times as long",
                 target=target,
                 retries=job.retries,
@@ -121,8 +123,8 @@ def _restarts(job: Job, target: str) -> list[str]:
     if target == "pytorchjob" and job.time_limit_s is None:
         found.append(
             Phrase(
-                "pytorchjob restarts pods that a signal ended (exit codes above 128) without limit; "
-                "--time ends that"
+                "pytorchjob restarts pods that a signal killed (exit codes of 128 and above) without limit: "
+                "set --time"
             )
         )
     return found
@@ -135,18 +137,21 @@ def _secrets(job: Job, target: str) -> list[str]:
         if looks_secret(name, value):
             keep = (
                 Phrase(
-                    "leave it out, and set it where you call sbatch (--secret-env {name}=SECRET:KEY says so)",
+                    "leave it out, and set it in the shell that calls sbatch "
+                    "(--secret-env {name}=SECRET:KEY notes that in the file)",
                     name=name,
                 )
                 if target == "slurm"
                 else Phrase("keep it in a Secret: --secret-env {name}=SECRET:KEY", name=name)
             )
             found.append(
-                Phrase("env {name} looks like a secret, and the file shows it: {keep}", name=name, keep=keep)
+                Phrase(
+                    "env {name} looks like a secret, and the file would show it: {keep}", name=name, keep=keep
+                )
             )
     found.extend(
         Phrase(
-            "{option} looks like a secret, and the file and ps show it: make it a variable (--secret-env)",
+            "{option} looks like a secret, and the file and ps would show it: use a variable (--secret-env)",
             option=called,
         )
         for called in secret_arguments(job.command_arguments)

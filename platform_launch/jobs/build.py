@@ -1,4 +1,4 @@
-"""A description → the job for one target, with what its author did not give."""
+"""A description → the job for one target, with defaults for what its author left out."""
 
 from __future__ import annotations
 

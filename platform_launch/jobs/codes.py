@@ -19,14 +19,15 @@ from platform_launch.errors import (
 )
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document
+from platform_launch.text import Phrase
 
 
 @dataclass(frozen=True)
 class NodeOutcome:
-    """One exit code of a node, and what follows from it.
+    """One exit code of a node and its consequence.
 
-    ``ends_job``: another attempt changes nothing. ``ends_with_spares``: neither does another node, so the job
-    ends although spares are left.
+    ``ends_job``: another attempt would not help. ``ends_with_spares``: another node would not help either, so
+    the job ends even if spares are left.
     """
 
     family: type[LaunchError]
@@ -54,7 +55,7 @@ OUTCOMES = (
 """In the order of their codes."""
 
 STOPPED = 128 + signal.SIGTERM
-"""Every node returns it if one was asked to stop and not every script returned 0."""
+"""Every node returns this if one was asked to stop, unless all scripts returned 0."""
 
 
 def fatal(*, spares: bool) -> tuple[int, ...]:
@@ -86,21 +87,30 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def notes(job: Job) -> str:
-    """Return the notes on exit codes for a manifest's heading."""
+STOPPED_NOTE = Phrase(
+    "If one node is preempted or drained, all nodes of the run stop. They return {stopped}, or 0 if every "
+    "script handles SIGTERM and exits with 0.",
+    stopped=STOPPED,
+)
+NOT_COUNTED_NOTE = Phrase(
+    "Pods that were preempted or drained (DisruptionTarget) and pods that returned {stopped} are replaced "
+    "without counting a failed attempt. If all nodes returned 0, the job is complete.",
+    stopped=STOPPED,
+)
+
+
+def notes(job: Job) -> tuple[Phrase, ...]:
+    """Return the notes on exit codes."""
     spares = bool(job.spares)
     return (
-        f"- Exit codes {_listed(fatal(spares=spares))} end the job at once: the command, the files or the\n"
-        f"  image must be fixed. {_listed(retried(spares=spares))} and the training's own count as\n"
-        "  failed attempts.\n"
+        Phrase(
+            "Exit codes {fatal} end the job at once: fix the command, the files or the image first. "
+            "{retried} and exit codes of your own program count as failed attempts.",
+            fatal=_listed(fatal(spares=spares)),
+            retried=_listed(retried(spares=spares)),
+        ),
+        STOPPED_NOTE,
     )
-
-
-NOT_COUNTED_NOTES = f"""\
-- A preempted or drained pod (DisruptionTarget) is replaced without counting, and so are its peers:
-  all nodes of a run that was asked to stop return {STOPPED}. They return 0, and the job is complete,
-  if every script handles SIGTERM and exits with 0.
-"""
 
 
 def pod_failure_policy(job: Job, container: str) -> Document:

@@ -1,7 +1,7 @@
-"""A job as its author writes it, in a yaml file or as flags, and how that becomes a :class:`Job`.
+"""A job as its author writes it, in a YAML file or as flags, and how that becomes a :class:`Job`.
 
-Both become one form: texts, lists of texts and mappings of texts. The yaml is read without types, so ``yes``,
-``012`` and ``1:30`` are these texts, and a value is checked as a number only if a number is needed.
+Both have one form: strings, lists and mappings of strings. The YAML is read without types, so ``yes``,
+``012`` and ``1:30`` stay strings, and a value is checked as a number only if a number is needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read(text: str, source: str) -> dict[str, Value]:
         raise InputError(not_yaml(source, error)) from error
     if not isinstance(loaded, dict):
         raise InputError(
-            Phrase("{source} is not a job: expected keys such as name, nodes and image", source=source)
+            Phrase("{source} is not a job file: expected keys such as name, nodes and image", source=source)
         )
     for key, value in loaded.items():
         _check_shape(key, value, source)
@@ -56,7 +56,7 @@ def read(text: str, source: str) -> dict[str, Value]:
 
 
 def merge(below: Description, above: Description) -> dict[str, Value]:
-    """Lay flags over a file: texts and lists replace; mappings and launcher options complete each other."""
+    """Merge flags into a file: strings and lists replace; mappings and launcher options are combined."""
     merged = {**below, **above}
     if "options" in below and "options" in above:
         merged["options"] = [*below["options"], *above["options"]]
@@ -118,7 +118,7 @@ def seconds(text: str, key: str = "time") -> int:
 
 
 def volume(text: str) -> Volume:
-    """Read ``source:path`` or ``source:path:ro``; the source of an NFS export holds a colon itself."""
+    """Read ``source:path`` or ``source:path:ro``; the source of an NFS export contains a colon."""
     rest, separator, last = text.rpartition(":")
     mode = last if separator and last in ("ro", "rw") else ""
     source, separator, path = (rest if mode else text).rpartition(":")
@@ -151,14 +151,14 @@ def _check_shape(key: object, value: object, source: str) -> None:
         )
     if key in LISTS:
         fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        expected = Phrase("a list of texts")
+        expected = Phrase("a list of strings")
     elif key in MAPPINGS:
         fits = isinstance(value, dict) and all(
             isinstance(item, str) for pair in value.items() for item in pair
         )
-        expected = Phrase("a mapping of texts")
+        expected = Phrase("a mapping of strings")
     else:
-        fits, expected = isinstance(value, str), Phrase("one text or number")
+        fits, expected = isinstance(value, str), Phrase("one string or number")
     if not fits:
         of_many = Phrase("a list" if isinstance(value, list) else "a mapping")
         found = shown(value) if isinstance(value, str) else of_many

@@ -1,4 +1,4 @@
-"""One job, whatever runs it: how many nodes, what they need, and what they start."""
+"""One job for any target: how many nodes, what they need, and what they start."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ KUBERNETES_ONLY = (
     "tolerations", "labels", "annotations", "image_pull_secrets", "service_account", "security", "run_as",
     "priority_class", "scheduler", "gang", "host_network", "runtime", "ttl_s", "patch",
 )  # fmt: skip
-"""Fields that have a meaning in Kubernetes alone."""
+"""Fields that only Kubernetes has."""
 
 
 @dataclass(frozen=True)
 class Volume:
-    """What is mounted at ``path``; ``source`` names it by its form.
+    """What is mounted at ``path``; the form of ``source`` decides what it is.
 
     ``/folder``: a folder of the node; ``SERVER:/folder``: an NFS export; ``secret/NAME`` and
     ``configmap/NAME``; anything else: a PersistentVolumeClaim.
@@ -73,7 +73,7 @@ class Volume:
 
     @property
     def place(self) -> str:
-        """Where it is mounted, however the path was written: /data for //data/./ too."""
+        """The mount path in its normal form: /data for //data/./."""
         return "/" + "/".join(part for part in self.path.split("/") if part not in ("", "."))
 
 
@@ -104,7 +104,7 @@ class Rdma:
 
 @dataclass(frozen=True)
 class Toleration:
-    """A taint that the pods tolerate; an empty ``value`` or ``effect`` stands for any."""
+    """A taint that the pods tolerate; an empty ``value`` or ``effect`` matches any."""
 
     key: str
     value: str = ""
@@ -135,7 +135,7 @@ class RunAs:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A TrainingRuntime that the cluster has already; ``kind`` is that or ClusterTrainingRuntime."""
+    """A runtime that the cluster has; ``kind`` is TrainingRuntime or ClusterTrainingRuntime."""
 
     kind: str
     name: str
@@ -148,7 +148,7 @@ class Runtime:
 class Job:
     """What every target renders. Counts are per node; None: not given.
 
-    ``entrypoint``: what starts the launcher where the job runs: ``platform-launch``, its absolute path, or
+    ``entrypoint``: what starts the launcher on the nodes: ``platform-launch``, its absolute path, or
     the absolute path of start_multinode_platform.sh. ``script``, ``module`` and ``options``: of
     ``platform-launch run``; ``arguments`` follow after ``--``: a command if nothing else is named.
     ``spares``: nodes started in addition, which wait. ``queue``: Slurm partition, Volcano queue or Kueue's
@@ -212,11 +212,11 @@ class Job:
         if self.spares and self.nodes < 2:
             raise InputError(
                 Phrase(
-                    "spares {spares} beside {nodes} node: expected at least 2 nodes that train",
+                    "spares {spares} with {nodes} node: expected at least 2 nodes that train",
                     spares=self.spares,
                     nodes=self.nodes,
                 ),
-                "with one node nobody is left when it is lost; raise nodes, or leave the spares out",
+                "if the only node is lost, no node is left to continue: raise nodes, or leave out spares",
             )
         self._check_entrypoint()
         self._check_placement()
@@ -226,9 +226,9 @@ class Job:
         if self.time_limit_s is not None and self.notice is not None and self.time_limit_s <= self.notice:
             raise InputError(
                 Phrase(
-                    "time {limit_s} s is over before the notice {notice_s} s ahead of its end",
-                    limit_s=self.time_limit_s,
+                    "notice {notice_s} s: expected less than the time limit, {limit_s} s",
                     notice_s=self.notice,
+                    limit_s=self.time_limit_s,
                 ),
                 "raise time, or lower notice",
             )
@@ -242,7 +242,7 @@ class Job:
 
     @property
     def notice_s(self) -> int:
-        """Seconds before Slurm's time limit at which the training is warned; half of a short limit."""
+        """Seconds of warning before Slurm's time limit; at most half of the limit by default."""
         if self.notice is not None:
             return self.notice
         limit = self.time_limit_s
@@ -273,7 +273,7 @@ class Job:
 
     @property
     def shell_command(self) -> tuple[str, ...]:
-        """The command as a person types it: a checkout's entrypoint is executable."""
+        """The command as typed in a shell: the entrypoint of a checkout is executable."""
         return (self.entrypoint, *self.command[len(self.program) :])
 
     @property
@@ -329,7 +329,7 @@ class Job:
                     "start_multinode_platform.sh",
                     path=shown(path),
                 ),
-                "the training script is named by script"
+                "the training script is not the entrypoint: name it with script"
                 if path.endswith(".py")
                 else "an image with the package installed has platform-launch on its PATH",
             )
@@ -391,7 +391,7 @@ class Job:
             )
 
     def _check_security(self) -> None:
-        """Refuse what the PodSecurity level forbids, before the namespace does so pod by pod."""
+        """Refuse what the PodSecurity level forbids, before the namespace rejects each pod."""
         if self.security != "restricted":
             return
         forbidden = (
@@ -409,7 +409,7 @@ class Job:
                 )
 
     def _check_texts(self) -> None:
-        """Environment, options and arguments may hold anything that a text file can carry."""
+        """Check environment, options and arguments: they may contain anything that a text file can hold."""
         own = [name for name, _ in self.env] + [secret.variable for secret in self.secret_env]
         for name in own:
             names.check_variable(name)
@@ -428,14 +428,14 @@ class Job:
         if "--" in self.options:
             raise InputError(
                 "options hold '--': expected options of the launcher only",
-                "what follows -- belongs to arguments",
+                "put what follows -- into arguments",
             )
         places = [volume.place for volume in self.volumes]
         for place in places:
             if places.count(place) > 1 or place in _TAKEN:
                 raise InputError(
                     Phrase(
-                        "volume path {place!r} is taken: expected each once, and none of {taken}",
+                        "volume path {place!r} is already used: expected each path once, and none of {taken}",
                         place=place,
                         taken=", ".join(_TAKEN),
                     )

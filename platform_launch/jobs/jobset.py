@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from platform_launch.jobs import codes
 from platform_launch.jobs.job import Job
-from platform_launch.jobs.kubernetes import INDEX_NOTES, indexed_job_spec
-from platform_launch.jobs.manifest import Document, manifest
+from platform_launch.jobs.kubernetes import INDEX_NOTE, indexed_job_spec
+from platform_launch.jobs.manifest import Document, Notes, manifest
 from platform_launch.jobs.pod import (
     POD_NOTES,
     master_variables,
@@ -14,6 +14,7 @@ from platform_launch.jobs.pod import (
     pod_template,
     spare_notes,
 )
+from platform_launch.text import Phrase
 
 NOT_USED = ("account", "requeue", "notice", "runtime")
 
@@ -25,19 +26,27 @@ _PROJECTED = {
     "JOBSET_RESTART_ATTEMPT": "restart-attempt",
 }
 
-_NOTES = """\
-- One replicated Job with parallelism = nodes: of several, each would count its pods from 0.
-- JobSet sets no variable of its own: NNODES and MASTER_ADDR give the topology, and its
-  annotations are projected, the restart attempt among them.
-- No coordinator: its label would hold MASTER_ADDR, and a label is shorter than many a host name.
-"""
+_NOTES = (
+    Phrase(
+        "One replicated Job whose parallelism is the number of nodes. Several Jobs would each number their "
+        "pods from 0."
+    ),
+    Phrase(
+        "JobSet sets no environment variables: NNODES and MASTER_ADDR give the topology, and the others come "
+        "from annotations that JobSet sets."
+    ),
+    Phrase(
+        "There is no coordinator: JobSet would put MASTER_ADDR into a label, which may be too short for it."
+    ),
+)
 
-_WITHOUT_SPARES = """\
-- backoffLimitPerIndex 0: any failure that counts goes to the JobSet, which starts all nodes again together.
-"""
+_RESTART_NOTE = Phrase(
+    "backoffLimitPerIndex is 0, so that the first failed attempt of a node fails its Job, and the JobSet "
+    "restarts all nodes together."
+)
 
 
-def render(job: Job, notes: str = "") -> str:
+def render(job: Job, notes: Notes = ()) -> str:
     """Return the JobSet."""
     projected = [
         {
@@ -58,18 +67,23 @@ def render(job: Job, notes: str = "") -> str:
             **jobset_spec(job, _ROLE, template),
         },
     }
-    return manifest(_NOTES + jobset_notes(job) + POD_NOTES + notes, *pod_group(job), document)
+    return manifest((*_NOTES, *jobset_notes(job), *POD_NOTES, *notes), *pod_group(job), document)
 
 
-def jobset_notes(job: Job) -> str:
+def jobset_notes(job: Job) -> tuple[Phrase, ...]:
     """Return the notes on restarts, which every JobSet shares."""
-    deadline = (
-        "- activeDeadlineSeconds is the child Job's: the time counts from each start of all nodes.\n"
-        if job.time_limit_s is not None and job.retries
-        else ""
+    is_timed = job.time_limit_s is not None and job.retries
+    deadline = Phrase(
+        "activeDeadlineSeconds belongs to the child Job: the time limit starts anew with each restart of all "
+        "nodes."
     )
-    restarts = INDEX_NOTES if job.spares else _WITHOUT_SPARES
-    return restarts + deadline + spare_notes(job) + codes.notes(job) + codes.NOT_COUNTED_NOTES
+    return (
+        INDEX_NOTE if job.spares else _RESTART_NOTE,
+        *((deadline,) if is_timed else ()),
+        *spare_notes(job),
+        *codes.notes(job),
+        codes.NOT_COUNTED_NOTE,
+    )
 
 
 def jobset_spec(job: Job, role: str, template: Document, labels: Document | None = None) -> Document:
@@ -81,7 +95,7 @@ def jobset_spec(job: Job, role: str, template: Document, labels: Document | None
             "maxRestarts": job.retries,
             "rules": [
                 {
-                    "name": "mendTheJob",
+                    "name": "doNotRestart",
                     "action": "FailJobSet",
                     "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
                 }

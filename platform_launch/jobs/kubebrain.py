@@ -1,23 +1,28 @@
-"""Target ``kubebrain``: its TrainingJob. Its API is not public: only fields its users are shown."""
+"""Target ``kubebrain``: a TrainingJob. The API is not public: only fields of its users' manifests are set."""
 
 from __future__ import annotations
 
 from platform_launch.jobs import codes
 from platform_launch.jobs.job import Job
-from platform_launch.jobs.manifest import Document, manifest
+from platform_launch.jobs.manifest import Document, Notes, manifest
 from platform_launch.jobs.pod import POD_NOTES, metadata, pod_template
+from platform_launch.text import Phrase
 from platform_launch.topology import DEFAULT_MASTER_PORT
 
 NOT_USED = ("account", "requeue", "notice", "time_limit_s", "retries", "queue", "ttl_s", "gang", "runtime")
 
-_NOTES = """\
-- The platform numbers the replicas and sets the address of the first; DISTRIBUTED_JOB asks
-  for that. It names no port: MASTER_PORT does.
-- How it treats failed pods is not public: look there for a rule on exit codes.
-"""
+_NOTES = (
+    Phrase(
+        "DISTRIBUTED_JOB asks the platform to number the replicas and to set the address of the first one. "
+        "The platform sets no port, so MASTER_PORT is set here."
+    ),
+    Phrase(
+        "How the platform treats failed pods is not public. If it has rules for exit codes, use those below."
+    ),
+)
 
 
-def render(job: Job, notes: str = "") -> str:
+def render(job: Job, notes: Notes = ()) -> str:
     """Return the TrainingJob."""
     variables = [
         {"name": "DISTRIBUTED_JOB", "value": "true"},
@@ -30,4 +35,4 @@ def render(job: Job, notes: str = "") -> str:
         "metadata": metadata(job),
         "spec": {"replicaSpecs": {"Worker": {"replicas": job.nodes, "template": template}}},
     }
-    return manifest(_NOTES + codes.notes(job) + POD_NOTES + notes, document)
+    return manifest((*_NOTES, *codes.notes(job), *POD_NOTES, *notes), document)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from platform_launch.jobs import codes
 from platform_launch.jobs.job import Job
-from platform_launch.jobs.manifest import Document, manifest
+from platform_launch.jobs.manifest import Document, Notes, manifest
 from platform_launch.jobs.pod import (
     POD_NOTES,
     master_variables,
@@ -17,26 +17,34 @@ from platform_launch.jobs.pod import (
     pod_template,
     spare_notes,
 )
+from platform_launch.text import Phrase
 
 NOT_USED = ("account", "requeue", "notice", "runtime")
 
 _JOB_NAME_LABEL = "job-name"
 
-_NOTES = """\
-- completionMode Indexed numbers the pods (JOB_COMPLETION_INDEX). A plain Job with parallelism
-  gives its pods no rank.
-- The headless Service and the pods' subdomain, both, make <job>-0.<service> resolve;
-  publishNotReadyAddresses lets the pods find each other while they start.
-- Kubernetes gives neither the number of nodes nor an address: NNODES and MASTER_ADDR do.
-"""
+_NOTES = (
+    Phrase(
+        "completionMode Indexed gives each pod its rank (JOB_COMPLETION_INDEX). The pods of a plain Job have "
+        "none."
+    ),
+    Phrase(
+        "The headless Service and the pods' subdomain together make <job>-0.<service> resolve. With "
+        "publishNotReadyAddresses the pods find each other while they start."
+    ),
+    Phrase(
+        "Kubernetes sets neither the number of nodes nor the address of node 0: NNODES and MASTER_ADDR do."
+    ),
+)
 
-INDEX_NOTES = """\
-- backoffLimitPerIndex counts and delays each node by itself: 10 s, 20 s, 40 s. With backoffLimit all failed
-  pods together would delay a restart: with 7 nodes by 10 minutes, even after a drain.
-"""
+INDEX_NOTE = Phrase(
+    "backoffLimitPerIndex counts and delays the restarts of each node separately: 10, 20, 40 s. backoffLimit "
+    "would count the failed pods of all nodes: with 7 nodes, every restart would wait 10 minutes, even after "
+    "a drain."
+)
 
 
-def render(job: Job, notes: str = "") -> str:
+def render(job: Job, notes: Notes = ()) -> str:
     """Return the Service and the Job."""
     service: Document = {
         "apiVersion": "v1",
@@ -60,18 +68,8 @@ def render(job: Job, notes: str = "") -> str:
             **indexed_job_spec(job, template, retries_per_node=job.retries),
         },
     }
-    return manifest(
-        _NOTES
-        + INDEX_NOTES
-        + spare_notes(job)
-        + codes.notes(job)
-        + codes.NOT_COUNTED_NOTES
-        + POD_NOTES
-        + notes,
-        *pod_group(job),
-        service,
-        document,
-    )
+    restarts = (INDEX_NOTE, *spare_notes(job), *codes.notes(job), codes.NOT_COUNTED_NOTE)
+    return manifest((*_NOTES, *restarts, *POD_NOTES, *notes), *pod_group(job), service, document)
 
 
 def indexed_job_spec(job: Job, template: Document, *, retries_per_node: int) -> Document:

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from platform_launch.jobs.job import Job
-from platform_launch.jobs.manifest import Document, manifest
+from platform_launch.jobs.manifest import Document, Notes, manifest
 from platform_launch.jobs.pod import POD_NOTES, metadata, pod_group, pod_template, spare_notes
+from platform_launch.text import Phrase
 
 NOT_USED = ("account", "requeue", "notice", "time_limit_s", "retries", "ttl_s", "runtime")
 
-_NOTES = """\
-- A LeaderWorkerSet is made for services: it starts a container again whenever it ends, after
-  success too. Let the training resume from its last checkpoint, and delete the set when it
-  has finished; a jobset ends by itself.
-- One group (replicas 1) is one job; size counts its nodes, the leader (node 0) included.
-- LeaderCreated starts workers without waiting for the leader to be ready.
-"""
+_NOTES = (
+    Phrase(
+        "A LeaderWorkerSet is for services: it restarts every container that ends, even if it succeeded. Let "
+        "the training resume from its last checkpoint, and delete the set when the training has finished. A "
+        "jobset ends by itself."
+    ),
+    Phrase("One group (replicas: 1) is one job. size is its number of nodes, the leader (node 0) included."),
+    Phrase("LeaderCreated starts the workers without waiting until the leader is ready."),
+)
 
 _RESTARTS = {
     False: (
         "RecreateGroupOnPodRestart",
-        "- RecreateGroupOnPodRestart starts all nodes again together, whatever the exit code.\n",
+        Phrase("RecreateGroupOnPodRestart restarts all nodes together, whatever the exit code."),
     ),
-    True: ("None", "- restartPolicy None starts a pod again by itself, whatever the exit code.\n"),
+    True: ("None", Phrase("restartPolicy None restarts only the pod that ended, whatever the exit code.")),
 }
 """With spares or not → the restart policy and its note."""
 
 
-def render(job: Job, notes: str = "") -> str:
+def render(job: Job, notes: Notes = ()) -> str:
     """Return the LeaderWorkerSet."""
     restart_policy, note = _RESTARTS[bool(job.spares)]
     document: Document = {
@@ -44,4 +47,4 @@ def render(job: Job, notes: str = "") -> str:
             },
         },
     }
-    return manifest(_NOTES + note + spare_notes(job) + POD_NOTES + notes, *pod_group(job), document)
+    return manifest((*_NOTES, note, *spare_notes(job), *POD_NOTES, *notes), *pod_group(job), document)

@@ -1,13 +1,21 @@
-"""Values → YAML that means the same to every reader, under a heading that gives the reasons."""
+"""Values → YAML that every parser reads alike, below comments that give the reasons."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
+from platform_launch.console.languages import translate
+from platform_launch.text import wrapped
+
 Document = dict[str, Any]
+Notes = Iterable[str]
+"""Messages that become comments of a file."""
+
+_COMMENT_COLUMNS = 100
 
 # Plain to YAML 1.1 and 1.2 alike. All else is quoted: Kubernetes' own parser reads 1e3 and 0o17 as numbers
 # and y as true, which PyYAML takes for text.
@@ -38,12 +46,9 @@ def dump(document: Any) -> str:
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000)
 
 
-def manifest(notes: str, *documents: Document) -> str:
-    """Return the documents as one file that opens with the notes as comments.
-
-    Notes are our own words and contain no value of a job.
-    """
-    return comment(notes) + "---\n".join(dump(document) for document in documents)
+def manifest(notes: Notes, *documents: Document) -> str:
+    """Return the documents as one file, with the notes as comments at its head."""
+    return comments(notes) + "---\n".join(dump(document) for document in documents)
 
 
 def pods(text: str) -> str:
@@ -80,6 +85,10 @@ def _pod_templates(value: Any) -> list[Document]:
     return [template for item in value.values() for template in _pod_templates(item)]
 
 
-def comment(notes: str) -> str:
-    """Return the notes as comment lines."""
-    return "".join(f"# {line}\n" for line in notes.splitlines())
+def comments(notes: Notes) -> str:
+    """Return the notes as a list in comment lines, in the language of this process.
+
+    Notes are our own words: a value of the job could break out of a comment.
+    """
+    listed = (wrapped(translate(note), _COMMENT_COLUMNS - len("# - ")) for note in notes)
+    return "".join(f"# - {first}\n" + "".join(f"#   {line}\n" for line in rest) for first, *rest in listed)

@@ -1,8 +1,7 @@
-"""Names that Kubernetes and Slurm accept, and texts that any file can carry.
+"""Names that Kubernetes and Slurm accept, and texts that any file can hold.
 
-What cannot be quoted is refused with the rule and, if there is one, a name that would do. The rules are
-the servers' own, so that nothing passes here and fails there, or only shows as an event of an object that
-exists already:
+What cannot be quoted is rejected with the rule and, if possible, a name that fits. The rules are those of
+the servers, so that nothing passes here and fails there, or shows up only as an event after submission:
 
 - names, labels, keys: k8s.io/apimachinery pkg/util/validation (IsDNS1123Label, IsDNS1123Subdomain,
   IsQualifiedName, IsValidLabelValue, IsConfigMapKey)
@@ -60,7 +59,7 @@ def check_name(name: str) -> str:
         return name
     raise InputError(
         Phrase(
-            "name {name} cannot name hosts: expected at most {longest} of a–z, 0–9 and -, "
+            "name {name} cannot be part of host names: expected at most {longest} of a–z, 0–9 and -, "
             "a letter first and no - last",
             name=shown(name),
             longest=LONGEST_NAME,
@@ -136,7 +135,8 @@ def check_qualified(name: str, what: str) -> str:
         return name
     raise InputError(
         Phrase(
-            "{what} {name}: expected a form like nvidia.com/gpu.product, at most 63 behind the /",
+            "{what} {name}: expected a form like nvidia.com/gpu.product, with at most 63 characters after "
+            "the /",
             what=what,
             name=shown(name),
         )
@@ -212,7 +212,7 @@ def check_folder(path: str, what: str) -> str:
     check_path(path, what)
     if ".." in path.split("/"):
         raise InputError(
-            Phrase("{what} {path} holds '..': expected the path it leads to", what=what, path=shown(path))
+            Phrase("{what} {path} contains '..': expected a path without it", what=what, path=shown(path))
         )
     return path
 
@@ -234,7 +234,7 @@ def check_text(text: str, what: str) -> str:
         if unicodedata.category(character) in ("Cc", "Cs") and character not in "\t\n":
             raise InputError(
                 Phrase(
-                    "{what} {text} holds {character!r}: expected text without control characters",
+                    "{what} {text} contains {character!r}: expected text without control characters",
                     what=what,
                     text=shown(text),
                     character=character,

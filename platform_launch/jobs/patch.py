@@ -33,7 +33,7 @@ _KEYS = {
 """List of a pod template → the key by which its items merge (patchMergeKey in k8s.io/api/core/v1)."""
 
 _OWN = ("restartPolicy", "subdomain", "hostname", "setHostnameAsFQDN")
-"""Fields of a pod on which the job's start and restarts rest."""
+"""Fields of a pod that the start and the restarts of the job depend on."""
 
 
 def read(text: str, source: str) -> Document:
@@ -136,7 +136,7 @@ def _check_variable(variable: Any) -> None:
     if not isinstance(value, str):
         raise InputError(
             Phrase(
-                "the patch sets {name} to {value}, which is not a text: quote it",
+                "the patch sets {name} to {value}, which is not a string: quote it",
                 name=shown(str(name)),
                 value=shown(str(value)),
             )
@@ -167,12 +167,14 @@ def _check(template: Document, container: str) -> None:
 
 
 def _check_plain(value: Any, source: str) -> None:
-    """Refuse what JSON cannot carry, such as a date or a key that is no text."""
+    """Refuse what JSON cannot express, such as a date or a key that is not a string."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise InputError(
-                    Phrase("{source}: key {key} is not a text: quote it", source=source, key=shown(str(key)))
+                    Phrase(
+                        "{source}: key {key} is not a string: quote it", source=source, key=shown(str(key))
+                    )
                 )
             _check_plain(item, source)
     elif isinstance(value, list):
@@ -180,5 +182,5 @@ def _check_plain(value: Any, source: str) -> None:
             _check_plain(item, source)
     elif not (value is None or isinstance(value, str | int | float | bool)):
         raise InputError(
-            Phrase("{source}: {value} is not a text: quote it", source=source, value=shown(str(value)))
+            Phrase("{source}: {value} is not a string: quote it", source=source, value=shown(str(value)))
         )

@@ -9,6 +9,7 @@ from platform_launch.health.quarantine import FILE_VARIABLE, NODE_NAME_VARIABLE
 from platform_launch.jobs import names, patch
 from platform_launch.jobs.job import SHM, Job, RunAs, Toleration, Volume
 from platform_launch.jobs.manifest import Document
+from platform_launch.text import Phrase
 from platform_launch.topology import DEFAULT_MASTER_PORT
 
 CONTAINER = "training"
@@ -16,22 +17,31 @@ KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 CPUS_PER_GPU = 4
 MEMORY_GIB_PER_GPU = 16
-"""Requested if the job gives neither: enough to feed a GPU, and a share that nodes with GPUs have."""
+"""Requested if the job sets neither: enough to feed a GPU, and a share that nodes with GPUs have."""
 
 _UNREACHABLE_S = 120
 _RESTRICTED_USER = RunAs(1000, 1000)
 _WRITABLE = "/tmp"  # noqa: S108  inside the container
 
-POD_NOTES = f"""\
-- /dev/shm is a memory volume: a runtime's 64 MiB are too few for NCCL and data loaders.
-- terminationGracePeriodSeconds exceeds the launcher's own grace period, so that the training
-  can save before the kubelet kills. If the launcher warns that a save takes longer, pass the
-  --grace-period that it names to platform-launch job, which adapts both.
-- A pod on a node that does not answer is deleted after {_UNREACHABLE_S} s. Its replacement starts when the
-  node confirms that, is deleted, or has the taint node.kubernetes.io/out-of-service.
-- enableServiceLinks is off: a Service called master would fill MASTER_PORT with tcp://….
-- automountServiceAccountToken is off: training needs no access to the cluster's API.
-"""
+POD_NOTES = (
+    Phrase(
+        "{shm} is a memory volume, because the default of 64 MiB is too small for NCCL and data loaders.",
+        shm=SHM,
+    ),
+    Phrase(
+        "terminationGracePeriodSeconds is longer than the launcher's own grace period, so that a save can "
+        "finish. If the launcher warns that saves take longer, pass the --grace-period that it names to "
+        "platform-launch job, which adjusts both."
+    ),
+    Phrase(
+        "The pod of a node that does not answer is deleted after {seconds} s. Its replacement starts when "
+        "the node confirms the deletion, is deleted itself, or has the taint "
+        "node.kubernetes.io/out-of-service.",
+        seconds=_UNREACHABLE_S,
+    ),
+    Phrase("enableServiceLinks is false: a Service called master would set MASTER_PORT to tcp://…."),
+    Phrase("automountServiceAccountToken is false: training does not need the cluster's API."),
+)
 
 
 @dataclass(frozen=True)
@@ -54,11 +64,15 @@ GANGS = {
 
 
 def metadata(job: Job, *, kueue: bool = False) -> Document:
-    """Return an object's metadata; ``kueue`` adds the label by which Kueue admits it."""
+    """Return an object's metadata; ``kueue`` adds the label by which Kueue admits it.
+
+    The queue of a job with Volcano's gang is one of Volcano's: see :func:`pod_group`.
+    """
     found: Document = {"name": job.name}
     if job.namespace:
         found["namespace"] = job.namespace
-    queue = {KUEUE_LABEL: names.check_queue(job.queue)} if kueue and job.queue else {}
+    is_queued = kueue and job.queue and job.gang != "volcano"
+    queue = {KUEUE_LABEL: names.check_queue(str(job.queue))} if is_queued else {}
     if labels := {**queue, **dict(job.labels)}:
         found["labels"] = labels
     if job.annotations:
@@ -70,17 +84,27 @@ def pod_group(job: Job) -> list[Document]:
     """Return the PodGroup of the job's gang, none without one."""
     if job.gang is None:
         return []
-    group = {"minMember": job.nodes}
+    group: Document = {"minMember": job.nodes}
+    if job.gang == "volcano":
+        if job.queue:
+            group["queue"] = names.check_queue(job.queue)
+        if job.priority_class:  # that of the pods orders pods within a group only
+            group["priorityClassName"] = job.priority_class
     return [{"apiVersion": GANGS[job.gang].api, "kind": "PodGroup", "metadata": metadata(job), "spec": group}]
 
 
-def spare_notes(job: Job) -> str:
-    """Return what to know of spares, empty where there are none."""
+def spare_notes(job: Job) -> tuple[Phrase, ...]:
+    """Return what to know about spare nodes, nothing without them."""
     if not job.spares:
-        return ""
+        return ()
     return (
-        f"- {job.started} pods: {job.nodes} nodes that train, and {job.spares} spare. A pod that is lost is\n"
-        "  started again by itself, not the others with it, and comes back as a spare.\n"
+        Phrase(
+            "{pods} pods: {nodes} nodes that train and {spares} spare. A lost pod is replaced alone, without "
+            "restarting the others, and its replacement is a spare.",
+            pods=job.started,
+            nodes=job.nodes,
+            spares=job.spares,
+        ),
     )
 
 
@@ -266,7 +290,7 @@ def _variables(job: Job) -> list[Document]:
     ]
     if job.quarantine is None:
         return plain + secret
-    # A pod's own name says nothing of the machine it runs on.
+    # A pod's own name does not tell the machine it runs on.
     machine = {"name": NODE_NAME_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     return [*plain, *secret, {"name": FILE_VARIABLE, "value": literal(job.quarantine)}, machine]
 

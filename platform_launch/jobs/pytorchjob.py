@@ -4,35 +4,45 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from platform_launch.jobs.codes import STOPPED
+from platform_launch.jobs.codes import STOPPED, STOPPED_NOTE
 from platform_launch.jobs.job import Job
-from platform_launch.jobs.manifest import Document, manifest
+from platform_launch.jobs.manifest import Document, Notes, manifest
 from platform_launch.jobs.pod import POD_NOTES, metadata, pod_group, pod_template
+from platform_launch.text import Phrase
 
 NOT_USED = ("account", "requeue", "notice", "runtime")
 
 _CONTAINER = "pytorch"  # the operator sets its variables in the container of this name only
 
 NO_ISTIO = {"sidecar.istio.io/inject": "false"}
-ISTIO_NOTES = """\
-- sidecar.istio.io/inject is false: in a namespace with Istio each pod would get a proxy, which breaks the
-  nodes' own connections and keeps the pod running when the training has ended.
-"""
+ISTIO_NOTE = Phrase(
+    "sidecar.istio.io/inject is false: in a namespace with Istio every pod would get a proxy, which breaks "
+    "connections between the nodes and keeps the pod running after the training has ended."
+)
 
-_NOTES = f"""\
-- The operator numbers the pods: the Master is node 0, Worker i is node i + 1. It sets its
-  variables in the container called pytorch.
-- nprocPerNode tells the operator and the launcher the same number of processes per node.
-- Retries are the launcher's own, in the same pods (--max-restarts): the operator restarts no pod whose exit
-  code is below 128, and does not count those that it restarts.
-- restartPolicy ExitCode: a pod that a signal ended starts again, without limit, and so do its peers: all
-  nodes of a run that was asked to stop (preempted, drained) return {STOPPED}. Only the time limit ends that.
-- backoffLimit is at least 1: of 0 the operator makes that a preempted pod ends the job.
-- cleanPodPolicy Running: finished pods stay, so that their logs can be read.
-"""
+_NOTES = (
+    Phrase(
+        "The Master is node 0, and Worker i is node i + 1. The operator sets its variables in the container "
+        "called pytorch."
+    ),
+    Phrase("nprocPerNode gives the operator and the launcher the same number of processes per node."),
+    Phrase(
+        "The launcher restarts the training within the same pods (--max-restarts): the operator does not "
+        "restart pods whose exit code is below 128."
+    ),
+    STOPPED_NOTE,
+    Phrase(
+        "With restartPolicy ExitCode the operator restarts pods that return {stopped} or that were killed by "
+        "a signal. It does not count them: only the time limit ends that. If all nodes returned 0, the job "
+        "is complete.",
+        stopped=STOPPED,
+    ),
+    Phrase("backoffLimit is at least 1: with 0, the first preempted pod would end the job."),
+    Phrase("cleanPodPolicy Running keeps finished pods, so that their logs can be read."),
+)
 
 
-def render(job: Job, notes: str = "") -> str:
+def render(job: Job, notes: Notes = ()) -> str:
     """Return the PyTorchJob."""
     job = replace(job, options=(*job.options, *job.restart_option))
     replicas = {"Master": _replicas(job, 1)}
@@ -56,7 +66,7 @@ def render(job: Job, notes: str = "") -> str:
             "pytorchReplicaSpecs": replicas,
         },
     }
-    return manifest(_NOTES + ISTIO_NOTES + POD_NOTES + notes, *pod_group(job), document)
+    return manifest((*_NOTES, ISTIO_NOTE, *POD_NOTES, *notes), *pod_group(job), document)
 
 
 def _replicas(job: Job, count: int) -> Document:

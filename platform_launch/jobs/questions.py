@@ -1,4 +1,4 @@
-"""What ``init`` asks for a first job, what it need not ask, and the commands that it ends with."""
+"""The questions of ``init``, and the commands that it prints at the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TARGETS = {
     "kubebrain": Phrase("KubeBrain TrainingJob"),
 }
 SCHEDULERS = (("sbatch", "slurm"), ("kubectl", "kubernetes"))
-"""Program that is found → the kind of job that is offered first."""
+"""Program on PATH → the kind of job that is offered first."""
 
 SUBMITTED = ("slurm", "kubernetes")
 JOB_FILE = "job.yaml"
@@ -169,7 +169,7 @@ def file_name(target: str) -> str:
 
 
 def with_processes(job: Job) -> Job:
-    """Return the job with as many processes as GPUs per node: without a scheduler nobody else sets them."""
+    """Return the job with as many processes as GPUs per node: without a scheduler nothing else sets them."""
     if job.has_option("--nproc-per-node") or not job.gpus_per_node:
         return job
     return replace(job, options=(*job.options, "--nproc-per-node", str(job.gpus_per_node)))
@@ -261,4 +261,4 @@ _SHAPES: dict[str, Callable[[str], dict[str, Value]]] = {
     "volumes": lambda answer: {"volumes": [answer]},
     "secret_env": _secret,
 }
-"""Questions whose answer is more than a text."""
+"""Questions whose answer is not a plain string."""

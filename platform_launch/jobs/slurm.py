@@ -1,4 +1,4 @@
-"""Target ``slurm``: a batch script with one launcher per node; the time limit becomes a checkpoint.
+"""Target ``slurm``: a batch script with one launcher per node; before the time limit the training can save.
 
 Source: sbatch(1), srun(1). The script holds words that shlex quoted, and #SBATCH values that need no quotes.
 """
@@ -7,55 +7,76 @@ from __future__ import annotations
 
 import shlex
 
+from platform_launch.console.languages import translate
 from platform_launch.errors import NodesAbsentError, UnfitNodeError
 from platform_launch.health.quarantine import FILE_VARIABLE
 from platform_launch.jobs import names
 from platform_launch.jobs.job import KUBERNETES_ONLY, Job
-from platform_launch.jobs.manifest import comment
+from platform_launch.jobs.manifest import Notes, comments
+from platform_launch.text import Phrase
 
 NOT_USED = (*KUBERNETES_ONLY, "retries")
 
-_NOTES = """\
-- One task per node: the launcher starts that node's processes itself. It takes the first host of
-  the node list as address, and a port derived from the job id, so that two jobs do not collide.
-- cpus-per-task is repeated for srun, which has not inherited it from sbatch since Slurm 22.05.
-- After scancel or preemption Slurm waits KillWait (30 s by default, scontrol show config). If the
-  launcher warns that a save takes longer, ask the administrator to raise it, or save earlier.
-"""
+_NOTES = (
+    Phrase(
+        "One task per node: the launcher starts the processes of its node. Node 0 is the first host of the "
+        "node list, and the port is derived from the job id, so that two jobs do not collide."
+    ),
+    Phrase("srun needs cpus-per-task again: since Slurm 22.05 it does not inherit it from sbatch."),
+    Phrase(
+        "After scancel or a preemption Slurm waits KillWait (30 s by default, see scontrol show config). If "
+        "the launcher warns that saves take longer, ask the administrator to raise it, or save earlier."
+    ),
+)
 
 _SIGNAL_NOTES = {
-    False: "- Ahead of the time limit Slurm sends USR1 to every launcher, and that to the training.\n",
-    True: "- Slurm sends USR1 to this shell ahead of the time limit (B:), which requeues the job as well.\n",
+    False: Phrase(
+        "Before the time limit Slurm sends USR1 to the launcher of every node, which passes it to the "
+        "training."
+    ),
+    True: Phrase("Before the time limit Slurm sends USR1 to this shell (B:), which also requeues the job."),
 }
 """Requeued or not → how the warning arrives."""
 
 CPUS_PER_GPU = 8
-"""For a process, its data loaders and NCCL. Slurm gives a task a single CPU when nobody asks for more."""
+"""For a process, its data loaders and NCCL. By default Slurm gives a task a single CPU."""
 
-_STAY = "trap : TERM # scancel signals srun and the tasks itself: wait until they have ended\n"
+_COMMENTS = {
+    "to_srun": Phrase("srun passes USR1 on to the launcher of every node."),
+    "inherited": Phrase("sbatch passes on the variables of the shell that called it"),
+    "on_term": Phrase("scancel signals srun and its tasks too: wait until they have ended"),
+    "if_unset": Phrase("unless one of the traps has set it"),
+    "interrupted": Phrase("a signal interrupts wait, not srun: wait again"),
+    "saved": Phrase("The training has saved, and the next run resumes from there: requeue once, not twice."),
+    "waiting": Phrase("leave out the nodes that are in quarantine now"),
+    "others": Phrase("A node of this run is bad or was lost: try other nodes."),
+}
+"""Field of the texts below → the comment that it becomes."""
+
+_STAY = "trap : TERM # {on_term}\n"
 
 _TRAPS = """
-# srun hands USR1 on to the launcher of every node.
-woken=0; unset step late # sbatch passes on the variables of the shell that called it
+# {to_srun}
+woken=0; unset step late # {inherited}
 trap 'woken=1; kill -USR1 "${{step:=$!}}"
   [[ -v late ]] || {{ (sleep {patience_s}; {again}) & late=$!; }}' USR1
-trap 'woken=1' TERM # scancel signals srun and the tasks itself: wait until they have ended
+trap 'woken=1' TERM # {on_term}
 
 """
 
 _WAIT_AND_REQUEUE = """\
-: "${{step:=$!}}" # unless a trap between these two lines has set it
-while wait "$step"; code=$?; ((woken)); do woken=0; done # a signal ends wait, not srun: wait again
-# The training has saved: the next run resumes from there. Nothing may requeue that one.
+: "${{step:=$!}}" # {if_unset}
+while wait "$step"; code=$?; ((woken)); do woken=0; done # {interrupted}
+# {saved}
 [[ -v late ]] && kill "$late" && {again} && exit 0
 """
 
 _AGAIN = 'scontrol requeue "$SLURM_JOB_ID"'
 
-# Slurm takes another list of nodes only for a job that waits: after the requeue, which ends whatever still
-# runs here with SIGTERM. The job does not start again before this script has ended.
+# Slurm changes the node list of waiting jobs only, so the job is requeued first. That sends SIGTERM to
+# whatever still runs here, and the job does not start again before this script has ended.
 _AGAIN_ELSEWHERE = """\
-again() ( # without the nodes that are in quarantine by now
+again() ( # {waiting}
   trap '' TERM
   out=$({list_nodes}) || out=
   scontrol requeue "$SLURM_JOB_ID" || exit
@@ -65,29 +86,29 @@ again() ( # without the nodes that are in quarantine by now
 """
 
 _REQUEUE_ELSEWHERE = """\
-# A node of this run is bad or was lost: others may do.
+# {others}
 ((code == {absent} || code == {unfit})) && ((${{SLURM_RESTART_COUNT:-0}} < {most})) && again && exit 0
 """
 _MOST_ELSEWHERE = 3
 
 
-def render(job: Job, notes: str = "") -> str:
+def render(job: Job, notes: Notes = ()) -> str:
     """Return the batch script."""
     directives = "".join(f"#SBATCH --{directive}\n" for directive in _directives(job))
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in job.env)
     if job.quarantine is not None:
         exports += f"export {FILE_VARIABLE}={shlex.quote(job.quarantine)}\n"
-    secrets = "".join(
-        f"- {secret.variable}: set it where you call sbatch, the job inherits it.\n"
+    secrets = (
+        Phrase("{name}: set it in the shell that calls sbatch; the job inherits it.", name=secret.variable)
         for secret in job.secret_env
     )
     return "".join(
         (
             "#!/bin/bash\n",
             directives,
-            comment(_NOTES + _SIGNAL_NOTES[job.requeue] + notes + secrets),
+            comments((*_NOTES, _SIGNAL_NOTES[job.requeue], *notes, *secrets)),
             f"\n{exports}" if exports else "",
-            _requeued(job) if job.requeue else f"\n{_STAY}\n{_step(job)}\n",
+            _requeued(job) if job.requeue else f"\n{_filled(_STAY)}\n{_step(job)}\n",
         )
     )
 
@@ -99,9 +120,9 @@ def _requeued(job: Job) -> str:
     return "".join(
         (
             f"\n{_again_elsewhere(job)}" if elsewhere else "",
-            _TRAPS.format(patience_s=job.notice_s * 3 // 4, again=again),
+            _filled(_TRAPS, patience_s=job.notice_s * 3 // 4, again=again),
             f"{_step(job)} &\n",
-            _WAIT_AND_REQUEUE.format(again=again),
+            _filled(_WAIT_AND_REQUEUE, again=again),
             _requeue_elsewhere() if elsewhere else "",
             'exit "$code"\n',
         )
@@ -110,13 +131,21 @@ def _requeued(job: Job) -> str:
 
 def _again_elsewhere(job: Job) -> str:
     listing = shlex.join(job.quarantine_list)
-    return _AGAIN_ELSEWHERE.format(list_nodes=listing, always="".join(f"{node}," for node in job.exclude))
+    return _filled(_AGAIN_ELSEWHERE, list_nodes=listing, always="".join(f"{node}," for node in job.exclude))
 
 
 def _requeue_elsewhere() -> str:
-    return _REQUEUE_ELSEWHERE.format(
-        absent=NodesAbsentError.exit_code, unfit=UnfitNodeError.exit_code, most=_MOST_ELSEWHERE
+    return _filled(
+        _REQUEUE_ELSEWHERE,
+        absent=NodesAbsentError.exit_code,
+        unfit=UnfitNodeError.exit_code,
+        most=_MOST_ELSEWHERE,
     )
+
+
+def _filled(template: str, **values: object) -> str:
+    """Return a piece of the script with its comments in the language of this process."""
+    return template.format(**{name: translate(text) for name, text in _COMMENTS.items()}, **values)
 
 
 def _directives(job: Job) -> list[str]:

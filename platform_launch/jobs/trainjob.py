@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from platform_launch.jobs.job import KUBERNETES_ONLY, Job
 from platform_launch.jobs.jobset import jobset_notes, jobset_spec
-from platform_launch.jobs.manifest import Document, manifest
+from platform_launch.jobs.manifest import Document, Notes, manifest
 from platform_launch.jobs.pod import POD_NOTES, container_spec, metadata, pod_group, pod_template
-from platform_launch.jobs.pytorchjob import ISTIO_NOTES, NO_ISTIO
+from platform_launch.jobs.pytorchjob import ISTIO_NOTE, NO_ISTIO
+from platform_launch.text import Phrase
 
 NOT_USED = ("account", "requeue", "notice", "ttl_s")
 
@@ -36,34 +37,30 @@ NOT_USED_WITH_RUNTIME = (
 _API = "trainer.kubeflow.org/v1alpha1"
 _ROLE = "node"  # the replicated Job and the container that the torch plugin looks for
 
-_NOTES = """\
-- The torch policy sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT, which
-  the launcher reads. numProcPerNode is given even if it is 1: left out, it would become the
-  number of CPUs.
-"""
+_TORCH_NOTE = Phrase(
+    "The torch policy sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT, which the "
+    "launcher reads. numProcPerNode is set even if it is 1, because its default is the number of CPUs."
+)
 
-_RUNTIME_NOTES = """\
-- The TrainingRuntime holds what a TrainJob cannot express: /dev/shm, the grace period and the
-  failure policy. It is the cluster's torch-distributed runtime, made for this job. It comes first: if the
-  TrainJob is refused because the runtime is not known yet, submit the file again.
-"""
-
-_CLUSTER_RUNTIME_NOTES = """\
-- The cluster's runtime decides about volumes, /dev/shm, the grace period, placement and restarts. Give it
-  terminationGracePeriodSeconds of {grace_s} or more, and a memory volume at /dev/shm.
-"""
+_RUNTIME_NOTE = Phrase(
+    "The TrainingRuntime holds what a TrainJob cannot set: /dev/shm, the grace period and the failure "
+    "policy. If the TrainJob is refused because its TrainingRuntime is not known yet, submit the file again."
+)
 
 
-def render(job: Job, notes: str = "") -> str:
+def render(job: Job, notes: Notes = ()) -> str:
     """Return the TrainingRuntime and the TrainJob, or the TrainJob alone for a runtime of the cluster."""
     trainer: Document = {"numNodes": job.nodes, "numProcPerNode": job.gpus_per_node or 1}
     if job.runtime is not None:
         trainer |= _trainer(job)
         reference = {"kind": job.runtime.kind, "name": job.runtime.name}
-        return manifest(
-            _NOTES + _CLUSTER_RUNTIME_NOTES.format(grace_s=job.grace_s) + notes,
-            _train_job(job, trainer, reference),
+        of_the_cluster = Phrase(
+            "The cluster's runtime decides on volumes, /dev/shm, the grace period, placement and restarts. "
+            "It needs a terminationGracePeriodSeconds of at least {grace_s}, and a memory volume at "
+            "/dev/shm.",
+            grace_s=job.grace_s,
         )
+        return manifest((_TORCH_NOTE, of_the_cluster, *notes), _train_job(job, trainer, reference))
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     template = pod_template(job, container=_ROLE, annotations=NO_ISTIO)
     own = metadata(job)
@@ -80,7 +77,7 @@ def render(job: Job, notes: str = "") -> str:
     }
     train_job = _train_job(job, trainer, {"kind": "TrainingRuntime", "name": job.name})
     return manifest(
-        _RUNTIME_NOTES + _NOTES + ISTIO_NOTES + jobset_notes(job) + POD_NOTES + notes,
+        (_RUNTIME_NOTE, _TORCH_NOTE, ISTIO_NOTE, *jobset_notes(job), *POD_NOTES, *notes),
         *pod_group(job),
         runtime,
         train_job,

@@ -7,25 +7,33 @@ from __future__ import annotations
 
 from platform_launch.jobs import codes, names
 from platform_launch.jobs.job import Job
-from platform_launch.jobs.manifest import Document, manifest
+from platform_launch.jobs.manifest import Document, Notes, manifest
 from platform_launch.jobs.pod import POD_NOTES, metadata, pod_template
+from platform_launch.text import Phrase
 from platform_launch.topology import DEFAULT_MASTER_PORT
 
 NOT_USED = ("account", "requeue", "notice", "time_limit_s", "scheduler", "gang", "runtime")
 
-_NOTES = f"""\
-- minAvailable = nodes: all pods start together or none does.
-- The pytorch plugin sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE (pods) and RANK: the task master
-  is node 0, worker i is node i + 1.
-- svc publishes pods that are not ready yet: they must find each other to become ready.
-- The first policy that fits decides. The job starts again as a whole, at most maxRetry - 1 times:
-  Volcano fails it when it has counted maxRetry ends.
-- A run that was asked to stop (preempted, drained: PodEvicted, or {codes.STOPPED} on every node) starts
-  again; Volcano knows no restart that does not count.
-"""
+_NOTES = (
+    Phrase("minAvailable is the number of nodes: all pods start together, or none does."),
+    Phrase(
+        "The pytorch plugin sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE (the number of pods) and RANK. The "
+        "task master is node 0, and worker i is node i + 1."
+    ),
+    Phrase("The svc plugin publishes pods that are not ready yet, so that they find each other."),
+    Phrase(
+        "The first matching policy decides. RestartJob restarts all pods, at most maxRetry - 1 times: the "
+        "job fails when Volcano has counted maxRetry ends."
+    ),
+)
+_STOPPED_NOTE = Phrase(
+    "After a preemption or a drain (PodEvicted, or exit code {stopped}) the job starts again. Volcano counts "
+    "this as a failed attempt.",
+    stopped=codes.STOPPED,
+)
 
 
-def render(job: Job, notes: str = "") -> str:
+def render(job: Job, notes: Notes = ()) -> str:
     """Return the Volcano Job."""
     spec: Document = {"minAvailable": job.nodes, "schedulerName": "volcano"}
     spec["ttlSecondsAfterFinished"] = job.ttl_s
@@ -54,7 +62,7 @@ def render(job: Job, notes: str = "") -> str:
             "tasks": tasks,
         },
     }
-    return manifest(_NOTES + codes.notes(job) + POD_NOTES + notes, document)
+    return manifest((*_NOTES, *codes.notes(job), _STOPPED_NOTE, *POD_NOTES, *notes), document)
 
 
 def _policies(job: Job) -> list[Document]:

@@ -153,7 +153,7 @@ def test_what_the_servers_would_refuse_is_refused_before(key: str, value: Value)
 
 @pytest.mark.parametrize("target", [*KUBERNETES_TARGETS])
 def test_a_queue_is_checked_where_it_becomes_a_label_or_a_name(target: str) -> None:
-    if target == "kubebrain":  # has no place for a queue, and says so
+    if target == "kubebrain":  # cannot express a queue, and reports that
         assert "foo/bar" not in render(a_job(queue="foo/bar"), target)
         return
     with pytest.raises(InputError, match="queue 'foo/bar'"):

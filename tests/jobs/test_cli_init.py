@@ -98,7 +98,7 @@ def test_kubernetes_is_asked_for_step_by_step(folder: Path) -> None:
     terminal.answer("an image is needed", "https://registry.example/taehv")
     terminal.answer("expected a form like", "registry.example/taehv:1")
     terminal.answer("the path of its entrypoint (platform-launch)", "/w/train.py")
-    terminal.answer("the training script is named by script", "")
+    terminal.answer("the training script is not the entrypoint", "")
     terminal.answer("What to run", "")
     terminal.answer("nothing to run", "train.py --name 'a b")
     terminal.answer("close every quote", "train.py --name 'a b'")
@@ -107,7 +107,7 @@ def test_kubernetes_is_asked_for_step_by_step(folder: Path) -> None:
     terminal.answer("expected NAME=SECRET:KEY", "HF_TOKEN=hub:token")
     terminal.answer("Write job.yaml, jobset.yaml?", "yes")
     assert terminal.end() == 0
-    for shown in ("2 × 8 GPUs and no RDMA", "the path of the script is relative", "kind: JobSet"):
+    for shown in ("2 × 8 GPUs without an RDMA", "path is relative to", "kind: JobSet"):
         assert shown in terminal.screen
     assert "kubectl apply -f jobset.yaml" in terminal.screen
     job = to_job(read((folder / "job.yaml").read_text("utf-8"), "job.yaml"), 60)

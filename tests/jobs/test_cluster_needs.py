@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from platform_launch.jobs import render, unused
-from platform_launch.jobs.job import Rdma, RunAs, Runtime, Volume
+from platform_launch.jobs import TARGETS, render, unused_notes
+from platform_launch.jobs.description import KEYS
+from platform_launch.jobs.job import Rdma, RunAs, Runtime, Toleration, Volume
 from tests.jobs.api_server import pod_security_violation
 from tests.jobs.controllers import CONTROLLERS
 from tests.jobs.manifests import IMAGE, KUBERNETES_TARGETS, a_job, documents, pod_templates
@@ -138,6 +139,63 @@ def test_a_gang_is_a_pod_group_that_every_pod_joins(
     assert own["spec"]["schedulerName"] == "my-scheduler"
 
 
+@pytest.mark.parametrize("target", ["kubernetes", "jobset", "pytorchjob", "trainjob", "leaderworkerset"])
+def test_a_queue_and_a_priority_belong_to_volcanos_group_or_to_kueue(target: str) -> None:
+    """Volcano's scheduler reads both from the PodGroup (volcano.sh/apis scheduling/v1beta1)."""
+    given = {"queue": "team-a", "priority_class": "high", "gang": "volcano"}
+    group, *rest = documents(render(a_job(**given), target))
+    assert group["spec"] == {"minMember": 2, "queue": "team-a", "priorityClassName": "high"}
+    assert "kueue" not in str(rest)
+    group, *rest = documents(render(a_job(**{**given, "gang": "scheduler-plugins"}), target))
+    assert group["spec"] == {"minMember": 2}
+    assert rest[-1]["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-a"}
+
+
+GIVEN: dict[str, Any] = {
+    "account": "vision",
+    "requeue": True,
+    "notice": 7,
+    "time_limit_s": 3600,
+    "retries": 5,
+    "queue": "team-a",
+    "ttl_s": 60,
+    "gang": "volcano",
+    "scheduler": "mine",
+    "runtime": Runtime("TrainingRuntime", "mine"),
+    "namespace": "team-a",
+    "volumes": (Volume("data", "/data"),),
+    "shm_gib": 8,
+    "rdma": (Rdma("rdma/a"),),
+    "resources": (("hugepages-2Mi", "2Gi"),),
+    "gpu_resource": "amd.com/gpu",
+    "node_selector": (("zone", "a"),),
+    "tolerations": (Toleration("a"),),
+    "labels": (("a", "b"),),
+    "annotations": (("a", "b"),),
+    "image_pull_secrets": ("registry",),
+    "service_account": "trainer",
+    "security": "restricted",
+    "run_as": RunAs(1, 2),
+    "priority_class": "high",
+    "host_network": True,
+    "patch": {"spec": {"hostIPC": True}},
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_setting_is_expressed_or_reported(target: str) -> None:
+    """Each changes what is submitted, or is named in a comment and leaves no other trace."""
+    plain = a_job(image=None if target == "slurm" else IMAGE)
+    for field, value in GIVEN.items():
+        job = replace(plain, **{field: value})
+        before, after = (
+            [line for line in render(one, target).splitlines() if not line.startswith("# ")]
+            for one in (plain, job)
+        )
+        expected = [f"{target} cannot express these settings: {KEYS[field]}"] if before == after else []
+        assert unused_notes(job, target) == expected, field
+
+
 @pytest.mark.parametrize("resource", ["amd.com/gpu", "huawei.com/Ascend910", "nvidia.com/mig-1g.10gb"])
 @pytest.mark.parametrize("target", KUBERNETES_TARGETS)
 def test_gpus_may_have_another_name(target: str, resource: str) -> None:
@@ -166,5 +224,5 @@ def test_a_runtime_of_the_cluster_gets_what_a_trainjob_can_give() -> None:
     assert trainer["image"] == IMAGE
     (document,) = documents(render(replace(job, image=None), "trainjob"))
     assert "image" not in document["spec"]["trainer"]  # the runtime's
-    assert unused(job, "trainjob") == ("volumes", "exclude")
-    assert unused(job, "jobset") == ("runtime",)
+    assert unused_notes(job, "trainjob") == ["trainjob cannot express these settings: volumes, exclude"]
+    assert unused_notes(job, "jobset") == ["jobset cannot express these settings: runtime"]

@@ -138,7 +138,7 @@ def test_a_file_that_is_no_patch_is_refused(text: str, words: str) -> None:
         ("containers: [{name: training, $patch: delete}]", "removes container training"),
         ("containers: [{command: null}]", "removes container training"),
         ("containers: [{env: [{name: NNODES, value: '4'}]}]", "NNODES is set by the scheduler"),
-        ("containers: [{env: [{name: A, value: 1}]}]", "which is not a text: quote it"),
+        ("containers: [{env: [{name: A, value: 1}]}]", "which is not a string: quote it"),
         (
             "containers: [{volumeMounts: [{mountPath: /a, name: nowhere}]}]",
             "'nowhere', which the pod",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from platform_launch.errors import LaunchError
-from platform_launch.jobs import codes, render
+from platform_launch.jobs import TARGETS, codes, render
 from platform_launch.jobs.codes import fatal, retried
 from platform_launch.jobs.job import Job
 from tests.jobs.job_controller import Ended, JobController
@@ -41,6 +41,60 @@ def test_every_error_has_a_row_in_the_table() -> None:
 
 def test_the_how_to_prints_the_same_table() -> None:
     assert codes.table() in (HOW_TO / "submit-a-job.md").read_text("utf-8")
+
+
+def rows(page: str, first: str) -> dict[str, list[str]]:
+    """The rows of the table whose first heading is ``first``, by what their first cell names."""
+    text = (HOW_TO / page).read_text("utf-8")
+    table = text[text.index(f"| {first} |") :].partition("\n\n")[0]
+    cells = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()[2:]]
+    return {name: rest for label, *rest in cells for name in re.findall(r"[\w ]+", label) if name.strip()}
+
+
+def test_the_chinese_how_to_has_the_same_codes_and_consequences() -> None:
+    chinese = {"ends the job": "结束作业", "counts as a failed attempt": "算一次失败"}
+    table = rows("submit-a-job.zh-CN.md", "退出码")
+    assert {int(code) for code in table if code.isdigit()} == {
+        *(outcome.code for outcome in codes.OUTCOMES),
+        codes.STOPPED,
+    }
+    for outcome in codes.OUTCOMES:
+        _meaning, *consequences = table[str(outcome.code)]
+        expected = [
+            chinese["ends the job" if ends else "counts as a failed attempt"]
+            for ends in (outcome.ends_job, outcome.ends_with_spares)
+        ]
+        assert consequences == expected, outcome.code
+
+
+@pytest.mark.parametrize("target", JOBS)
+def test_the_how_to_reports_what_the_manifests_of_jobs_do(target: str) -> None:
+    ends, attempt, stopped = rows("submit-a-job.md", "target")[target]
+    watched = controller(a_job(), target)
+    assert {watched.verdict(Ended(code)) for code in fatal(spares=False)} == {"FailJob"}
+    assert ends == "ends the job"
+    assert watched.verdict(Ended(codes.STOPPED)) == "Ignore"
+    assert stopped == "the pods start again, not counted"
+    (spec,) = job_specs(documents(render(a_job(retries=3), target)))
+    assert spec["backoffLimitPerIndex"] == (3 if "per node" in attempt else 0)
+    assert ("`retries` times per node" if target == "kubernetes" else "all start again") in attempt
+
+
+def test_the_how_to_reports_what_the_manifests_of_other_targets_do() -> None:
+    table = rows("submit-a-job.md", "target")
+    (volcano,) = documents(render(a_job(retries=3), "volcano"))
+    assert table["volcano"][:2] == ["ends the job", "all start again, `retries` times"]
+    assert {restarts_of_volcano(volcano["spec"], code) for code in fatal(spares=False)} == {0}
+    assert restarts_of_volcano(volcano["spec"], 1) == 3
+    (at_once,) = documents(render(a_job(retries=0), "volcano"))
+    assert table["volcano"][2] == "all start again, counted; at most twice with `retries: 0`"
+    assert restarts_of_volcano(at_once["spec"], codes.STOPPED) == 2
+    (lws,) = documents(render(a_job(), "leaderworkerset"))
+    assert table["leaderworkerset"] == ["all start again", "all start again, for ever", "all start again"]
+    assert lws["spec"]["leaderWorkerTemplate"]["restartPolicy"] == "RecreateGroupOnPodRestart"
+    assert "(`--max-restarts`)" in table["pytorchjob"][1]
+    assert "--max-restarts" in render(a_job(retries=3), "pytorchjob")
+    assert set(table) == {*TARGETS}
 
 
 def test_no_code_after_which_a_spare_steps_in_ends_the_job() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
+from platform_launch.console import languages
 from platform_launch.environment import Environment
 from platform_launch.jobs import TARGETS, render
 from platform_launch.platforms import detect, doubt_count
@@ -80,6 +81,20 @@ def test_every_pod_runs_the_same_command(target: str) -> None:
         text = render(job, target)
         commands = [CONTROLLERS[target](text, rank).argv for rank in (0, 1)]
         assert commands == [[*start, *arguments]] * 2
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_comments_are_in_the_readers_language_and_the_rest_is_the_same(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = a_job(requeue=True, quarantine="/q.jsonl", time_limit_s=3600, account="vision")
+    english = render(job, target)
+    monkeypatch.setattr(languages, "_chosen", ["zh"])
+    chinese = render(job, target)
+    comment = re.compile(r"(?:^|(?<= ))# .*$", re.MULTILINE)
+    assert comment.sub("", chinese).replace("\n", "") == comment.sub("", english).replace("\n", "")
+    notes = re.split(r"\n(?=# - )", chinese[chinese.index("# - ") :])
+    assert all(re.search(r"[\u4e00-\u9fff]", note) for note in notes)
 
 
 def test_two_slurm_jobs_on_one_node_get_different_ports() -> None:

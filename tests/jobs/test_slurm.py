@@ -65,7 +65,7 @@ def test_without_requeue_srun_is_the_last_line_in_the_foreground() -> None:
     text = render(a_job(script="/t.py"), "slurm")
     commands = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert commands == [
-        "trap : TERM # scancel signals srun and the tasks itself: wait until they have ended",
+        "trap : TERM # scancel signals srun and its tasks too: wait until they have ended",
         "srun --kill-on-bad-exit=1 --cpus-per-task=64 \\",
         f"  /bin/bash {ENTRYPOINT} --script /t.py",
     ]
@@ -85,12 +85,12 @@ def test_a_short_time_limit_has_a_short_notice(time_limit_s: int | None, notice_
 
 def test_what_slurm_has_no_place_for_is_named() -> None:
     text = render(a_job(image=IMAGE, volumes=(Volume("data", "/data"),)), "slurm")
-    assert "# - slurm cannot express these settings of the job: image, volumes." in text
+    assert "# - slurm cannot express these settings: image, volumes" in text
 
 
 def test_a_secret_is_asked_for_where_sbatch_is_called() -> None:
     text = render(a_job(secret_env=(SecretVariable("WANDB_API_KEY", "wandb", "key"),)), "slurm")
-    assert "# - WANDB_API_KEY: set it where you call sbatch" in text
+    assert "# - WANDB_API_KEY: set it in the shell that calls sbatch" in text
     assert "export WANDB" not in text
 
 
@@ -277,5 +277,5 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 
 def test_a_time_limit_shorter_than_its_notice_is_refused() -> None:
-    with pytest.raises(InputError, match="before the notice"):
+    with pytest.raises(InputError, match="expected less than the time limit"):
         a_job(time_limit_s=60, notice=60)

@@ -46,11 +46,11 @@ def test_restarts_that_the_job_names_stay() -> None:
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target not in WITH_SPARES])
 def test_targets_that_end_all_nodes_with_one_are_refused(target: str) -> None:
-    with pytest.raises(UsageError, match=f"target {target} with spares"):
+    with pytest.raises(UsageError, match=f"target {target} cannot have spares"):
         render(a_job(spares=1), target)
 
 
 @pytest.mark.parametrize("values", [{"nodes": 1}])
 def test_spares_beside_one_node_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="spares 1 beside 1 node"):
+    with pytest.raises(InputError, match="spares 1 with 1 node"):
         a_job(spares=1, **values)

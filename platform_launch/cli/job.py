@@ -27,8 +27,16 @@ from platform_launch.text import Phrase
 _NO_FILE = Phrase("platform-launch init writes one; or give its keys as flags (platform-launch job --help)")
 
 
+class _Target(click.Choice[str]):
+    """A target; another name is reported with what to do on a platform of that name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        jobs.check_target(value)
+        return super().convert(value, param, ctx)
+
+
 @click.command("job", cls=ArgumentsAfterDashes)
-@click.argument("target", metavar="TARGET", type=click.Choice(list(jobs.TARGETS)))
+@click.argument("target", metavar="TARGET", type=_Target(list(jobs.TARGETS)))
 @click.option("--file", type=click.Path(path_type=Path), help="Job file; flags override it.")
 @job_options
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of printing.")

@@ -26,7 +26,7 @@ from platform_launch.jobs.description import KEYS
 from platform_launch.jobs.job import Job
 from platform_launch.text import Phrase
 
-__all__ = ["TARGETS", "Job", "next_steps", "render", "submit", "unused_notes"]
+__all__ = ["TARGETS", "Job", "check_target", "next_steps", "render", "submit", "unused_notes"]
 
 TARGETS: dict[str, ModuleType] = {
     "slurm": slurm,
@@ -80,14 +80,30 @@ def replace(target: str, file: str) -> list[str]:
     return [f"{delete} && {submit(target, file)}"]
 
 
+def check_target(target: str) -> None:
+    """Raise UsageError for a name that is not a target. Other platforms start any command, without a file."""
+    if target in TARGETS:
+        return
+    from platform_launch.platforms import title_of
+
+    name = target.strip().lower().replace("-", "_")
+    title = title_of(name)
+    hint: str = Phrase(
+        "{title} needs no file: let it start platform-launch run --script train.py on every node", title=title
+    )
+    if title.lower() in TARGETS:
+        hint = Phrase("did you mean {near}?", near=title.lower())
+    raise UsageError(
+        Phrase(
+            "target {target}: expected one of {targets}", target=shown(target), targets=", ".join(TARGETS)
+        ),
+        hint if title != name else "",
+    )
+
+
 def render(job: Job, target: str) -> str:
     """Return the text that submits ``job`` to ``target``; what it cannot express is named there."""
-    if target not in TARGETS:
-        raise UsageError(
-            Phrase(
-                "target {target}: expected one of {targets}", target=shown(target), targets=", ".join(TARGETS)
-            )
-        )
+    check_target(target)
     if target != "slurm":
         names.check_name(job.name)
     if job.spares and target not in WITH_SPARES:

@@ -29,7 +29,7 @@ def defaults(job: Job, target: str) -> list[str]:
                     each=slurm.CPUS_PER_GPU,
                 )
             )
-    elif job.gpus_per_node and not job.runtime:
+    elif job.gpus_per_node:
         if job.cpus is None:
             found.append(
                 Phrase(

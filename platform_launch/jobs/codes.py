@@ -80,7 +80,7 @@ def table() -> str:
         )
         lines.append(f"| {outcome.code} | {outcome.meaning} | {' | '.join(actions)} |")
     for code, meaning, action in (
-        ("any other", "the training failed", "counts as a failed attempt"),
+        ("any other", "the script failed", "counts as a failed attempt"),
         (STOPPED, "the run was asked to stop", "does not count"),
     ):
         lines.append(f"| {code} | {meaning} | {action} | {action} |")

@@ -76,7 +76,9 @@ def apply(template: Document, patch: Document, container: str) -> Document:
     for item in named.get("spec", {}).get("containers", []):
         for variable in item.get("env", []) if isinstance(item, dict) else ():
             _check_variable(variable)
-    merged: Document = _merge(template, named, "patch")
+    merged: Document = _merge({"metadata": {}, **template}, named, "patch")
+    if not merged["metadata"]:
+        del merged["metadata"]
     _check(merged, container)
     return merged
 

@@ -181,10 +181,13 @@ def next_commands(job: Job, kind: str, target: str | None, directory: Path) -> l
         file = str(directory / file_name(target))
         made_from = ["--file", str(directory / JOB_FILE), "--output", file, "--force"]
         again = ["platform-launch", "job", target, *made_from]
+        submit = Phrase("submit it:")
+        if target == "trainjob":
+            submit = Phrase("submit it, and again if the TrainingRuntime was not known yet:")
         return [
-            (Phrase("submit it:"), jobs.submit(target, file)),
+            (submit, jobs.submit(target, file)),
             (Phrase("after a change of {file}:", file=JOB_FILE), shlex.join(again)),
-            *((Phrase("to replace what was submitted:"), command) for command in jobs.replace(target, file)),
+            *((Phrase("to replace the submitted job:"), command) for command in jobs.replace(target, file)),
         ]
     start = [*job.shell_command, *job.command_arguments]
     if kind == "debug":

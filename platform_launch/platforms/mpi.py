@@ -202,8 +202,8 @@ def fill_from_allocation(reading: Reading, environment: Environment) -> None:
         return
     if reading.nnodes and len(hosts.value) != reading.nnodes.value:
         message = Phrase(
-            "{source} lists {hosts} hosts, but {nnodes_source} is {nnodes}: it is not known which of them "
-            "is node 0",
+            "{source} lists {hosts} hosts, but {nnodes_source} is {nnodes}: cannot tell which of them is "
+            "node 0",
             source=hosts.source,
             hosts=len(hosts.value),
             nnodes_source=reading.nnodes.source,

@@ -84,6 +84,23 @@ def test_job_offers_the_forms_of_run(
     assert capsys.readouterr().out.endswith(f"/start_multinode_platform.sh {arguments}\n")
 
 
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("pai-dlc", "Alibaba PAI-DLC needs no file: let it start platform-launch run"),
+        ("lws", "did you mean leaderworkerset?"),
+        ("k8s", ""),
+    ],
+)
+def test_another_name_than_a_target_gets_the_way_to_go(
+    target: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["job", target, *FLAGS]) == 64
+    said = capsys.readouterr().err
+    assert f"target {target!r}: expected one of {', '.join(TARGETS)}" in said
+    assert said.partition("hint:  ")[2].startswith(hint)
+
+
 OF_ONE_NODE = {"nnodes", "node_rank", "master_addr", "platform", "ranks_from"}
 REHEARSALS = {"print_env", "assume_gpus", "form"}
 

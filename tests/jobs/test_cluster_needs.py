@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from platform_launch.jobs import TARGETS, render, unused_notes
+from platform_launch.jobs import TARGETS, advice, render, unused_notes
 from platform_launch.jobs.description import KEYS
 from platform_launch.jobs.job import Rdma, RunAs, Runtime, Toleration, Volume
 from tests.jobs.api_server import pod_security_violation
@@ -220,6 +220,11 @@ def test_a_runtime_of_the_cluster_gets_what_a_trainjob_can_give() -> None:
     assert trainer["args"] == ["--script", "/t.py"]
     assert trainer["env"] == [{"name": "A", "value": "b"}]
     assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": 8}
+    assert trainer["resourcesPerNode"]["requests"] == {"cpu": 32, "memory": "128Gi"}
+    assert [text.partition(":")[0] for text in advice.defaults(job, "trainjob")] == [
+        "no --cpus",
+        "no --memory-gib",
+    ]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 8)
     assert trainer["image"] == IMAGE
     (document,) = documents(render(replace(job, image=None), "trainjob"))

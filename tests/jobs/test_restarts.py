@@ -69,7 +69,7 @@ def test_the_chinese_how_to_has_the_same_codes_and_consequences() -> None:
 
 @pytest.mark.parametrize("target", JOBS)
 def test_the_how_to_reports_what_the_manifests_of_jobs_do(target: str) -> None:
-    ends, attempt, stopped = rows("submit-a-job.md", "target")[target]
+    ends, attempt, stopped = rows("submit-a-job.md", "target | a code that ends the job")[target]
     watched = controller(a_job(), target)
     assert {watched.verdict(Ended(code)) for code in fatal(spares=False)} == {"FailJob"}
     assert ends == "ends the job"
@@ -81,7 +81,7 @@ def test_the_how_to_reports_what_the_manifests_of_jobs_do(target: str) -> None:
 
 
 def test_the_how_to_reports_what_the_manifests_of_other_targets_do() -> None:
-    table = rows("submit-a-job.md", "target")
+    table = rows("submit-a-job.md", "target | a code that ends the job")
     (volcano,) = documents(render(a_job(retries=3), "volcano"))
     assert table["volcano"][:2] == ["ends the job", "all start again, `retries` times"]
     assert {restarts_of_volcano(volcano["spec"], code) for code in fatal(spares=False)} == {0}

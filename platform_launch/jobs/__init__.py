@@ -84,20 +84,26 @@ def check_target(target: str) -> None:
     """Raise UsageError for a name that is not a target. Other platforms start any command, without a file."""
     if target in TARGETS:
         return
+    from difflib import get_close_matches
+
     from platform_launch.platforms import title_of
 
     name = target.strip().lower().replace("-", "_")
     title = title_of(name)
-    hint: str = Phrase(
-        "{title} needs no file: let it start platform-launch run --script train.py on every node", title=title
-    )
-    if title.lower() in TARGETS:
-        hint = Phrase("did you mean {near}?", near=title.lower())
+    near = get_close_matches(title.lower(), TARGETS, n=1)
+    hint: str = "platform-launch job --help describes them"
+    if near:
+        hint = Phrase("did you mean {near}?", near=near[0])
+    elif title != name:
+        hint = Phrase(
+            "{title} needs no file: let it start platform-launch run --script train.py on every node",
+            title=title,
+        )
     raise UsageError(
         Phrase(
             "target {target}: expected one of {targets}", target=shown(target), targets=", ".join(TARGETS)
         ),
-        hint if title != name else "",
+        hint,
     )
 
 

@@ -89,7 +89,8 @@ def test_job_offers_the_forms_of_run(
     [
         ("pai-dlc", "Alibaba PAI-DLC needs no file: let it start platform-launch run"),
         ("lws", "did you mean leaderworkerset?"),
-        ("k8s", ""),
+        ("slurmm", "did you mean slurm?"),
+        ("k8s", "platform-launch job --help"),
     ],
 )
 def test_another_name_than_a_target_gets_the_way_to_go(

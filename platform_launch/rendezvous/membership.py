@@ -70,7 +70,8 @@ class Change:
 class Membership:
     """The members by rank, and the spares. ``me`` is the coordinator's node.
 
-    ``replaced_after_s`` is how long a node must be silent before a newcomer may replace it. ``same_nnodes``
+    ``replaced_after_s`` is how long a node must be silent before a newcomer may replace it. ``size`` is how
+    many ranks there are: nodes that join with a higher one are spares. ``same_nnodes``
     rejects nodes that expect another number of nodes. ``is_connected(number)`` asks about a member.
     ``newcomers_wait``: the ranks are not those of the platform, so that a node that has not trained yet does
     not know its own, and waits as a spare.
@@ -88,6 +89,7 @@ class Membership:
         self._same_nnodes = same_nnodes
         self.replaced_after_s = REPLACED_AFTER_S
         self.newcomers_wait = False
+        self.size = me.nnodes
         self.ranks: dict[int, Member] = {}
         self.spares: list[Member] = []
         self._rivals: dict[int, Member] = {}
@@ -162,7 +164,8 @@ class Membership:
         if newcomer.rank == self._me.node_rank and node.identity != self._me.identity:
             return self._reject(newcomer, RejectionKind.RANK_TAKEN)  # the coordinator knows who it is
         holder = self.ranks.get(newcomer.rank)
-        if holder is not None and self._may_wait_as_spare(node, holder.node):
+        outside = newcomer.rank >= self.size and not node.refusal
+        if outside or (holder is not None and self._may_wait_as_spare(node, holder.node)):
             spare = replace(newcomer, rank=None)
             self._seat(spare)
             return Change(ChangeKind.JOINED, spare)
@@ -233,13 +236,14 @@ class Membership:
         return member
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Give the ranks anew, of which none is absent: ``order[rank]`` is who holds ``rank`` from now on."""
-        before = dict(self.ranks)
+        """Give the ranks anew: ``order[rank]`` is who holds ``rank`` from now on. There are no others."""
+        before, self.ranks, self.size = self.ranks, {}, len(order)
         for rank, came_as in enumerate(order):
+            member = before[came_as]
             if rank != came_as:
-                member = before[came_as]
                 node = replace(member.node, node_rank=rank, stand_in=True)
-                self.ranks[rank] = replace(member, rank=rank, node=node)
+                member = replace(member, rank=rank, node=node)
+            self.ranks[rank] = member
 
     def _seat(self, member: Member, instead_of: Member | None = None) -> None:
         if instead_of is not None:

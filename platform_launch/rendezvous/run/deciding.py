@@ -30,7 +30,8 @@ def decide(
 
     ``reports`` are the endings of the nodes, by rank; ``rank_of`` maps an address to a rank. ``vanished`` is
     set if nodes that did not report are silent too. ``lost`` are the ranks of all that did not report, which
-    are the first to need ``spares``. ``not_again`` is why node 0 wants no restart.
+    are the first to need ``spares``; each node that the job can continue without counts as one. ``not_again``
+    is why node 0 wants no restart.
     """
     if ending.in_good_order:
         return RunOutcome(_stopped_code(ending, reports.values()), ending)

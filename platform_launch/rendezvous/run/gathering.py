@@ -36,6 +36,7 @@ _DOUBTED_AFTER_S = 2.5
 # A spare takes a missing node's rank after this long. Nodes of the previous attempt come first, and a slow
 # image pull should not cost a node its rank.
 LATE_S = 30.0
+_SPARES_BACK_S = 5.0
 # Reasons why a node cannot start that a spare in its place may not have.
 _OF_THE_NODE = (InstallationError.exit_code, HardwareError.exit_code, UnfitNodeError.exit_code)
 # If more nodes than there are spares have one of these, other nodes would not do better.
@@ -69,8 +70,10 @@ class Gathering:
     """Call :meth:`step` often; it never waits.
 
     ``replaced`` are ranks that spares get at once; a late or unfit node loses its rank to a spare too.
-    ``spares`` is how many were started. ``by_network``: in the first attempt, ranks are reassigned in the
-    network's order. ``state`` is the state published last, ``restarts_used`` the highest number of restarts
+    ``spares`` is how many were started. A restart continues with ``min_nodes`` or more if the others do not
+    return; ``trained`` is how many the attempt before had. ``by_network``: in the first attempt, ranks are
+    reassigned in the network's order. ``state`` is the state published last, ``restarts_used`` the highest
+    number of restarts
     that any node has seen. ``master_addr_problem`` is why others may look for node 0 elsewhere, if so; it is
     reported if they do not join.
     """
@@ -85,6 +88,8 @@ class Gathering:
         log: Callable[[ConsoleLine], None],
         replaced: Sequence[int] = (),
         spares: int = 0,
+        min_nodes: int | None = None,
+        trained: int | None = None,
         by_network: bool = False,
     ) -> None:
         self._coordinator = coordinator
@@ -99,6 +104,8 @@ class Gathering:
         self._left_to_spares: dict[int | None, RunRefusal] = {}
         self._lost = set(replaced)
         self._spares = spares
+        self._min_nodes = me.nnodes if min_nodes is None else min_nodes
+        self._trained = me.nnodes if trained is None else trained
         self._by_network = by_network
         coordinator.membership.newcomers_wait = by_network and me.restarts_used > 0
         self._enough_since: float | None = None
@@ -137,6 +144,8 @@ class Gathering:
         if self.state.phase is RunPhase.WAITING:
             absent = self._fill(absent_ranks(self.present, self._me.nnodes), now)
             doubted = self._doubted_s()
+            if absent and self._may_go_on_without(absent, now):
+                absent = []
             if absent or doubted:
                 self._wait_for(absent, doubted, now)
             elif not self._coordinator.membership.rivals:
@@ -194,7 +203,8 @@ class Gathering:
         left = {rank: one for rank, one in self._left_to_spares.items() if rank not in back}
         left[refusal.node] = refusal
         of_image = sum(one.exit_code in _OF_THE_IMAGE for one in left.values())
-        if not self._spares or of_image > self._spares:
+        may_miss = self._spares + self._may_lack
+        if not may_miss or of_image > may_miss:
             self.refuse(refusal)
             return False
         self._left_to_spares = left
@@ -264,11 +274,11 @@ class Gathering:
     def _fill(self, absent: list[int], now: float) -> list[int]:
         """Assign ranks of lost or late nodes to spares; return the ranks that are still absent."""
         spares = self._coordinator.membership.spares
-        if len(absent) > len(spares):
+        if len(absent) > len(spares) + self._may_lack:
             self._enough_since = None
         elif self._enough_since is None:
             self._enough_since = now
-        lost = self._lost | self._left_to_spares.keys()
+        lost = self._lost | self._left_to_spares.keys() | set(range(self._trained, self._me.nnodes))
         late = self._enough_since is not None and now - self._enough_since >= LATE_S
         due = [rank for rank in absent if rank != self._me.node_rank and (rank in lost or late)]
         if not due or not spares:
@@ -285,6 +295,20 @@ class Gathering:
             )
             self._log(ConsoleLine("WARN", text, "node-replaced"))
         return absent_ranks(self.present, self._me.nnodes)
+
+    @property
+    def _may_lack(self) -> int:
+        """How many nodes this attempt may start without; the first one needs all."""
+        return self._me.nnodes - self._min_nodes if self.restarts_used else 0
+
+    def _may_go_on_without(self, absent: list[int], now: float) -> bool:
+        """Return whether the job continues without these nodes, which have had the time to return."""
+        if self._me.node_rank in absent or len(absent) > self._may_lack or self._enough_since is None:
+            return False
+        # Those that were missing before have had it. If one is back, it waited as a spare, and is here soon.
+        all_back = len(self.present) >= self._trained
+        waited_s = now - self._enough_since
+        return waited_s >= (_SPARES_BACK_S if all_back else LATE_S) or now - self._began >= self._timeout_s
 
     def _may_stand_in(self, spare: Member) -> bool:
         """Return whether a spare is alive and agrees with the others where nodes must agree."""
@@ -335,6 +359,12 @@ class Gathering:
         if news or now - self._reported_at >= _LOG_EVERY_S:
             self._reported_at = now
             waiting = Phrase("waiting for {waited:.0f} s: {text}", waited=now - self._began, text=text)
+            if 0 < len(absent) <= self._may_lack and self._me.node_rank not in absent:
+                waiting = Phrase(
+                    "{waiting}; after {limit:g} s the job continues with the others",
+                    waiting=waiting,
+                    limit=LATE_S,
+                )
             self._log(ConsoleLine("INFO", waiting, "rendezvous-waiting"))
             if suspicion:
                 self._log(ConsoleLine("WARN", suspicion, "nodes-or-processes"))
@@ -357,6 +387,9 @@ class Gathering:
         return True
 
     def _judge(self) -> None:
+        ranks = sorted(self.present)
+        if len(ranks) < self._me.nnodes:  # the job continues without the others
+            self._coordinator.membership.reorder(ranks)
         nodes = [self.present[rank] for rank in sorted(self.present)]
         judged = verdict.judge(nodes, self.clock_offsets_s)
         order = network_order([node.network for node in nodes])
@@ -375,6 +408,7 @@ class Gathering:
             replace(
                 self.state,
                 phase=RunPhase.REFUSED if judged.refusal else RunPhase.RUNNING,
+                nnodes=len(nodes),
                 absent=(),
                 refusal=judged.refusal,
                 warnings=judged.warnings,

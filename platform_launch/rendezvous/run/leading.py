@@ -84,6 +84,8 @@ class Lead:
             log=self._log,
             replaced=task.replaced,
             spares=task.spares,
+            min_nodes=task.min_nodes,
+            trained=task.trained,
             by_network=task.by_network,
         )
         self._thread.start()
@@ -158,7 +160,8 @@ class Lead:
             state,
             node_timeout_s=self._task.node_timeout_s,
             grace_s=self._task.grace_s,
-            spares=self._task.spares,
+            spares=self._task.spares + self._me.nnodes - state.nnodes,
+            min_nodes=self._task.min_nodes,
             log=self._log,
             may_move=bool(self._task.places.hosts) and state.restarts_used < self._task.max_restarts,
         )

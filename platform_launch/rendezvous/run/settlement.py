@@ -50,7 +50,7 @@ class Settlement:
     """Supervises a run that has started. Call :meth:`step` often; it never waits.
 
     It begins with a ``state`` of the run. ``spares`` were started in addition to the nodes. ``may_move``: the
-    nodes may restart without node 0.
+    nodes may restart without node 0, and with ``min_nodes``; None: with all.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Settlement:
         grace_s: float,
         log: Callable[[ConsoleLine], None] = lambda _line: None,
         spares: int = 0,
+        min_nodes: int | None = None,
         may_move: bool = False,
     ) -> None:
         self._coordinator = coordinator
@@ -71,6 +72,7 @@ class Settlement:
         self._node_timeout_s = node_timeout_s
         self._grace_s = grace_s
         self._spares = spares
+        self._may_lack = 0 if min_nodes is None else max(0, self._total - min_nodes)
         self._may_move = may_move
         self._concluded_at = 0.0
         self._reports: dict[int, NodeEnding] = {}
@@ -308,7 +310,7 @@ class Settlement:
                 {address: rank for rank, one in self._nodes.items() for address in one.node.addresses},
                 self._vanished(dead) if dead else None,
                 lost=sorted(self._ranks - self._reports.keys()),
-                spares=sum(self._lives(spare) for spare in spares),
+                spares=sum(self._lives(spare) for spare in spares) + self._may_lack,
                 not_again=self._not_again,
                 may_restart=0 in self._reports or self._may_move,
             )

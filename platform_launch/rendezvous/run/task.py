@@ -25,7 +25,8 @@ class RunTask:
     ``ports`` are those of the rendezvous, in the order to try. ``grace_s`` is how long the job's processes
     may take to exit after SIGTERM. ``spares`` of the nodes wait without a rank; ``spare`` is set if this is
     one. Node 0 assigns the ranks in ``replaced`` to spares at once. After ``max_restarts`` no spare is needed
-    any more. ``by_network``: ranks follow the network, not the platform. ``places`` is where a run that lost
+    any more. A restart needs ``min_nodes``, None: all; ``trained`` of them took part in the attempt before.
+    ``by_network``: ranks follow the network, not the platform. ``places`` is where a run that lost
     node 0 may continue; ``lost`` is set if it has.
     """
 
@@ -41,6 +42,8 @@ class RunTask:
     spare: bool = False
     max_restarts: int = 0
     replaced: tuple[int, ...] = ()
+    min_nodes: int | None = None
+    trained: int | None = None
     by_network: bool = False
     places: Places = field(default_factory=Places)
     lost: bool = False

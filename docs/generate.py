@@ -22,6 +22,7 @@ from platform_launch.launch.training_command import RESTART_COUNT  # noqa: E402
 from platform_launch.observe import BIND_VARIABLE, FOLDER_VARIABLE, SNAPSHOT_VARIABLE  # noqa: E402
 from platform_launch.plan import known_variables as known  # noqa: E402
 from platform_launch.plan import launchers  # noqa: E402
+from platform_launch.plan.accumulation import OF_ANY_SCRIPT  # noqa: E402
 from platform_launch.plan.nccl import nccl_variables  # noqa: E402
 from platform_launch.plan.processes import NODE_LEVEL, process_variables  # noqa: E402
 from platform_launch.plan.program import Program  # noqa: E402
@@ -125,6 +126,10 @@ def variables_page() -> str:
         *(f"| `{name}` | `{value}` | {reason} |" for name, value, reason in _exported()),
         "",
         f"`{RESTART_COUNT}` counts the restarts (`--max-restarts`) of a job on several nodes. It is 0 in the first run.",
+        "",
+        f"`{OF_ANY_SCRIPT}`, if you set it to your script's steps of gradient accumulation,",
+        "is raised when a job continues with [fewer nodes](../how-to/spare-nodes.md#continue-with-fewer-nodes)",
+        "(`--min-nodes`). So is `ACCELERATE_GRADIENT_ACCUMULATION_STEPS`.",
         "",
         f"`{FOLDER_VARIABLE}` names a private folder, and `PYTHONPATH` starts with a hook. Through them the launcher asks",
         "each process what it is doing: see [a job that hangs](../how-to/hangs.md). `--no-observe` removes both.",

@@ -138,6 +138,7 @@ CATALOGUE: dict[str, Kind] = {
     "metrics-served": Kind("INFO", "metrics: http://{host}:{port}/metrics"),
     "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the training continues"),
     "trainjob-status-refused": Kind("WARN", "the TrainJob's status was not updated: {problem}"),
+    "nodes-trained": Kind("INFO", "nodes that trained, in each attempt: {nodes}"),
     "record-written": Kind("INFO", "launch record: {path}"),
     "verdict": Kind("ERROR", "{text}"),
     # A training in which nothing moves.
@@ -211,14 +212,17 @@ CATALOGUE: dict[str, Kind] = {
     "spare-waits": Kind("INFO", "this node is a spare: it waits until another node is lost"),
     "spare-stands-in": Kind("WARN", "this spare, node {spare}, now replaces node {node}", ("node", "spare")),
     "rank-reordered": Kind(
-        "INFO", "this node started as node {spare} and is node {node} in network order", ("node", "spare")
+        "INFO", "this node started as node {spare} and is now node {node}", ("node", "spare")
+    ),
+    "fewer-nodes": Kind(
+        "WARN", "the job continues with {nodes} of {nnodes} nodes: {batch}", ("nodes", "nnodes")
     ),
     "job-moved": Kind("WARN", "the job has moved: node 0 is now on {host} (before: {before})"),
     "job-stays": Kind(
         "WARN", ("node 0 is lost and the job cannot move: {reason}; waiting at most {limit_s:g} s for node 0")
     ),
     "spare-not-needed": Kind("INFO", "the job has ended; this spare was not needed"),
-    "node-left-out": Kind("WARN", "this node leaves the job: a spare replaces it"),
+    "node-left-out": Kind("WARN", "this node leaves the job, which continues without it"),
     "refusal-told": Kind("INFO", "reporting this to the other nodes, for up to {limit_s:g} s"),
     "launch-left": Kind("WARN", "{signal}: exiting", ("signal",)),
     "nodes-restart": Kind(
@@ -271,8 +275,10 @@ CATALOGUE: dict[str, Kind] = {
     "gpus-not-split": Kind(
         "WARN", "GPUs ({gpus}) cannot be split among {nodes} nodes: simulating on the CPU"
     ),
-    "simulation-finished": Kind("SUCCESS", "all {nodes} nodes finished after {duration}; logs: {logs}"),
-    "simulated-node-lost": Kind("WARN", "{what}: the others continue with a spare"),
+    "simulation-finished": Kind(
+        "SUCCESS", "{finished} of {nodes} nodes finished after {duration}; logs: {logs}"
+    ),
+    "simulated-node-lost": Kind("WARN", "{what}: the others continue without it"),
     "simulated-node-failed": Kind("ERROR", "node {node} failed first; its log: {log}", ("node",)),
 }
 

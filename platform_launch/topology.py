@@ -15,9 +15,10 @@ DEFAULT_MASTER_PORT = 29500
 class Overrides:
     """The user's flags. Each field overrides all variables; None means "not given".
 
-    ``spares`` of the nodes that the platform starts wait until another node is lost. ``stands_in_for`` is the
-    rank that node 0 gave to this node instead of the platform's; ``moved_to`` is the host of the new node 0
-    after the first one was lost.
+    ``spares`` of the nodes that the platform starts wait until another node is lost; a restart needs
+    ``min_nodes``. Node 0 decides on the rest: ``stands_in_for`` is the rank that it gave to this node instead
+    of the platform's, ``moved_to`` is the host of the new node 0 after the first one was lost, and
+    ``remaining`` is how many nodes the job continues with.
     """
 
     platform: str | None = None
@@ -27,8 +28,10 @@ class Overrides:
     master_port: int | None = None
     nproc_per_node: int | None = None
     spares: int = 0
+    min_nodes: int | None = None
     stands_in_for: int | None = None
     moved_to: str | None = None
+    remaining: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Topology:
     ``hosts`` is ordered by node rank and may be empty: most platforms do not give it.
     ``accelerators`` is the number that the platform allocated on this node, None if it does not tell.
     ``interface`` is the network interface that the platform recommends, if any.
-    ``spares`` nodes are started in addition to ``nnodes``: those whose rank is ``nnodes`` or above.
+    ``spares`` nodes are started in addition to ``nnodes``: those whose rank is ``nnodes`` or above. A restart
+    needs ``min_nodes``, None: all. ``missing`` nodes were started too, and the job continues without them.
     ``port_was_chosen``: the platform or the user gave the port; otherwise it is computed, or the default.
     ``sources`` maps each field to the variable, flag or rule it came from.
     """
@@ -57,6 +61,8 @@ class Topology:
     interface: str | None = None
     accelerators: int | None = None
     spares: int = 0
+    min_nodes: int | None = None
+    missing: int = 0
     port_was_chosen: bool = True
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -70,7 +76,7 @@ class Topology:
                     nnodes_source=self._source("nnodes"),
                 )
             )
-        started = self.nnodes + self.spares
+        started = self.launched + self.spares
         if not 0 <= self.node_rank < started:
             raise TopologyError(
                 Phrase(
@@ -83,6 +89,16 @@ class Topology:
                     last=started - 1,
                 ),
                 "ranks count from 0; correct the variables, or pass --nnodes and --node-rank",
+            )
+        if self.min_nodes is not None and not 1 <= self.min_nodes <= self.nnodes:
+            raise TopologyError(
+                Phrase(
+                    "--min-nodes {least} for {nodes} ({nnodes_source}): expected 1–{most}",
+                    least=self.min_nodes,
+                    nodes=counted(self.nnodes, "node"),
+                    nnodes_source=self._source("nnodes"),
+                    most=self.nnodes,
+                ),
             )
         if self.nproc_per_node is not None and self.nproc_per_node < 1:
             raise TopologyError(
@@ -99,6 +115,11 @@ class Topology:
         return None if self.nproc_per_node is None else self.nnodes * self.nproc_per_node
 
     @property
+    def launched(self) -> int:
+        """Number of nodes that the job began with, without spares."""
+        return self.nnodes + self.missing
+
+    @property
     def is_master(self) -> bool:
         """Whether this node hosts the rendezvous (node rank 0)."""
         return self.node_rank == 0
@@ -110,27 +131,39 @@ class Topology:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The addresses at which the nodes may meet, in order: node 0, or if it is lost, the host of a spare.
+        """The addresses at which the nodes may meet, in order: node 0, or if it is lost, the next.
 
         Empty if they can only meet at node 0, see :attr:`why_not_moved`.
         """
-        return () if self.why_not_moved else (self.master_addr, *self.hosts[self.nnodes :])
+        others = (self.hosts[rank] for rank in self.place_ranks[1:])
+        return () if self.why_not_moved else (self.master_addr, *others)
+
+    @property
+    def place_ranks(self) -> tuple[int, ...]:
+        """The ranks that were started at the places: one more than may be lost, the spares first."""
+        last = range(self.nnodes - 1, self.least - 1, -1)
+        return (0, *range(self.nnodes, self.nnodes + self.spares), *last)
+
+    @property
+    def least(self) -> int:
+        """How many nodes a restart needs."""
+        return self.nnodes if self.min_nodes is None else self.min_nodes
 
     @property
     def why_not_moved(self) -> str:
         """Why the job cannot continue with another node 0; empty if it can."""
-        if not self.spares:
+        if not self.spares and self.least == self.nnodes:
             return "it has no spares"
         if not self.hosts:
             return Phrase("{platform} gives no list of the nodes' hosts", platform=self.platform)
         if len(set(self.hosts)) < self.nnodes + self.spares:
             return "some of its nodes share a host"
-        if self.spares >= self.nnodes:
-            # If a network failure cut the job in two, each half could have enough nodes to run it.
+        if 2 * self.least <= self.nnodes + self.spares:
             return Phrase(
-                "it has {spares} spares for {nnodes} nodes: it must have fewer spares than nodes",
-                spares=self.spares,
-                nnodes=self.nnodes,
+                "a restart needs only {least} of its {started} nodes, so that both parts of a divided job "
+                "could restart",
+                least=self.least,
+                started=self.nnodes + self.spares,
             )
         return ""
 
@@ -150,6 +183,8 @@ class Topology:
             "world_size": self.world_size,
             "hosts": list(self.hosts),
             "spares": self.spares,
+            "min_nodes": self.min_nodes,
+            "missing": self.missing,
             "job_id": self.job_id,
             "restart_count": self.restart_count,
             "sources": dict(self.sources),

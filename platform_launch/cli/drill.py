@@ -78,7 +78,7 @@ def command(
 
     fill_closed_descriptors()
     values = read_run_options(run_options, "drill")
-    for name in ("no_observe", "max_restarts", "spares"):
+    for name in ("no_observe", "max_restarts", "spares", "min_nodes"):
         if values[name]:
             raise UsageError(
                 Phrase(

@@ -109,7 +109,16 @@ GROUPS = {
         *("rank_order", "roll_call_timeout_s", "no_roll_call"),
     ),
     "Recovery": (
-        *("max_restarts", "spares", "on_hang", "grace_s", "notice_signal", "node_timeout_s", "quarantine"),
+        *(
+            "max_restarts",
+            "spares",
+            "min_nodes",
+            "on_hang",
+            "grace_s",
+            "notice_signal",
+            "node_timeout_s",
+            "quarantine",
+        ),
     ),
     "Monitoring": (
         "hang_after_s",

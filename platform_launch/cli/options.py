@@ -124,6 +124,12 @@ together_options = flags(
         help="Hold N of the nodes in reserve to replace lost ones.",
     ),
     click.option(
+        "--min-nodes",
+        type=click.IntRange(1),
+        metavar="N",
+        help="If no spare is left, restart with the remaining nodes, at least N (default: wait for all).",
+    ),
+    click.option(
         "--on-hang",
         type=click.Choice(["report", "stop", "restart"]),
         default="report",
@@ -176,28 +182,40 @@ together_options = flags(
 def together(values: dict[str, Any]) -> TogetherFlags:
     """Remove the roll call's flags from a command's parameters and return them."""
     together = TogetherFlags(**{field.name: values.pop(field.name) for field in fields(TogetherFlags)})
-    _check_spares(values["spares"], together)
+    _check_reserve(values, together)
     return together
 
 
 def overrides(values: dict[str, Any]) -> Overrides:
     """Remove the topology flags from a command's parameters and return them."""
     names = ("platform", "nnodes", "node_rank", "master_addr", "master_port", "nproc_per_node")
-    return Overrides(**{name: values.pop(name) for name in names}, spares=values.pop("spares", 0))
+    return Overrides(
+        **{name: values.pop(name) for name in names},
+        spares=values.pop("spares", 0),
+        min_nodes=values.pop("min_nodes", None),
+    )
 
 
-def _check_spares(spares: int, together: TogetherFlags) -> None:
-    if spares and together.no_roll_call:
-        raise UsageError(
-            "--spares and --no-roll-call: expected one of them, a spare learns of its place where nodes meet",
-            "leave --no-roll-call out",
-        )
-    if spares and not together.max_restarts:
+def _check_reserve(values: dict[str, Any], together: TogetherFlags) -> None:
+    """Refuse options for a lost node without what they need."""
+    flag = next((name for name in ("spares", "min_nodes") if values[name]), None)
+    if flag is None:
+        return
+    given = f"--{flag.replace('_', '-')}"
+    if together.no_roll_call:
         raise UsageError(
             Phrase(
-                "--spares {spares} without --max-restarts: a spare takes a place when the training "
-                "starts again",
-                spares=spares,
+                "{flag} and --no-roll-call: expected one of them, ranks are given when the nodes connect",
+                flag=given,
+            ),
+            "leave --no-roll-call out",
+        )
+    if not together.max_restarts:
+        raise UsageError(
+            Phrase(
+                "{flag} {number} without --max-restarts: it takes effect at a restart",
+                flag=given,
+                number=values[flag],
             ),
             "add --max-restarts, e.g. 3, and let the training resume from its last checkpoint",
         )

@@ -109,7 +109,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     if values["example"] == "taehv" and values["config"] is None:
         options += ["--config", str(root / "configs" / "taehv_config_small.py")]
     env = Environment.of_this_process()
-    spares = values["spares"]
+    spares, least = values["spares"], values["min_nodes"]
     total = nodes + spares
     nproc = values["nproc_per_node"] or 1
     shares = simulation.node_variables(hardware.detect(env), total, nproc, Console())
@@ -132,12 +132,16 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     commands = [Command((*entrypoint, *arguments), variables) for variables in environments]
     started = time.monotonic()
     grace_s = DEFAULT_GRACE_S if values["grace_s"] is None else values["grace_s"]
-    code = simulation.simulate(
-        commands, [f"node {rank}" for rank in range(total)], grace_s=grace_s, spares=spares
+    code, failed = simulation.simulate(
+        commands,
+        [f"node {rank}" for rank in range(total)],
+        grace_s=grace_s,
+        may_lose=total - (nodes if least is None else least),
     )
     written = sorted(set(logs.glob("train_*.log")) - of_earlier_launches)
     verbose = values["verbose"] or VERBOSE in env
-    simulation.conclude(written, plan, nodes, code, time.monotonic() - started, verbose=verbose)
+    finished, duration_s = min(nodes, total - failed), time.monotonic() - started
+    simulation.conclude(written, plan, nodes, finished, code, duration_s, verbose=verbose)
     return code
 
 

@@ -102,7 +102,7 @@ class Attempt:
         self._lock = threading.Lock()
         self._lost: NodeEnding | None = None  # the reason, if node 0 is lost
         self._left: NodeEnding | None = None  # ranks of this node that exited before others failed
-        self.place = NodePlace(task.node.node_rank, task.master_addr)
+        self.place = NodePlace(task.node.node_rank, task.master_addr, task.node.nnodes)
         self.restarts = task.node.restarts_used
         self.output = TrainingOutput(
             training.log_path, lambda: self._supervisor.tail, lambda: self._training.exit_file.reported
@@ -312,19 +312,23 @@ class Attempt:
         return of_node(self._task.node, EndKind.LEFT, exit_code, cause) if line else None
 
     def _announce_place(self) -> None:
-        """Report where node 0 is now, and log as the node that this one replaces, if it does."""
-        rank, host = self.place.node_rank, self.place.master_addr
+        """Report where node 0 is now and who is missing, and log with this node's new rank, if it has one."""
+        rank, host, launched = self.place.node_rank, self.place.master_addr, self._task.node.nnodes
         if host != self._came_to:
             self._console.tell(event("job-moved", before=self._came_to, host=host))
+        fewer = self.place.nnodes < launched
+        if fewer:
+            batch = self._training.batch_note
+            self._console.tell(event("fewer-nodes", nodes=self.place.nnodes, nnodes=launched, batch=batch))
         if rank != self._came_as:
-            name = "rank-reordered" if self._reordered else "spare-stands-in"
+            name = "rank-reordered" if self._reordered or fewer else "spare-stands-in"
             self._console.tell(event(name, spare=self._came_as, node=rank))
             self._console.speak_for(rank, self._training.prefix)
 
     def _prepare_place(self, message: AllHere) -> None:
         """Prepare what this node runs with its rank, before any other news is handled."""
         node = self._task.node
-        self.place = NodePlace(message.node_rank, message.host)
+        self.place = NodePlace(message.node_rank, message.host, message.nnodes)
         self.restarts, self._reordered = message.restarts_used, message.reordered
         if message.node_rank != node.node_rank:
             node = replace(node, node_rank=message.node_rank, stand_in=True)

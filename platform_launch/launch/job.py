@@ -18,14 +18,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from platform_launch import files, hardware
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, of_file
 from platform_launch.events import Event, event
-from platform_launch.hardware import cgroup
+from platform_launch.hardware import Hardware, cgroup
 from platform_launch.launch.alone import run_alone
 from platform_launch.launch.fitness import (
     expect_limits,
@@ -51,6 +51,7 @@ from platform_launch.supervise.processes import (
     stays_blocked,
 )
 from platform_launch.supervise.signals import Interrupted, SignalInbox
+from platform_launch.text import Phrase, counted
 from platform_launch.topology import Topology, node_prefix
 
 if TYPE_CHECKING:
@@ -161,9 +162,29 @@ def _plan(
     machine = hardware.detect(env, master_addr=topology.master_addr)
     refuse_if_quarantined(quarantine, env, machine.gpus.devices, console.tell)
     plan = _with_log(build_plan(env, machine, request, topology), console)
+    for nodes in {topology.least, topology.nnodes - 1} - {0, topology.nnodes}:
+        _refuse_if_impossible(nodes, env, machine, request)
     _make_private_folders(plan, request)
     announce(plan, console, _findings(plan, env) if examine else [])
     return plan
+
+
+def _refuse_if_impossible(nodes: int, env: Environment, machine: Hardware, request: Request) -> None:
+    """Refuse ``--min-nodes`` now if the job could not continue with so many nodes. Raises LaunchError."""
+    try:
+        build_plan(env, machine, _at(request, stands_in_for=0, remaining=nodes))
+    except LaunchError as error:
+        error.message = Phrase(
+            "--min-nodes: the job could not continue with {nodes}: {problem}",
+            nodes=counted(nodes, "node"),
+            problem=error.message,
+        )
+        raise
+
+
+def _at(request: Request, **decided: Any) -> Request:
+    """Return the request with what node 0 has decided."""
+    return dataclasses.replace(request, overrides=dataclasses.replace(request.overrides, **decided))
 
 
 def _run(
@@ -185,7 +206,7 @@ def _run(
         def training_at(place: NodePlace) -> TrainingCommand:
             return training_command(plan_at(place), env, request, flags, reported, lambda: memory.held)
 
-        own = NodePlace(topology.node_rank, topology.master_addr)
+        own = _place(topology)
         if topology.nnodes > 1 and not flags.no_roll_call:
             from platform_launch.launch import together
 
@@ -225,21 +246,26 @@ def _reporting_refusals(
 
 def _plans(own: LaunchPlan, env: Environment, request: Request) -> Callable[[NodePlace], LaunchPlan]:
     """Return a function that gives this node's plan in any place; its log and its hardware stay the same."""
-    came_to = NodePlace(own.topology.node_rank, own.topology.master_addr)
+    came_to = _place(own.topology)
 
     @cache
     def plan_at(place: NodePlace) -> LaunchPlan:
         if place == came_to:
             return own
-        overrides = dataclasses.replace(
-            request.overrides,
+        decided = _at(
+            request,
             stands_in_for=place.node_rank if place.node_rank != came_to.node_rank else None,
             moved_to=place.master_addr if place.master_addr != came_to.master_addr else None,
+            remaining=place.nnodes if place.nnodes != came_to.nnodes else None,
         )
-        plan = build_plan(env, own.hardware, dataclasses.replace(request, overrides=overrides))
+        plan = build_plan(env, own.hardware, decided)
         return dataclasses.replace(plan, log_path=own.log_path)
 
     return plan_at
+
+
+def _place(topology: Topology) -> NodePlace:
+    return NodePlace(topology.node_rank, topology.master_addr, topology.nnodes)
 
 
 def _with_log(plan: LaunchPlan, console: Console) -> LaunchPlan:

@@ -55,6 +55,7 @@ class RendezvousSettings:
     max_restarts: int = 0
     secret: Secret | None = None
     spares: int = 0
+    min_nodes: int | None = None
     by_network: bool = False
     places: Places = field(default_factory=Places)
 
@@ -107,12 +108,15 @@ def run_together(
                 context.reporter.clock.so_far(),
                 attempt.health,
                 attempt.saves,
+                tuple(job.nodes),
             )
         job.restart(agreed)
 
 
 class _JobSoFar:
-    """What a node knows about its job over all attempts. ``place`` is the current one."""
+    """What a node knows about its job over all attempts. ``place`` is the current one; ``nodes`` is how many
+    nodes each attempt had that this one took part in.
+    """
 
     def __init__(
         self,
@@ -123,7 +127,8 @@ class _JobSoFar:
     ) -> None:
         self.settings = settings
         self.restarts = 0
-        self.place = NodePlace(fingerprint.node_rank, settings.master_addr)
+        self.nodes: list[int] = []
+        self.place = NodePlace(fingerprint.node_rank, settings.master_addr, fingerprint.nnodes)
         self.training = training_at(self.place)
         self._training_at = training_at
         self._fingerprint = fingerprint
@@ -137,7 +142,13 @@ class _JobSoFar:
     def task(self) -> RunTask:
         """Return what the rendezvous needs for the next attempt."""
         task = _task(self._fingerprint, self.settings, self.training, self.restarts)
-        return replace(task, spare=self._is_spare, replaced=self._replaced, lost=self._lost)
+        return replace(
+            task,
+            spare=self._is_spare,
+            replaced=self._replaced,
+            lost=self._lost,
+            trained=self.place.nnodes,
+        )
 
     def started_again(self, place: NodePlace, restarts: int) -> TrainingCommand:
         """Return what this node runs in a place after so many restarts."""
@@ -185,6 +196,7 @@ class _JobSoFar:
     def _adopt_place(self, attempt: Attempt) -> None:
         """Keep the place that this node had in an attempt: a spare may have been assigned one."""
         self.restarts, self._is_spare = attempt.restarts, False
+        self.nodes.append(attempt.place.nnodes)
         # The job may have moved away and back, which comparing places does not show.
         self.settings = replace(self.settings, master_addr=attempt.place.master_addr)
         if attempt.place != self.place:
@@ -227,6 +239,7 @@ def _task(
         spares=settings.spares,
         spare=fingerprint.node_rank >= fingerprint.nnodes,
         max_restarts=settings.max_restarts,
+        min_nodes=settings.min_nodes,
         by_network=settings.by_network,
         places=settings.places,
     )
@@ -276,13 +289,14 @@ def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFla
         flags.max_restarts,
         read_secret(env),
         topology.spares,
+        topology.min_nodes,
         flags.rank_order == BY_NETWORK,
         _places(topology),
     )
 
 
 def _places(topology: Topology) -> Places:
-    own = {0: 0, **{topology.nnodes + index: index + 1 for index in range(topology.spares)}}
+    own = {rank: index for index, rank in enumerate(topology.place_ranks)}
     hosts, starts = topology.places, topology.restart_count or 0
     job = f"{topology.job_id} {starts}"  # a job that the scheduler restarts counts as another job here
     return Places(hosts, own.get(topology.node_rank) if hosts else None, topology.why_not_moved, job)

@@ -48,10 +48,14 @@ _held: dict[Path, int] = {}
 
 @dataclass(frozen=True)
 class NodePlace:
-    """A place in the job: the rank of a node, and the address of node 0, which may not be the first one's."""
+    """A place in the job: the rank of a node, the address of node 0, and how many nodes take part.
+
+    Node 0 may have moved, and the job may continue with fewer nodes.
+    """
 
     node_rank: int
     master_addr: str
+    nnodes: int
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ class TrainingCommand:
     """What a supervisor needs to run the processes of an attempt.
 
     ``is_agent``: it starts the ranks, and can be held. ``notices`` tell that this node will be taken away;
-    the ranks then get ``notice_signal``, None if that is not wanted.
+    the ranks then get ``notice_signal``, None if that is not wanted. ``batch_note``: what becomes of the
+    global batch if fewer nodes take part than were launched.
     """
 
     command: Command
@@ -129,6 +134,7 @@ class TrainingCommand:
     log_limit_bytes: int = 0
     is_agent: bool = False
     nnodes: int = 1
+    batch_note: str = ""
     notices: tuple[Source, ...] = ()
     notice_signal: Signals | None = None
 
@@ -158,7 +164,7 @@ def training_command(
     return TrainingCommand(
         reported.passed_to(Command(plan.argv, plan.child_environment(env.inherited()))),
         plan.log_path,
-        node_prefix(topology.node_rank) if topology.nnodes > 1 else "",
+        node_prefix(topology.node_rank) if topology.launched > 1 else "",
         DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
         reported,
         _hang_options(plan, env, flags, memory),
@@ -166,6 +172,7 @@ def training_command(
         int(request.log_limit_gib * _GIB),
         is_agent=plan.launcher in ("torchrun", "accelerate"),
         nnodes=topology.nnodes,
+        batch_note=plan.batch_note,
         notices=tuple(sources(env, MetadataService())) if notice_signal is not None else (),
         notice_signal=notice_signal,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from platform_launch.environment import Environment
 from platform_launch.hardware import AcceleratorReport, Hardware, HcaPort
 from platform_launch.hardware.vendors import UNKNOWN
-from platform_launch.plan import binding, found_variables, launchers, nccl, processes, proxies
+from platform_launch.plan import accumulation, binding, found_variables, launchers, nccl, processes, proxies
 from platform_launch.plan.binding import Binding
 from platform_launch.plan.network_order import RankOrder, order_of_job
 from platform_launch.plan.observation import observation_variables
@@ -34,7 +34,8 @@ class LaunchPlan:
     ``python`` the interpreter that runs them unless they are a command, ``packages`` the modules that it must
     have for that, ``extra`` the extra of this project that installs them for an example. ``binding`` is which
     CPUs each rank may use, ``rank_order`` how the ranks follow the network, None if this node does not know
-    the whole network. ``is_named``: the user chose ``job_name``.
+    the whole network. ``is_named``: the user chose ``job_name``. ``batch_note``: what becomes of the global
+    batch without the missing nodes, empty if none is missing.
     """
 
     topology: Topology
@@ -54,6 +55,7 @@ class LaunchPlan:
     binding: Binding = field(default_factory=Binding)
     is_named: bool = False
     rank_order: RankOrder | None = None
+    batch_note: str = ""
 
     def child_environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the full environment of the job's processes."""
@@ -106,10 +108,9 @@ def build_plan(
     )
     if topology.nnodes == 1 and not topology.port_was_chosen:
         topology = _with_free_port(topology, hardware)
-    world_size = topology.nnodes * nproc
-    training = choose_training(
-        request, env, gpus=world_size if gpus else 0, nnodes=topology.nnodes, world_size=world_size
-    )
+    training = choose_training(request, env, topology, nproc=nproc, with_gpus=bool(gpus))
+    of_variables = accumulation.variables(env, topology) if topology.least < topology.launched else {}
+    kept = training.accumulation or next(iter(of_variables.values()), None)
     job = _file_name(request.job_name or topology.job_id or "job")
     logs = (request.log_dir or request.default_log_dir).resolve()
     translated, translation_warnings = found_variables.translate(env)
@@ -120,6 +121,7 @@ def build_plan(
     )
     chosen = [
         *start.env,
+        *(of_variables if topology.missing else ()),
         *translated,
         *processes.process_variables(
             env, hardware, nproc, None if request.temporary_problem else request.temporary, bound.share
@@ -158,6 +160,7 @@ def build_plan(
         job_name=job,
         is_named=bool(request.job_name),
         rank_order=order_of_job(env, topology),
+        batch_note=accumulation.batch_note(kept, topology) if topology.missing else "",
         log_path=logs / f"train_{job}_node{topology.node_rank}_{request.started}.log",
         warnings=(
             *_called("platform-reading", f"platform {topology.platform}", topology.warnings),
@@ -167,6 +170,7 @@ def build_plan(
             *translation_warnings,
             *found_variables.warn(env, topology, hardware),
             *_called("training-setting", training.rule, training.warnings),
+            *_called("training-setting", "--min-nodes", accumulation.warnings(kept, topology)),
             *_called("temporary-not-private", request.temporary, _shared_temporary(env, request)),
             *_called("home-not-writable", "HOME", _home(hardware, added)),
         ),

@@ -128,7 +128,7 @@ def topology_rows(topology: Topology) -> list[Row]:
     ]
     if topology.hosts:
         rows.append(("hosts", ", ".join(topology.hosts), source("hosts", "")))
-    if topology.spares:
+    if topology.spares or topology.min_nodes is not None:
         moves = topology.places[1:]
         shown = (
             Phrase("the job moves to {places}", places=either(moves))

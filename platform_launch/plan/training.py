@@ -9,11 +9,14 @@ from pathlib import Path
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError
 from platform_launch.plan import recipes
+from platform_launch.plan.accumulation import Accumulation, accumulation
 from platform_launch.plan.deepspeed import AccelerateYaml, read_yaml
 from platform_launch.plan.program import Program, choose_program, existing_file, named_file
 from platform_launch.plan.request import AUTO, Form, Request
 from platform_launch.text import Phrase, counted, joined
+from platform_launch.topology import Topology
 
+_STEPS_FLAG = "--gradient-accumulation-steps"
 # What starts a program of the user's own, below the project's root.
 PLAIN = "configs/accelerate_multi_gpu.yaml"
 
@@ -24,7 +27,8 @@ class Training:
 
     ``global_batch`` counts samples of one optimizer step in the whole job. The numbers are None if the
     config does not contain them; a user's own program has no config unless ``--config`` names one, and
-    launchers other than accelerate have no yaml.
+    launchers other than accelerate have no yaml. ``accumulation``: the steps were fitted to the nodes that
+    take part.
     """
 
     program: Program
@@ -35,14 +39,16 @@ class Training:
     learning_rate: float | None = None
     global_batch: int | None = None
     loader_gib: float | None = None
+    accumulation: Accumulation | None = None
     warnings: tuple[str, ...] = ()
 
 
 def choose_training(
-    request: Request, env: Environment, *, gpus: int, nnodes: int, world_size: int
+    request: Request, env: Environment, topology: Topology, *, nproc: int, with_gpus: bool
 ) -> Training:
-    """Choose and check what to run on ``gpus`` GPUs (0: a CPU job) in the whole job.
+    """Choose and check what to run with ``nproc`` processes per node, each with a GPU or none.
 
+    If nodes are missing, the recipe is still that of all nodes, and gradient accumulation makes up for them.
     Raises InputError for files that are missing or would be refused later, UsageError if what to run is not
     named, or named twice.
     """
@@ -50,28 +56,34 @@ def choose_training(
     if request.started_by != "accelerate":
         return _without_yaml(request, program)
     table = recipes.read_recipes(request.root)
+    world_size, launched = topology.nnodes * nproc, topology.launched * nproc
+    gpus = launched if with_gpus else 0
     if program.source is None or program.source != table.script.resolve():
-        return _program_of_ones_own(request, program, table, gpus=gpus, nnodes=nnodes, world_size=world_size)
+        return _program_of_ones_own(request, program, table, topology, gpus=gpus, world_size=world_size)
     recipe = _recipe(request, table, gpus)
     config = _named(request.config, "--config") or _of_recipe(recipe.config)
     numbers = recipes.read_numbers(config)
     scaling = recipes.scale(recipe, numbers, gpus) if request.config is None else None
+    chosen: tuple[str, ...] = ()
     if scaling is not None:
         numbers = dataclasses.replace(
             numbers,
             gradient_accumulation_steps=scaling.gradient_accumulation_steps,
             learning_rate=scaling.learning_rate,
         )
+        chosen = _as_arguments(numbers)
+    numbers, kept = _for_missing_nodes(numbers, program, topology)
     yaml_path = _named(request.deepspeed_config, "--deepspeed-config") or _of_recipe(recipe.deepspeed)
     yaml = read_yaml(
         yaml_path,
-        nnodes=nnodes,
+        nnodes=topology.nnodes,
         world_size=world_size,
-        gpus=gpus,
+        gpus=world_size if with_gpus else 0,
         of_user=request.deepspeed_config is not None,
     )
+    continued = _as_arguments(numbers) if topology.missing and kept is not None else ()
     return Training(
-        program=_configured(program, config, scaling),
+        program=_configured(program, config, chosen, continued),
         config=config,
         accelerate_yaml=yaml,
         rule=_rule(request, recipe, gpus),
@@ -79,12 +91,35 @@ def choose_training(
         learning_rate=numbers.learning_rate,
         loader_gib=numbers.loader_gib,
         global_batch=_global_batch(numbers, world_size),
+        accumulation=kept,
         warnings=(*((scaling.describe(),) if scaling is not None else ()), *yaml.warnings),
     )
 
 
+def _for_missing_nodes(
+    numbers: recipes.TrainingNumbers, program: Program, topology: Topology
+) -> tuple[recipes.TrainingNumbers, Accumulation | None]:
+    """Fit accumulation and learning rate to the nodes that take part; None if the accumulation is unknown."""
+    steps = numbers.gradient_accumulation_steps
+    if steps is None or any(word.split("=")[0] == _STEPS_FLAG for word in program.arguments):
+        return numbers, None
+    kept, rate = accumulation(steps, topology), numbers.learning_rate
+    fitted = dataclasses.replace(
+        numbers,
+        gradient_accumulation_steps=kept.steps,
+        learning_rate=None if rate is None else rate * kept.rate_ratio,
+    )
+    return fitted, kept
+
+
 def _program_of_ones_own(
-    request: Request, program: Program, table: recipes.Recipes, *, gpus: int, nnodes: int, world_size: int
+    request: Request,
+    program: Program,
+    table: recipes.Recipes,
+    topology: Topology,
+    *,
+    gpus: int,
+    world_size: int,
 ) -> Training:
     """Start a user's program as plain ``accelerate launch`` would, unless a yaml or a recipe is requested."""
     yaml_path = _named(request.deepspeed_config, "--deepspeed-config")
@@ -98,18 +133,20 @@ def _program_of_ones_own(
         rule = Phrase("the default: plain accelerate launch, without DeepSpeed (--recipe auto asks for it)")
     yaml = read_yaml(
         yaml_path,
-        nnodes=nnodes,
+        nnodes=topology.nnodes,
         world_size=world_size,
-        gpus=gpus,
+        gpus=world_size if gpus else 0,
         of_user=request.deepspeed_config is not None,
     )
-    config = _named(request.config, "--config")
+    config, steps = _named(request.config, "--config"), yaml.gradient_accumulation_steps
+    kept = accumulation(steps, topology) if steps is not None and not yaml.names_json else None
     return Training(
         program=_configured(program, config),
         config=config,
         accelerate_yaml=yaml,
         rule=rule,
-        gradient_accumulation_steps=yaml.gradient_accumulation_steps,
+        gradient_accumulation_steps=kept.steps if kept is not None else steps,
+        accumulation=kept,
         warnings=(*yaml.warnings, *(_overridden(yaml) if overridden else ())),
     )
 
@@ -168,13 +205,17 @@ def _rule(request: Request, recipe: recipes.Recipe, gpus: int) -> str:
     return joined([Phrase("recipe for {what}{nearest}", what=what, nearest=nearest), *given])
 
 
-def _configured(program: Program, config: Path | None, scaling: recipes.Scaling | None = None) -> Program:
-    """Return the program with the arguments of its config; the user's own come last, so they win."""
-    chosen: tuple[str, ...] = ("--config", str(config)) if config is not None else ()
-    if scaling is not None:
-        chosen += ("--gradient-accumulation-steps", str(scaling.gradient_accumulation_steps))
-        chosen += ("--learning-rate", f"{scaling.learning_rate:g}")
-    return dataclasses.replace(program, arguments=(*chosen, *program.arguments))
+def _configured(
+    program: Program, config: Path | None, chosen: tuple[str, ...] = (), continued: tuple[str, ...] = ()
+) -> Program:
+    """Return the program with the arguments of its config; the user's own come after those, so they win."""
+    of_config = ("--config", str(config)) if config is not None else ()
+    return dataclasses.replace(program, arguments=(*of_config, *chosen, *program.arguments, *continued))
+
+
+def _as_arguments(numbers: recipes.TrainingNumbers) -> tuple[str, ...]:
+    rate = () if numbers.learning_rate is None else ("--learning-rate", f"{numbers.learning_rate:g}")
+    return (_STEPS_FLAG, str(numbers.gradient_accumulation_steps), *rate)
 
 
 def _accumulation(numbers: recipes.TrainingNumbers, yaml: AccelerateYaml, config: Path | None) -> int | None:

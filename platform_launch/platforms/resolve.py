@@ -47,14 +47,21 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
                 "pass {flag}", flag=FLAGS.get(name, "--nnodes --node-rank --master-addr")
             )
             raise with_reading(error, reading)
-    topology = _topology(reading, overrides.spares)
-    rank, moved_to = overrides.stands_in_for, overrides.moved_to
+    topology = _topology(reading, overrides)
+    rank, moved_to, remaining = overrides.stands_in_for, overrides.moved_to, overrides.remaining
     if rank is not None:
         sources = {
             **topology.sources,
             "node_rank": Phrase("from node 0; the platform gave {rank}", rank=topology.node_rank),
         }
         topology = replace(topology, node_rank=rank, sources=sources)
+    if remaining is not None:
+        sources = {
+            **topology.sources,
+            "nnodes": Phrase("those that are left of {nodes}", nodes=topology.nnodes),
+        }
+        missing = topology.nnodes - remaining
+        topology = replace(topology, nnodes=remaining, missing=missing, min_nodes=None, sources=sources)
     if moved_to is not None:
         sources = {
             **topology.sources,
@@ -173,8 +180,9 @@ def _check_range(reading: Reading) -> None:
         )
 
 
-def _topology(reading: Reading, spares: int) -> Topology:
+def _topology(reading: Reading, overrides: Overrides) -> Topology:
     nnodes, node_rank, master_addr = reading.nnodes, reading.node_rank, reading.master_addr
+    spares = overrides.spares
     if not (nnodes and node_rank and master_addr):
         raise with_reading(_missing(reading), reading)
     if spares:
@@ -195,6 +203,7 @@ def _topology(reading: Reading, spares: int) -> Topology:
             master_addr=master_addr.value,
             master_port=port.value,
             spares=spares,
+            min_nodes=overrides.min_nodes,
             port_was_chosen=reading.master_port is not None,
             sources={
                 **evidence,

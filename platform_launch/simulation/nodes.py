@@ -97,29 +97,30 @@ def entrypoint(root: Path) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def simulate(
-    commands: Sequence[Command], labels: Sequence[str], *, grace_s: float = DEFAULT_GRACE_S, spares: int = 0
-) -> int:
-    """Run the nodes of a job together; return 0, or the exit code of the node that failed first.
+    commands: Sequence[Command], labels: Sequence[str], *, grace_s: float = DEFAULT_GRACE_S, may_lose: int = 0
+) -> tuple[int, int]:
+    """Run the nodes of a job together; return 0, or the exit code of the node that failed first, and how many
+    nodes failed.
 
-    A failure stops the other nodes after some seconds, unless ``spares`` more may fail; a signal to this
+    A failure stops the other nodes after some seconds, unless the job ``may_lose`` that many; a signal to this
     process stops them at once. ``labels`` name the nodes (``node 0``): on a terminal, a node's own
     ``[node 0]`` is coloured. ``grace_s`` is the nodes' own grace period. Main thread only; see
     :class:`platform_launch.supervise.Watch`.
     """
-    return _Simulation(labels, grace_s, spares).run(commands)
+    return _Simulation(labels, grace_s, may_lose).run(commands)
 
 
 class _Simulation:
-    def __init__(self, labels: Sequence[str], grace_s: float, spares: int) -> None:
+    def __init__(self, labels: Sequence[str], grace_s: float, may_lose: int) -> None:
         self._labels = labels
-        self._spares = spares
+        self._may_lose = may_lose
         self._outlet = Outlet(STDOUT, lambda _error: None)
         self._label_of: dict[int, str] = {}
         self._failures: list[int] = []
         self._timer: Timer | None = None
         self._watch = Watch(grace_s=grace_s + _NODE_END_S, report=self._report, ended=self._on_end)
 
-    def run(self, commands: Sequence[Command]) -> int:
+    def run(self, commands: Sequence[Command]) -> tuple[int, int]:
         with ExitStack() as stack:
             stack.callback(self._outlet.close)
             stack.enter_context(self._watch)
@@ -138,14 +139,15 @@ class _Simulation:
             self._watch.wait()
             if self._timer is not None:
                 self._timer.cancel()
-        return self._failures[0] if len(self._failures) > self._spares else 0
+        failed = len(self._failures)
+        return (self._failures[0] if failed > self._may_lose else 0), failed
 
     def _on_end(self, pid: int, code: int) -> None:
         if code == 0:
             return
         self._failures.append(shell_code(code))
         text = f"{self._label_of[pid]} ended with {how_it_ended(code)}"
-        if len(self._failures) <= self._spares:
+        if len(self._failures) <= self._may_lose:
             self._report(event("simulated-node-lost", what=text))
         elif self._watch.stopped_by is None and self._timer is None:
             self._timer = Timer(_STOP_AFTER_S, self._watch.stop, [text])
@@ -158,7 +160,14 @@ class _Simulation:
 
 
 def conclude(
-    written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, duration_s: float, *, verbose: bool
+    written: Sequence[Path],
+    plan: LaunchPlan,
+    nodes: int,
+    finished: int,
+    code: int,
+    duration_s: float,
+    *,
+    verbose: bool,
 ) -> None:
     """Report how the job ended and what to do next, on standard output, as the nodes do.
 
@@ -180,7 +189,9 @@ def conclude(
         ]
     elif code == 0:
         folder = plan.log_path.parent
-        ended = event("simulation-finished", nodes=nodes, logs=str(folder), duration_s=duration_s)
+        ended = event(
+            "simulation-finished", finished=finished, nodes=nodes, logs=str(folder), duration_s=duration_s
+        )
         rows += [
             ("logs", f"platform-launch logs {folder}"),
             ("next", Phrase("the same command on each node, with run for simulate")),
@@ -191,7 +202,8 @@ def conclude(
     if not is_reported:
         console.tell(ended)
     failed = Phrase("node {rank} failed first", rank=rank)
-    title = Phrase("all {nodes} nodes finished", nodes=nodes) if rank is None else failed
+    done = Phrase("{finished} of {nodes} nodes finished", finished=finished, nodes=nodes)
+    title = done if rank is None else failed
     console.banner(title, rows, ended.level)
     console.close()
 

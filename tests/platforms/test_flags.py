@@ -206,24 +206,50 @@ def test_a_spare_takes_the_rank_that_it_was_given_whatever_the_host_list_says(no
 
 
 @pytest.mark.parametrize(
-    ("names", "spares", "why_not"),
+    ("names", "spares", "least", "places", "why_not"),
     [
-        ("n1,n2,n3,n4", 1, ""),
-        ("n1,n2,n3,n4", 2, "it has 2 spares for 2 nodes: it must have fewer spares than nodes"),
-        ("", 1, "gives no list of the nodes' hosts"),
+        ("n1,n2,n3,n4", 1, None, ("n1", "n4"), ""),
+        ("n1,n2,n3,n4", 2, None, (), "so that both parts of a divided job could restart"),
+        ("", 1, None, (), "gives no list of the nodes' hosts"),
+        ("n1,n2,n3,n4", 0, 3, ("n1", "n4"), ""),
+        ("n1,n2,n3,n4,n5", 1, 3, ("n1", "n5", "n4"), ""),
+        (
+            "n1,n2,n3,n4",
+            0,
+            2,
+            (),
+            "a restart needs only 2 of its 4 nodes, so that both parts of a divided job ",
+        ),
     ],
 )
 def test_where_a_job_goes_without_node_0_follows_from_its_hosts(
-    node: Node, names: str, spares: int, why_not: str
+    node: Node, names: str, spares: int, least: int | None, places: tuple[str, ...], why_not: str
 ) -> None:
-    said = {"SKYPILOT_NUM_NODES": "4", "SKYPILOT_NODE_RANK": "0", "MASTER_ADDR": "n1"}
+    number = str(names.count(",") + 1 if names else 4)
+    said = {"SKYPILOT_NUM_NODES": number, "SKYPILOT_NODE_RANK": "0", "MASTER_ADDR": "n1"}
     said |= {"SKYPILOT_NODE_IPS": names.replace(",", "\n")} if names else {}
-    overrides = Overrides(spares=spares, master_addr="n1")
+    overrides = Overrides(spares=spares, min_nodes=least, master_addr="n1")
     found = detect(node(said, hostname="n1"), overrides)
-    assert found.why_not_moved.endswith(why_not)
-    assert found.places == (() if why_not else ("n1", "n4"))
+    assert why_not in found.why_not_moved
+    assert bool(why_not) is bool(found.why_not_moved)
+    assert found.places == places
     moved = detect(node(said, hostname="n1"), replace(overrides, moved_to="n4"))
     assert (moved.node_rank, moved.master_addr) == (0, "n4")
+
+
+def test_a_job_that_continues_with_fewer_nodes_counts_those(node: Node) -> None:
+    job = {**QUAD, "WORLD_SIZE": "4", "RANK": "3"}
+    overrides = Overrides(spares=1, min_nodes=2)
+    assert detect(node(job), overrides).is_spare
+    found = detect(node(job), replace(overrides, stands_in_for=1, remaining=2))
+    assert (found.nnodes, found.node_rank, found.missing, found.launched) == (2, 1, 1, 3)
+    assert found.sources["nnodes"] == "those that are left of 3"
+
+
+@pytest.mark.parametrize("least", [0, 3])
+def test_more_nodes_at_least_than_there_are_is_refused(node: Node, least: int) -> None:
+    with pytest.raises(TopologyError, match=rf"--min-nodes {least} for 2 nodes \(WORLD_SIZE\): expected 1–2"):
+        detect(node(QUAD), Overrides(min_nodes=least))
 
 
 def test_spares_that_leave_one_node_are_refused(node: Node) -> None:

@@ -121,7 +121,7 @@ class ScriptedAttempt:
     def __init__(self, ways: Iterator[str | JobMovedError], task: RunTask) -> None:
         self._way = next(ways)
         self.output = TrainingOutput(Path("/dev/null"), lambda: b"")
-        self.place = NodePlace(task.node.node_rank, task.master_addr)
+        self.place = NodePlace(task.node.node_rank, task.master_addr, task.node.nnodes)
         self.restarts = task.node.restarts_used
 
     def join(self) -> None:

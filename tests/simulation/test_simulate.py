@@ -22,7 +22,7 @@ SIMULATE = (
     "from platform_launch.simulation.nodes import simulate\n"
     "from platform_launch.supervise import Command\n"
     "nodes = [Command(tuple(argv), dict(os.environ)) for argv in json.loads(sys.argv[1])]\n"
-    "sys.exit(simulate(nodes, [f'node {i}' for i in range(len(nodes))], grace_s=float(sys.argv[2])))\n"
+    "sys.exit(simulate(nodes, [f'node {i}' for i in range(len(nodes))], grace_s=float(sys.argv[2]))[0])\n"
 )
 Simulate = Callable[..., "subprocess.Popen[str]"]
 

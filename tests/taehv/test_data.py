@@ -66,6 +66,12 @@ def test_going_on_after_some_clips_gives_what_would_have_come() -> None:
     assert drawn(1, 2, 5, reads_seen=3 * 2 * 4) == drawn(1, 2, 9)[3 * 4 :]
 
 
+def test_an_epoch_that_goes_on_with_fewer_processes_loses_and_repeats_nothing() -> None:
+    by_four = [key for process in range(4) for key in drawn(process, 4, 1)]
+    by_two = [key for process in range(2) for key in drawn(process, 2, 2, reads_seen=len(by_four))]
+    assert sorted(by_four + by_two) == [(0, index) for index in range(24)]
+
+
 def test_clips_of_a_video_lie_in_different_places_and_leave_out_its_end(make_video: MakeVideo) -> None:
     config = small_config(clips_per_video=21)  # 24 frames to train on: 21 starts
     dataset = ClipDataset([Source(make_video("a.mp4", 40))], config)

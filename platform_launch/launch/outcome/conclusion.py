@@ -86,6 +86,7 @@ def _record(
         "unwell_nodes": [dataclasses.asdict(node) for node in result.run.unwell] if result.run else [],
         "memory_peak": memory.held.as_dict(),
         "cost": result.cost.as_dict() if result.cost else None,
+        "nodes": list(result.nodes),
         **result.saves.as_dict(),
     }
     writing = Thread(target=lambda: written.append(write_record(plan, started, values)), daemon=True)
@@ -104,6 +105,8 @@ def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: C
         console.tell(event("exit-barrier-left"))
     if outcome.stopped_by is not None and left_a_signal_traceback(outcome.tail):
         console.tell(event("signal-traceback-left"))
+    if set(result.nodes) - {plan.topology.launched}:
+        console.tell(event("nodes-trained", nodes=list(result.nodes)))
     peak = memory.as_event()
     if peak is not None:
         console.tell(peak)

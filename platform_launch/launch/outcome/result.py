@@ -27,7 +27,7 @@ class Result:
     ``run`` is the outcome of the job, None for a single node without devices. ``restarts`` counts attempts
     after the first. ``first_failed`` is the rank of the node that failed first, ``place`` this node's place
     at the end, ``cost`` its use of time, ``health`` the state of its devices after a failure, and ``saves``
-    what is known about its checkpoints.
+    what is known about its checkpoints. ``nodes`` is how many nodes took part in each attempt of this node.
     """
 
     exit_code: int
@@ -39,6 +39,7 @@ class Result:
     cost: RunCost | None = None
     health: NodeHealth | None = None
     saves: Saves = field(default_factory=Saves)
+    nodes: tuple[int, ...] = ()
 
 
 class SpareNotNeededError(Exception):

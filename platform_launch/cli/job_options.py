@@ -29,6 +29,7 @@ _described = flags(
     click.option("--name", metavar="NAME", help="Name of the job, its pods and its log."),
     click.option("--nodes", metavar="N", help="Number of nodes (default: 1)."),
     click.option("--spares", metavar="N", help="Spare nodes: each waits until a node is lost."),
+    click.option("--min-nodes", metavar="N", help="If no spare is left, continue with at least N nodes."),
     click.option("--gpus-per-node", metavar="N", help="GPUs per node (default: 8); 0 for none."),
     click.option("--image", metavar="IMAGE", help="Container image."),
     click.option(

@@ -112,14 +112,14 @@ def render(job: Job, target: str) -> str:
     check_target(target)
     if target != "slurm":
         names.check_name(job.name)
-    if job.spares and target not in WITH_SPARES:
+    if job.may_lose and target not in WITH_SPARES:
         raise UsageError(
             Phrase(
-                "target {target} cannot have spares: its controller stops or restarts all nodes when one is "
-                "lost",
+                "target {target} cannot have spares or min_nodes: its controller stops or restarts all nodes "
+                "when one is lost",
                 target=target,
             ),
-            Phrase("expected one of {targets}, or no spares", targets=", ".join(WITH_SPARES)),
+            Phrase("expected one of {targets}, or neither", targets=", ".join(WITH_SPARES)),
         )
     left_out = _unused(job, target)
     text: str = TARGETS[target].render(changed(job, **left_out), unused_notes(job, target))
@@ -142,5 +142,5 @@ def _unused(job: Job, target: str) -> dict[str, Any]:
     return {
         field: getattr(plain, field)
         for field in fields
-        if getattr(job, field) != getattr(plain, field) and not (field == "retries" and job.spares)
+        if getattr(job, field) != getattr(plain, field) and not (field == "retries" and job.may_lose)
     }

@@ -101,7 +101,7 @@ NOT_COUNTED_NOTE = Phrase(
 
 def notes(job: Job) -> tuple[Phrase, ...]:
     """Return the notes on exit codes."""
-    spares = bool(job.spares)
+    spares = bool(job.may_lose)
     return (
         Phrase(
             "Exit codes {fatal} end the job at once: fix the command, the files or the image first. "
@@ -118,7 +118,7 @@ def pod_failure_policy(job: Job, container: str) -> Document:
 
     The rules name the container: the exit code of a sidecar means nothing here.
     """
-    spares = bool(job.spares)
+    spares = bool(job.may_lose)
     disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     return {
         "rules": [

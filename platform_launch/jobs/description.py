@@ -34,7 +34,10 @@ Description = Mapping[str, Value]
 
 LISTS = ("volumes", "rdma", "tolerations", "exclude", "image_pull_secrets", "options", "arguments")
 MAPPINGS = ("env", "secret_env", "resources", "labels", "annotations", "node_selector")
-NUMBERS = ("nodes", "spares", "gpus_per_node", "cpus", "memory_gib", "shm_gib", "retries", "notice")
+NUMBERS = (
+    *("nodes", "spares", "min_nodes", "gpus_per_node"),
+    *("cpus", "memory_gib", "shm_gib", "retries", "notice"),
+)
 
 _DAYS = re.compile(r"([0-9]{1,4})-([0-9]{1,2})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
 _TIME = re.compile(r"([0-9]{1,6})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
@@ -277,6 +280,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Value], Any]]] = {
     "name": ("name", _text),
     "nodes": ("nodes", _number(1, 9999)),
     "spares": ("spares", _number(0, 999)),
+    "min_nodes": ("min_nodes", _number(1, 9999)),
     "gpus_per_node": ("gpus_per_node", _number(0, 64)),
     "image": ("image", _text),
     "entrypoint": ("entrypoint", _text),

@@ -151,13 +151,13 @@ class Job:
     ``entrypoint``: what starts the launcher on the nodes: ``platform-launch``, its absolute path, or
     the absolute path of start_multinode_platform.sh. ``script``, ``module`` and ``options``: of
     ``platform-launch run``; ``arguments`` follow after ``--``: a command if nothing else is named.
-    ``spares``: nodes started in addition, which wait. ``queue``: Slurm partition, Volcano queue or Kueue's
-    LocalQueue. ``retries``: how often the whole job may start again.
+    ``spares``: nodes started in addition, which wait; a restart needs ``min_nodes``. ``queue``: Slurm
+    partition, Volcano queue or Kueue's LocalQueue. ``retries``: how often the whole job may start again.
     ``requeue``: let Slurm start it again after its time limit or a lost node. ``notice``: seconds before
     Slurm's time limit at which the training is warned. ``grace_s``: seconds from SIGTERM to SIGKILL, more
-    than the launcher's own. ``exclude``: nodes that it must not run on; ``quarantine``: file of more of them,
-    where the job runs. ``ttl_s``: how long Kubernetes keeps it after its end. ``patch``: merged into the pod
-    template (see ``patch.py``).
+    than the launcher's own. ``exclude``: nodes that it must not run on; ``quarantine``: file of more of
+    them, where the job runs. ``ttl_s``: how long Kubernetes keeps it after its end. ``patch``: merged into
+    the pod template (see ``patch.py``).
 
     Raises InputError for what no scheduler would accept.
     """
@@ -166,6 +166,7 @@ class Job:
     entrypoint: str = PROGRAM
     nodes: int = 1
     spares: int = 0
+    min_nodes: int | None = None
     gpus_per_node: int = 8
     image: str | None = None
     namespace: str | None = None
@@ -218,6 +219,13 @@ class Job:
                 ),
                 "if the only node is lost, no node is left to continue: raise nodes, or leave out spares",
             )
+        if self.min_nodes is not None and self.min_nodes > self.nodes:
+            raise InputError(
+                Phrase(
+                    "min_nodes {least} is more than nodes {nodes}", least=self.min_nodes, nodes=self.nodes
+                ),
+                "a job starts with all its nodes, and may continue with fewer",
+            )
         self._check_entrypoint()
         self._check_placement()
         self._check_resources()
@@ -254,6 +262,11 @@ class Job:
         return self.nodes + self.spares
 
     @property
+    def may_lose(self) -> int:
+        """How many of them it can do without."""
+        return self.started - (self.nodes if self.min_nodes is None else self.min_nodes)
+
+    @property
     def names_program(self) -> bool:
         """Whether it names what to run: a script, a module, an example, or a command in its arguments."""
         if self.script is not None or self.module is not None:
@@ -282,12 +295,14 @@ class Job:
         script = () if self.script is None else ("--script", self.script)
         module = () if self.module is None else ("--module", self.module)
         spares = ("--spares", str(self.spares)) if self.spares else ()
+        least = () if self.min_nodes is None else ("--min-nodes", str(self.min_nodes))
         return (
             *script,
             *module,
             *self.options,
             *spares,
-            *(self.restart_option if self.spares else ()),
+            *least,
+            *(self.restart_option if self.may_lose or least else ()),
             *(("--", *self.arguments) if self.arguments else ()),
         )
 
@@ -295,9 +310,9 @@ class Job:
     def restart_option(self) -> tuple[str, ...]:
         """``--max-restarts`` for as many restarts as retries, unless the options hold one.
 
-        At least 1 with spares: a spare steps in when the nodes start again.
+        At least 1 if it may lose nodes: spares step in, and nodes are left out, when it starts again.
         """
-        restarts = max(self.retries, 1) if self.spares else self.retries
+        restarts = max(self.retries, 1) if self.spares or self.min_nodes else self.retries
         given = self.has_option("--max-restarts") or not restarts
         return () if given else ("--max-restarts", str(restarts))
 

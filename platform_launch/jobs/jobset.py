@@ -78,7 +78,7 @@ def jobset_notes(job: Job) -> tuple[Phrase, ...]:
         "nodes."
     )
     return (
-        INDEX_NOTE if job.spares else _RESTART_NOTE,
+        INDEX_NOTE if job.may_lose else _RESTART_NOTE,
         *((deadline,) if is_timed else ()),
         *spare_notes(job),
         *codes.notes(job),
@@ -89,7 +89,7 @@ def jobset_notes(job: Job) -> tuple[Phrase, ...]:
 def jobset_spec(job: Job, role: str, template: Document, labels: Document | None = None) -> Document:
     """Return the failure policy and the one replicated Job of a JobSetSpec."""
     child: Document = {"metadata": {"labels": labels}} if labels else {}
-    child["spec"] = indexed_job_spec(job, template, retries_per_node=job.retries if job.spares else 0)
+    child["spec"] = indexed_job_spec(job, template, retries_per_node=job.retries if job.may_lose else 0)
     return {
         "failurePolicy": {
             "maxRestarts": job.retries,

@@ -75,17 +75,19 @@ def render(job: Job, notes: Notes = ()) -> str:
 def indexed_job_spec(job: Job, template: Document, *, retries_per_node: int) -> Document:
     """Return a JobSpec in which every pod is one node, all of them at the same time.
 
-    It fails when more nodes than there are spares have used their retries. With spares it is complete when as
-    many pods as nodes have succeeded.
+    It fails when more nodes than it can do without have used their retries. With spares it is complete when
+    as many pods as nodes have succeeded; if it may also continue with fewer, when node 0 has, the last one.
     """
     spec: Document = {
         "completionMode": "Indexed",
         "parallelism": job.started,
         "completions": job.started,
         "backoffLimitPerIndex": retries_per_node,
-        "maxFailedIndexes": job.spares,
+        "maxFailedIndexes": job.may_lose,
     }
-    if job.spares:
+    if job.may_lose > job.spares:
+        spec["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
+    elif job.spares:
         spec["successPolicy"] = {"rules": [{"succeededCount": job.nodes}]}
     if job.time_limit_s is not None:
         spec["activeDeadlineSeconds"] = job.time_limit_s

@@ -26,12 +26,12 @@ _RESTARTS = {
     ),
     True: ("None", Phrase("restartPolicy None restarts only the pod that ended, whatever the exit code.")),
 }
-"""With spares or not → the restart policy and its note."""
+"""Whether it may lose nodes → the restart policy and its note."""
 
 
 def render(job: Job, notes: Notes = ()) -> str:
     """Return the LeaderWorkerSet."""
-    restart_policy, note = _RESTARTS[bool(job.spares)]
+    restart_policy, note = _RESTARTS[bool(job.may_lose)]
     document: Document = {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",

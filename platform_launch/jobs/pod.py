@@ -94,9 +94,13 @@ def pod_group(job: Job) -> list[Document]:
 
 
 def spare_notes(job: Job) -> tuple[Phrase, ...]:
-    """Return what to know about spare nodes, nothing without them."""
-    if not job.spares:
+    """Return what to know if the job may lose nodes, nothing otherwise."""
+    if not job.may_lose:
         return ()
+    fewer = Phrase(
+        "If no spare is left, the job continues with the remaining nodes, at least {least}.",
+        least=job.min_nodes,
+    )
     return (
         Phrase(
             "{pods} pods: {nodes} nodes that train and {spares} spare. A lost pod is replaced alone, without "
@@ -105,6 +109,7 @@ def spare_notes(job: Job) -> tuple[Phrase, ...]:
             nodes=job.nodes,
             spares=job.spares,
         ),
+        *((fewer,) if job.may_lose > job.spares else ()),
     )
 
 

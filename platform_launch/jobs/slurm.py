@@ -170,7 +170,7 @@ def _directives(job: Job) -> list[str]:
         for name, value in values.items()
         if value is not None
     ]
-    if job.spares:
+    if job.may_lose:
         given.append("no-kill")
     return [*given, "requeue" if job.requeue else "no-requeue"]
 
@@ -183,8 +183,8 @@ def cpus(job: Job) -> int:
 def _step(job: Job) -> str:
     """Return the srun command."""
     launcher = shlex.join([*job.command, *job.command_arguments])
-    # With spares a node may end, or its machine may, and the others go on.
-    ends = "--kill-on-bad-exit=0 --no-kill --wait=0" if job.spares else "--kill-on-bad-exit=1"
+    # A node may end, or its machine may, and the others go on.
+    ends = "--kill-on-bad-exit=0 --no-kill --wait=0" if job.may_lose else "--kill-on-bad-exit=1"
     return f"srun {ends} --cpus-per-task={cpus(job)} \\\n  {launcher}"
 
 

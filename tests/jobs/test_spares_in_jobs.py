@@ -46,8 +46,33 @@ def test_restarts_that_the_job_names_stay() -> None:
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target not in WITH_SPARES])
 def test_targets_that_end_all_nodes_with_one_are_refused(target: str) -> None:
-    with pytest.raises(UsageError, match=f"target {target} cannot have spares"):
+    with pytest.raises(UsageError, match=f"target {target} cannot have spares or min_nodes"):
         render(a_job(spares=1), target)
+    with pytest.raises(UsageError, match=f"target {target} cannot have spares or min_nodes"):
+        render(a_job(min_nodes=1), target)
+
+
+@pytest.mark.parametrize("target", [target for target in WITH_SPARES if target in CONTROLLERS])
+def test_a_job_that_may_continue_with_fewer_nodes_outlives_the_loss_of_one(target: str) -> None:
+    text = render(a_job(nodes=3, min_nodes=2), target)
+    for rank in range(3):
+        node = CONTROLLERS[target](text, rank)
+        assert "--min-nodes 2 --max-restarts 3" in (" ".join(node.argv) or text)
+    assert ("--kill-on-bad-exit=0 --no-kill" in text) is (target == "slurm")
+    assert ("restartPolicy: None" in text) is (target == "leaderworkerset")
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "jobset"])
+def test_a_job_that_may_continue_with_fewer_nodes_is_complete_when_node_0_is(target: str) -> None:
+    text = render(a_job(nodes=3, min_nodes=2, spares=1), target)
+    assert re.search(r"maxFailedIndexes: 2\n", text)
+    assert re.search(r"rules:\n\s+- succeededIndexes: ['\"]0['\"]\n", text)
+    assert "succeededIndexes" not in render(a_job(nodes=3, min_nodes=3, spares=1), target)
+
+
+def test_more_nodes_at_least_than_nodes_are_refused() -> None:
+    with pytest.raises(InputError, match="min_nodes 3 is more than nodes 2"):
+        a_job(min_nodes=3)
 
 
 @pytest.mark.parametrize("values", [{"nodes": 1}])

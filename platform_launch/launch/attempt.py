@@ -239,6 +239,7 @@ class Attempt:
             if isinstance(message, ConsoleLine):
                 self._print(message)
             elif isinstance(message, Settled):
+                self._context.reporter.clock.decided()
                 ending = message.outcome.ending
                 # The processes may fail because others ended before this launcher learns why they did.
                 if ending is not None and ending.kind is EndKind.HUNG:

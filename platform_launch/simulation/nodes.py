@@ -102,7 +102,7 @@ def simulate(
     """Run the nodes of a job together; return 0, or the exit code of the node that failed first, and how many
     nodes failed.
 
-    A failure stops the other nodes after some seconds, unless the job ``may_lose`` that many; a signal to this
+    A failure stops the other nodes after some seconds, unless the job ``may_lose`` so many; a signal to this
     process stops them at once. ``labels`` name the nodes (``node 0``): on a terminal, a node's own
     ``[node 0]`` is coloured. ``grace_s`` is the nodes' own grace period. Main thread only; see
     :class:`platform_launch.supervise.Watch`.

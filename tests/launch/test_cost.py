@@ -29,11 +29,12 @@ def test_a_run_without_restarts() -> None:
 
 def test_steps_between_the_checkpoint_and_a_failure_are_lost() -> None:
     first = StartCost(10.0, 110.0, steps((10.0, 1), (110.0, 100)), hang_s=0.0)
-    second = StartCost(30.0, 60.0, steps((10.0, 81), (60.0, 130)))
+    second = StartCost(30.0, 60.0, steps((10.0, 81), (60.0, 130)), decided_s=10.0)
     cost = run_cost([first, second])
     assert (cost.steps, cost.lost_steps, cost.restart_s, cost.starting_s) == (150, 20, 30.0, 20.0)
     assert cost.productive_share == pytest.approx(150 * (130 / 150) / 210)
     assert "150 steps, 20 of them lost by restarts" in cost.in_words()
+    assert "restarts 30 s (10 s to decide, 20 s to connect)" in cost.in_words()
 
 
 def test_a_training_that_counts_from_0_to_its_last_step_did_as_many_as_it_announced() -> None:
@@ -118,13 +119,16 @@ def test_a_run_is_counted_while_it_goes_on(tmp_path: Path) -> None:
     assert clock.so_far().hang_s == 20.0
     clock.end()
     clock.end()  # a training that has ended ends once
-    now += 7
+    now += 3
+    clock.decided()
+    now += 4
     clock.begin(log)
     now += 10
     clock.end()
     total = clock.so_far()
     assert clock.restarts == 1
     assert (total.waiting_s, total.restart_s, total.hang_s, total.training_s) == (5.0, 7.0, 20.0, 50.0)
+    assert total.deciding_s == 3.0
 
 
 def test_after_the_end_nothing_is_left_to_do() -> None:

@@ -25,7 +25,7 @@ class StartCost:
     """One attempt: how long this node waited for the others, how long it ran, and the steps it printed.
 
     ``hang_s`` is how long it hung, until it went on or ended; ``slow_s`` is how long the other ranks waited
-    for slow ones.
+    for slow ones. ``decided_s`` is the part of ``waited_s`` until all nodes knew that it restarts.
     """
 
     waited_s: float
@@ -33,6 +33,7 @@ class StartCost:
     steps: StepsNamed = field(default_factory=StepsNamed)
     hang_s: float = 0.0
     slow_s: float = 0.0
+    decided_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class RunCost:
     """What a run cost, in seconds of this node. Values are None if the output has no steps.
 
     ``lost_steps`` of the ``steps`` were repeated after restarts. ``starting_s`` is the time from each start
-    to its first step, ``restart_s`` the wait for nodes before every start except the first.
+    to its first step, ``restart_s`` the time between attempts, of which it took ``deciding_s`` until all
+    nodes knew that there would be another one.
     ``productive_share`` is the share of the total time spent on steps that were kept. ``speed_change`` is the
     speed of the last quarter relative to the first, minus 1. ``slow_s`` is the part of ``training_s`` in
     which the other ranks waited for slow ones, as node 0 knows it. ``step`` is the last step printed,
@@ -62,6 +64,7 @@ class RunCost:
     speed_change: float | None
     eta_s: float | None
     slow_s: float = 0.0
+    deciding_s: float = 0.0
 
     def as_dict(self) -> dict[str, object]:
         """Return the form for the launch record."""
@@ -80,14 +83,21 @@ class RunCost:
             parts.append(Phrase("{steps}{lost}", steps=counted(self.steps, "step"), lost=lost))
         if self.first_step_s is not None:
             parts.append(Phrase("the first after {time}", time=seconds(self.first_step_s)))
+        restart = Phrase(
+            "{time} ({deciding} to decide, {connecting} to connect)",
+            time=seconds(self.restart_s),
+            deciding=seconds(self.deciding_s),
+            connecting=seconds(self.restart_s - self.deciding_s),
+        )
         spent = {
             "waiting for nodes {time}": self.waiting_s,
             "starting {time}": self.starting_s,
             "training {time}": self.training_s,
             "hanging {time}": self.hang_s,
-            "restarts {time}": self.restart_s,
         }
         shown = [Phrase(words, time=seconds(value)) for words, value in spent.items() if value >= 0.5]
+        if self.restart_s >= 0.5:
+            shown.append(Phrase("restarts {time}", time=restart))
         parts.append(Phrase("time: {spent}", spent=joined(shown or [seconds(0)])))
         if self.productive_share is not None:
             parts.append(Phrase("{share:.0%} productive", share=self.productive_share))
@@ -133,6 +143,7 @@ def run_cost(starts: Sequence[StartCost]) -> RunCost:
         speed_change=_change(last.readings),
         eta_s=left / speed if speed and left > 0 else None,
         slow_s=sum(start.slow_s for start in starts),
+        deciding_s=sum(start.decided_s for start in starts[1:]),
     )
 
 
@@ -173,7 +184,7 @@ class RunClock:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._starts: list[StartCost] = []
-        self._since = clock()
+        self._since = self._decided = clock()
         self._began = 0.0
         self._hung_s = self._slow_s = 0.0
         self._hangs_since: float | None = None
@@ -193,6 +204,10 @@ class RunClock:
             return
         self._starts.append(self._start(self._watch.stop()))
         self._watch, self._since = None, self._clock()
+
+    def decided(self) -> None:
+        """All nodes know how the attempt ended that ended here last."""
+        self._decided = self._clock()
 
     def hanging(self, still_s: float | None) -> None:
         """Record that the job hangs, without progress for ``still_s``; None: it has just gone on."""
@@ -219,7 +234,12 @@ class RunClock:
     def _start(self, steps: StepsNamed) -> StartCost:
         now = self._clock()
         return StartCost(
-            self._began - self._since, now - self._began, steps, self._hung_so_far(), self._slow_s
+            self._began - self._since,
+            now - self._began,
+            steps,
+            self._hung_so_far(),
+            self._slow_s,
+            max(0.0, self._decided - self._since),
         )
 
     def _hung_so_far(self) -> float:

@@ -30,6 +30,7 @@ from platform_launch.text import Phrase
 _LOG_FIRST_S = 2.0
 _LOG_EVERY_S = 10.0
 _AGAIN_S = 1.0
+_NEXT_S = 0.3
 # If node 0 is silent this long while nodes gather, its name is resolved again: it may be another pod now.
 _SILENT_S = 10.0
 _GONE_S = 1.0
@@ -153,7 +154,7 @@ class Arrival:
                 return self._conclude(self.participant, state)
             self.participant.leave()  # it joins the next attempt in a moment
             self._wait_again(lost=state.outcome is None or 0 in state.outcome.replaced)
-            self._pause(_AGAIN_S)
+            self._pause(_NEXT_S)
 
     def _open_place(self) -> None:
         """Become node 0. The rank that this node had, if any, goes to a spare."""

@@ -39,6 +39,9 @@ _REPORT_S = 4.5
 _OWN_REPORT_S = 30.0
 # A node that does not report and has been silent for this long has vanished.
 _DEAD_S = 3.0
+# A kernel closed the connection of a node that does not report: its launcher was killed. A living one would
+# have connected again.
+_ENDED_S = 0.5
 # A spare that joins just after the run has ended would look for node 0 in vain.
 _LAST_CALL_S = 5.0
 # Silent nodes are checked no more often than this: each check reads the progress of all others.
@@ -110,7 +113,7 @@ class Settlement:
         if len(spares) < self._spares and time.monotonic() - self._concluded_at < _LAST_CALL_S:
             return False
         living = [spare for spare in spares if self._lives(spare)]
-        return all(self._coordinator.has_left(member) for member in [*self._nodes.values(), *living])
+        return all(self._needs_nothing(member) for member in [*self._nodes.values(), *living])
 
     def step(self) -> None:
         """Process what has arrived, and check all nodes."""
@@ -319,11 +322,19 @@ class Settlement:
     def _lives(self, member: Member) -> bool:
         return self._coordinator.silent_s(member) < _DEAD_S and not self._is_gone(member)
 
+    def _needs_nothing(self, member: Member) -> bool:
+        """Return whether a member has read the outcome or never will; if it is cut off, it may."""
+        if self._coordinator.has_left(member) or self._coordinator.ended_s(member) >= GONE_S:
+            return True
+        # It finds the next attempt by itself, which need not wait for it.
+        return self.outcome is not None and self.outcome.restart and self._is_gone(member)
+
     def _is_gone(self, member: Member) -> bool:
         return self._coordinator.gone_s(member) >= GONE_S
 
     def _has_gone(self, rank: int) -> bool:
-        return self._is_gone(self._nodes[rank])
+        member = self._nodes[rank]
+        return self._is_gone(member) or self._coordinator.ended_s(member) >= _ENDED_S
 
     def _gone_s(self, rank: int) -> float:
         return self._coordinator.gone_s(self._nodes[rank])

@@ -17,6 +17,7 @@ from platform_launch.errors import (
     TopologyError,
 )
 from platform_launch.events import Event, event
+from platform_launch.hardware import page_cache
 from platform_launch.health.finding import NodeHealth
 from platform_launch.launch.attempt_phases import RUNS, Happening, Phase, after
 from platform_launch.launch.outcome.node_ending import (
@@ -177,6 +178,7 @@ class Attempt:
                 return
             elif isinstance(message, Standby):
                 self._console.tell(event("spare-waits"))
+                page_cache.warm(self._training.packages, self._training.script)
             elif isinstance(message, Settled):
                 raise SpareNotNeededError(message.outcome)
             elif isinstance(message, Moved):

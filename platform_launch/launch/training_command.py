@@ -121,7 +121,8 @@ class TrainingCommand:
 
     ``is_agent``: it starts the ranks, and can be held. ``notices`` tell that this node will be taken away;
     the ranks then get ``notice_signal``, None if that is not wanted. ``batch_note``: what becomes of the
-    global batch if fewer nodes take part than were launched.
+    global batch if fewer nodes take part than were launched. ``packages`` and what the ``script`` imports are
+    what the processes load first.
     """
 
     command: Command
@@ -135,6 +136,8 @@ class TrainingCommand:
     is_agent: bool = False
     nnodes: int = 1
     batch_note: str = ""
+    packages: tuple[str, ...] = ()
+    script: Path | None = None
     notices: tuple[Source, ...] = ()
     notice_signal: Signals | None = None
 
@@ -173,6 +176,8 @@ def training_command(
         is_agent=plan.launcher in ("torchrun", "accelerate"),
         nnodes=topology.nnodes,
         batch_note=plan.batch_note,
+        packages=plan.packages,
+        script=plan.training.program.source,
         notices=tuple(sources(env, MetadataService())) if notice_signal is not None else (),
         notice_signal=notice_signal,
     )

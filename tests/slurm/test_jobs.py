@@ -144,7 +144,11 @@ def test_a_lost_node_ends_the_job_on_the_others(cluster: Cluster, render: Render
         # The launcher on node 1 may hear of the end of its session a moment before it is killed.
         cluster.wait_for_text(job, "saved by 0")
         reasons = (": the launcher was killed", " was asked to stop (SIGHUP)")
-        assert any(f"node 1 (node1 (10.213.0.2)){reason}" in job.text for reason in reasons), job.text
+        # On standard error, which Slurm may write later than what came on standard output after it.
+        until(
+            lambda: any(f"node 1 (node1 (10.213.0.2)){reason}" in job.text for reason in reasons),
+            lambda: job.text,
+        )
         until(lambda: nothing_is_left(cluster, training), lambda: job.text)
         cluster.run(["scontrol", "update", "NodeName=node1", "State=DOWN", "Reason=lost"])
         cluster.wait(job, "NODE_FAIL", "FAILED")

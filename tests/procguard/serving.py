@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ TOKEN = "a join token of tests"
 # Without certificates, which take 70 ms to load: httpx loads them for http too.
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 PASSWORD = "correct horse battery"
+
+
+@cache
+def hashed_password() -> str:
+    """PASSWORD as accounts keep it; hashing takes long by design, so it is done once."""
+    return hash_password(PASSWORD)
 
 
 @dataclass
@@ -66,7 +73,7 @@ def served(data: Path, **settings: Any) -> Iterator[Served]:
     with assembled(wanted, TOKEN) as parts:
         for name, role in (("op", UserRole.OPERATOR), ("viewer", UserRole.VIEWER)):
             if parts.accounts.find(name) is None:
-                parts.accounts.add(name, role, hash_password(PASSWORD))
+                parts.accounts.add(name, role, hashed_password())
         with listening(wanted) as listener:
             port = listener.getsockname()[1]
             server = uvicorn.Server(configured(parts, wanted, asyncio.Event()))

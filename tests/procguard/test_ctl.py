@@ -13,10 +13,9 @@ import pytest
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.server.passwords import hash_password
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S, until
-from tests.procguard.serving import PASSWORD, FakeAgent, Served, served
+from tests.procguard.serving import PASSWORD, FakeAgent, Served, hashed_password, served
 
 Ctl = Callable[..., tuple[int, str, str]]
 
@@ -335,7 +334,7 @@ def test_users_and_tokens_are_managed_from_a_terminal(
     ctl: Ctl, server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accounts = server.parts.accounts
-    accounts.add("boss", UserRole.ADMIN, hash_password(PASSWORD))
+    accounts.add("boss", UserRole.ADMIN, hashed_password())
     monkeypatch.setenv("PROCGUARD_TOKEN", server.token("boss"))
     password, token = tmp_path / "password", tmp_path / "token"
     password.write_text("long enough\n")

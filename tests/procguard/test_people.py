@@ -13,16 +13,15 @@ from platform_launch.procguard.api.refused import NotFound, RequestRefused
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.users import MOST_TOKENS, ApiToken
 from platform_launch.procguard.server.gate import SESSION_COOKIE
-from platform_launch.procguard.server.passwords import hash_password
 from tests.lab.waiting import until
-from tests.procguard.serving import PASSWORD, FakeAgent, Served, served
+from tests.procguard.serving import PASSWORD, FakeAgent, Served, hashed_password, served
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("people") / "data") as found:
         for name, role in (("ada", UserRole.ADMIN), ("other", UserRole.OPERATOR)):
-            found.parts.accounts.add(name, role, hash_password(PASSWORD))
+            found.parts.accounts.add(name, role, hashed_password())
         yield found
 
 
@@ -50,7 +49,7 @@ def test_an_admin_says_who_logs_in_and_nobody_else_does(server: Served) -> None:
 
 
 def test_ones_own_password_ends_the_other_sessions_only(server: Served) -> None:
-    server.parts.accounts.add("pat", UserRole.VIEWER, hash_password(PASSWORD))
+    server.parts.accounts.add("pat", UserRole.VIEWER, hashed_password())
     elsewhere, here = server.person("pat"), server.client()
     login = here.post("/api/v1/login", json={"name": "pat", "password": PASSWORD})
     csrf = {"X-CSRF-Token": here.cookies["procguard_csrf"]}
@@ -94,7 +93,7 @@ def test_a_token_may_what_both_it_and_its_user_may_until_it_ends(server: Served)
 
 def test_tokens_that_are_made_at_once_are_counted_one_after_the_other(server: Served) -> None:
     accounts, now = server.parts.accounts, datetime.now(timezone.utc)
-    accounts.add("many", UserRole.VIEWER, hash_password(PASSWORD))
+    accounts.add("many", UserRole.VIEWER, hashed_password())
 
     def make(number: int) -> bool:
         with suppress(RequestRefused):

@@ -23,7 +23,7 @@ from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.throttle import BY_NAME, FROM_ALL, Throttle
 from platform_launch.procguard.web import stream as stream_module
-from tests.procguard.serving import PASSWORD, FakeAgent, Served, served
+from tests.procguard.serving import PASSWORD, FakeAgent, Served, hashed_password, served
 
 # Who may ask these is not a matter of logging in.
 FOR_AGENTS = {f"/api/v1/agent/{what}" for what in ("join", "heartbeat", "log", "ranks")}
@@ -160,7 +160,7 @@ def test_a_foreign_page_cannot_log_a_browser_in(server: Served) -> None:
 
 def test_sessions_end_with_what_they_were_given_for(server: Served) -> None:
     accounts = server.parts.accounts
-    accounts.add("leaver", UserRole.OPERATOR, hash_password(PASSWORD))
+    accounts.add("leaver", UserRole.OPERATOR, hashed_password())
 
     def alive(token: str) -> bool:
         return server.client(token).get("/api/v1/me").status_code == 200
@@ -174,7 +174,7 @@ def test_sessions_end_with_what_they_were_given_for(server: Served) -> None:
     third = server.token("leaver")
     assert (alive(second), alive(third)) == (False, True)
     accounts.remove("leaver")
-    accounts.add("leaver", UserRole.OPERATOR, hash_password(PASSWORD))
+    accounts.add("leaver", UserRole.OPERATOR, hashed_password())
     assert not alive(third)
 
 
@@ -314,3 +314,14 @@ def test_what_browsers_are_told(server: Served) -> None:
     assert anybody.get("/api/v1/groups").headers["cache-control"] == "no-store"
     page = anybody.get("/login").text
     assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|<style", page)
+
+
+def test_who_asks_for_a_part_of_a_page_in_an_ended_session_is_led_to_the_login_and_back(
+    server: Served,
+) -> None:
+    nobody, shown = server.client(), f"{server.url}/events?who=op&action=create"
+    answer = nobody.get(shown, headers={"HX-Request": "true", "HX-Current-URL": shown})
+    assert answer.status_code == 401
+    login = nobody.get(answer.headers["HX-Redirect"]).text
+    assert "Your session has ended" in login
+    assert 'data-go="/events?who=op&amp;action=create"' in login

@@ -10,11 +10,10 @@ from playwright.sync_api import Browser
 from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.server.gate import SESSION_COOKIE
-from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.sentences import sentence
 from tests.lab.browser import Watched, axe_findings, faults, requires_axe
 from tests.lab.waiting import until
-from tests.procguard.serving import PASSWORD, Served, served
+from tests.procguard.serving import Served, hashed_password, served
 from tests.procguard.web.crowd import Crowd, crowd
 
 SLOW = sentence("makes-longer", who="rank 7", percent="9%", step="1.31", usual="1.2")
@@ -23,7 +22,7 @@ SLOW = sentence("makes-longer", who="rank 7", percent="9%", step="1.31", usual="
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Crowd]]:
     with served(tmp_path_factory.mktemp("crowd"), new_nodes_per_minute=1000) as server:
-        server.parts.accounts.add("ada", UserRole.ADMIN, hash_password(PASSWORD))
+        server.parts.accounts.add("ada", UserRole.ADMIN, hashed_password())
         with crowd(server) as found:
             for name, first, nodes in (("large", 0, 64), ("broken", 80, 4)):
                 found.group(name, first, nodes, note="an ablation", links=["https://wandb.ai/lab"])

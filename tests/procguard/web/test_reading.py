@@ -4,13 +4,12 @@ import re
 from contextlib import closing
 from typing import Literal
 
-import httpx
 import pytest
 from playwright.sync_api import expect
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from tests.lab.browser import axe_findings, faults, requires_axe
-from tests.lab.waiting import LIMIT_S, until
+from tests.lab.waiting import until
 from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, log_in
 
 Scheme = Literal["light", "dark"]
@@ -205,15 +204,6 @@ def test_long_names_of_nodes_leave_room_for_the_other_columns(visit: Visit, serv
             )
             assert hidden <= 0, path
         server.api.delete(f"nodes/{long}")
-
-
-def test_who_asks_for_a_part_of_a_page_in_an_ended_session_is_led_to_the_login_and_back(server: Lab) -> None:
-    shown = f"{server.url}/events?who=olga&action=create"
-    answer = httpx.get(shown, headers={"HX-Request": "true", "HX-Current-URL": shown}, timeout=LIMIT_S)
-    assert answer.status_code == 401
-    login = httpx.get(f"{server.url}{answer.headers['HX-Redirect']}", timeout=LIMIT_S).text
-    assert "Your session has ended" in login
-    assert 'data-go="/events?who=olga&amp;action=create"' in login
 
 
 def test_a_change_in_an_ended_session_leads_back_to_its_page(visit: Visit, server: Lab) -> None:

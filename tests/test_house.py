@@ -15,19 +15,14 @@ from platform_launch.events import CATALOGUE
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH as PROCGUARD_ENGLISH
 from platform_launch.why.note import ENGLISH as NOTES
+from tests.lab.syntax import PACKAGE, trees
 
-PACKAGE = Path(__file__).resolve().parents[1] / "platform_launch"
 # A probe stands for a user's own script, which would open a store as well.
 PROBES = "doctor/probes"
 
 
-@cache
 def sources() -> list[tuple[str, ast.Module]]:
-    return [
-        (path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if "_project" not in path.parts
-    ]
+    return [(path.relative_to(PACKAGE).as_posix(), tree) for path, tree in trees()]
 
 
 @cache

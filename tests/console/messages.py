@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 from click import exceptions, parser, types
 
-from platform_launch import console
 from platform_launch.cli import group
 from platform_launch.cli.launch_options import GROUPS
 from platform_launch.cli.program import Commands
@@ -28,8 +27,8 @@ from platform_launch.why.answer.retry import retry_table
 from platform_launch.why.messages.exception_rules import rules
 from platform_launch.why.messages.signatures import _DETAIL_NAMES, _PLACES, SignatureRole, catalogue
 from platform_launch.why.note import ENGLISH as NOTES
+from tests.lab.syntax import PACKAGE, trees
 
-PACKAGE = Path(console.__file__).parents[1]
 FIELDS = re.compile(r"\{[^{}]+\}")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 
@@ -69,24 +68,31 @@ _NAMED_ARGUMENTS = ("hint", "address_hint", "mend")
 _ENGLISH_ONLY = {"probes", "procguard"}
 
 
-@cache
-def _trees() -> tuple[tuple[Path, ast.AST], ...]:
-    return tuple((path, ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.glob("**/*.py")))
-
-
 def _of_code(path: Path, tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg in _NAMED_ARGUMENTS:
             yield from _literals(node.value, path)
         if not isinstance(node, ast.Call):
             continue
-        name = ast.unparse(node.func)
+        name = _dotted(node.func)
         if name == "counted":
             noun = ast.literal_eval(node.args[1])
             yield from (counted(number, noun).template for number in (1, 2))
         for place in _MESSAGES.get(name, ()):
             if place < len(node.args):
                 yield from _literals(node.args[place], path)
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return a called name as the code has it: ``console.info``, ``Console().info``; empty for all else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name):
+            return f"{_dotted(value)}.{name}"
+        case ast.Call(func=function, args=[], keywords=[]):
+            return f"{_dotted(function)}()"
+    return ""
 
 
 def _literals(node: ast.expr, path: Path) -> Iterator[str]:
@@ -142,7 +148,7 @@ def messages() -> frozenset[str]:
     """Return them, and what is shown under the names that a log gave it."""
     found = {
         text
-        for path, tree in _trees()
+        for path, tree in trees()
         if _ENGLISH_ONLY.isdisjoint(path.relative_to(PACKAGE).parts)
         for text in _of_code(path, tree)
     }
@@ -170,7 +176,7 @@ def texts() -> frozenset[str]:
     )
     return frozenset(
         node.value
-        for tree in (*(tree for _, tree in _trees()), *of_click)
+        for tree in (*(tree for _, tree in trees()), *of_click)
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )

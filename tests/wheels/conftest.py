@@ -77,6 +77,13 @@ def _asked_once(ask: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
+@pytest.fixture(scope="session")
+def this() -> Interpreter:
+    """What the interpreter of the tests is; ``wheel`` gives commands the same answer."""
+    found: Interpreter = _asked_once(query_interpreter)(sys.executable, dict(os.environ))
+    return found
+
+
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run ``platform-launch wheel …`` in a folder with a space in its name.

@@ -8,25 +8,18 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from platform_launch.hardware.host import instructions
 from platform_launch.wheels import note
-from platform_launch.wheels.machine import Interpreter, query_interpreter
+from platform_launch.wheels.machine import Interpreter
 from platform_launch.wheels.note import WheelNote
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
 from tests.wheels.conftest import Run
 
 
-@pytest.fixture(scope="module")
-def node() -> Interpreter:
-    return query_interpreter(sys.executable, {})
-
-
-def write_wheel(folder: Path, node: Interpreter, **changes: object) -> Path:
+def write_wheel(folder: Path, this: Interpreter, **changes: object) -> Path:
     """Write an empty wheel with the note of one built on this very node, save for the changes."""
-    assert node.torch is not None
+    assert this.torch is not None
     wheel = folder / "deepspeed-0.19.8-cp311-cp311-linux_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("deepspeed-0.19.8.dist-info/RECORD", "")
@@ -35,12 +28,12 @@ def write_wheel(folder: Path, node: Interpreter, **changes: object) -> Path:
         deepspeed="0.19.8",
         ops=("cpu_adam",),
         backend="cpu",
-        torch=node.torch.version,
-        cuda=node.torch.cuda,
-        cxx11_abi=node.torch.cxx11_abi,
-        python_tag=node.python_tag,
-        platform_tag=node.platform_tag,
-        libc=node.libc,
+        torch=this.torch.version,
+        cuda=this.torch.cuda,
+        cxx11_abi=this.torch.cxx11_abi,
+        python_tag=this.python_tag,
+        platform_tag=this.platform_tag,
+        libc=this.libc,
         architectures=(),
         compiler="gcc 12.2.0",
         nvcc=None,
@@ -51,8 +44,8 @@ def write_wheel(folder: Path, node: Interpreter, **changes: object) -> Path:
     return wheel
 
 
-def test_every_reason_against_a_node_is_named_at_once(wheel: Run, tmp_path: Path, node: Interpreter) -> None:
-    path = write_wheel(tmp_path, node, python_tag="cp38", torch="1.13.1", instructions=("avx9000",))
+def test_every_reason_against_a_node_is_named_at_once(wheel: Run, tmp_path: Path, this: Interpreter) -> None:
+    path = write_wheel(tmp_path, this, python_tag="cp38", torch="1.13.1", instructions=("avx9000",))
     done = wheel("install", str(path))
     assert done.returncode == 67
     assert "was not built for this node" in done.stderr
@@ -62,18 +55,18 @@ def test_every_reason_against_a_node_is_named_at_once(wheel: Run, tmp_path: Path
 
 
 def test_a_cpu_wheel_is_refused_where_the_driver_shows_gpus(
-    wheel: Run, tmp_path: Path, node: Interpreter, fake_nvml: FakeNvml
+    wheel: Run, tmp_path: Path, this: Interpreter, fake_nvml: FakeNvml
 ) -> None:
-    done = wheel("install", str(write_wheel(tmp_path, node)), as_process=True, **fake_nvml(*fake.h100s(2)))
+    done = wheel("install", str(write_wheel(tmp_path, this)), as_process=True, **fake_nvml(*fake.h100s(2)))
     assert done.returncode == 67
     assert "GPUs: built for the CPU backend" in done.stderr
 
 
 def test_a_wheel_that_is_none_fails_in_pips_words_under_a_relative_interpreter(
-    wheel: Run, tmp_path: Path, node: Interpreter
+    wheel: Run, tmp_path: Path, this: Interpreter
 ) -> None:
     (tmp_path / "dist").mkdir()
-    path = write_wheel(tmp_path / "dist", node)
+    path = write_wheel(tmp_path / "dist", this)
     done = wheel("install", str(path), "--python", os.path.relpath(sys.executable, tmp_path / "a folder"))
     assert "pip could not install" in done.stderr, "pip was started, from the wheel's folder"
     assert "invalid" in done.stderr

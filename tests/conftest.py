@@ -27,6 +27,18 @@ os.environ.setdefault("PLATFORM_LAUNCH_VERBOSE", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Files that share what is made once per worker: a process that has imported torch, accelerate and DeepSpeed
+# (lab/forking.py), what an interpreter knows of its torch (wheels/conftest.py), syntax trees (lab/syntax.py).
+_TOGETHER = {
+    "forking": (
+        *("examples/test_ddp", "taehv/test_evaluate", "taehv/test_launch", "taehv/test_prepare"),
+        "taehv/test_readme",
+    ),
+    "wheels": ("wheels/test_build", "wheels/test_install", "wheels/test_machine"),
+    "syntax": ("test_house", "console/test_languages"),
+}
+_GROUPS = {f"tests/{file}.py": group for group, files in _TOGETHER.items() for file in files}
+
 FakeNvml = Callable[..., dict[str, str]]
 # Tests that a run was asked to leave out, by what they need.
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
@@ -84,6 +96,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = [path for turn in zip_longest(train, waiting) for path in turn if path is not None]
     place = {path: number for number, path in enumerate(order)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Give each worker of ``--dist loadfile`` whole files, and some files together."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesAndGroups(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return _GROUPS.get(file, file)
+
+    return FilesAndGroups(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

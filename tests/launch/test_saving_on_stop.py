@@ -23,6 +23,19 @@ from tests.supervise.lab import alive
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "lab" / "saving.py"
+# A rank that saves by itself when it is asked, without torch.
+SAVES = """
+import os, signal, sys, time
+folder, rank, asked = sys.argv[1], os.environ["RANK"], []
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda *_: asked.append(1))
+open(f"{folder}/ready-{rank}", "w").close()
+while not asked:
+    time.sleep(0.01)
+time.sleep(1)
+open(f"{folder}/rank-{rank}.pt", "w").close()
+sys.exit(143)
+"""
 # Started by accelerate, which needs none of DeepSpeed for a script that does not use it either.
 DEEPSPEED_YAML = """
 compute_environment: LOCAL_MACHINE
@@ -110,6 +123,15 @@ def saved(folder: Path) -> int:
     return len(list(folder.glob("rank-*.pt")))
 
 
+def script_for(launcher: str, folder: Path) -> Path:
+    """Return a script that saves when asked; its ranks agree on that under a launcher with an agent."""
+    if launcher != "python":
+        return SCRIPT
+    script = folder / "saves.py"
+    script.write_text(SAVES)
+    return script
+
+
 def launcher_options(launcher: str, folder: Path) -> tuple[str, ...]:
     if launcher == "deepspeed":
         yaml = folder / "deepspeed.yaml"
@@ -180,7 +202,8 @@ def test_all_nodes_save_when_some_are_asked_to_stop(
     tmp_path: Path, launcher: str, asked: tuple[int, ...]
 ) -> None:
     options = ("--nodes", "2", "--nproc-per-node", "1", "--launcher", launcher)
-    with job(tmp_path, *options, command="simulate") as process:
+    script = script_for(launcher, tmp_path)
+    with job(tmp_path, *options, command="simulate", script_path=script) as process:
         nodes = launchers_of(process.pid)
         for rank in asked:
             os.kill(nodes[rank], signal.SIGTERM)
@@ -250,7 +273,8 @@ LEFT_S = 10.0  # of a Slurm job's time when the launcher starts
 def test_ranks_save_before_slurms_end_time(tmp_path: Path, launcher: str) -> None:
     soon = {"SLURM_JOB_END_TIME": str(int(time.time() + LEFT_S))}
     ranks = 1 if launcher == "python" else 2
-    with job(tmp_path, *launcher_options(launcher, tmp_path), ranks=ranks, variables=soon) as process:
+    options, script = launcher_options(launcher, tmp_path), script_for(launcher, tmp_path)
+    with job(tmp_path, *options, ranks=ranks, variables=soon, script_path=script) as process:
         returned = process.wait(LIMIT_S)
     output = (tmp_path / "output").read_text()
     assert saved(tmp_path) == ranks, output

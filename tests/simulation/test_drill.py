@@ -77,7 +77,7 @@ def test_a_killed_rank_costs_the_steps_since_the_checkpoint(tmp_path: Path) -> N
         pytest.param(
             "resumes-without-sampler", "kill", "resumed", ["loss-jumped"], marks=pytest.mark.nightly
         ),
-        ("ignores-sigterm", "term", "resumed", ["sigterm-ignored"]),
+        pytest.param("ignores-sigterm", "term", "resumed", ["sigterm-ignored"], marks=pytest.mark.nightly),
         pytest.param(
             "dies-of-sigterm", "term", "resumed", ["not-saved-on-sigterm"], marks=pytest.mark.nightly
         ),

@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.dist_launch.lab import ROOT, Node, eventually, jobs_on, requires_ssh, script, waiting
 from tests.lab.netns import requires_netns
 from tests.lab.waiting import LIMIT_S
 
-pytestmark = [requires_netns, requires_ssh, pytest.mark.train]
+pytestmark = [requires_netns, requires_ssh]
 
-TRAIN = Path(__file__).with_name("train.py")
+TRAIN = ROOT / "tests" / "lab" / "summing.py"
 
 
 def test_train_kill_and_train_again(pair: list[Node], tmp_path: Path) -> None:
@@ -41,7 +39,7 @@ def train_kill_and_train_again(cluster: list[Node], tmp_path: Path) -> None:
     finally:
         long.kill()
     assert long.returncode == 143, output
-    assert "train.py" in killed.stdout
+    assert "summing.py" in killed.stdout
     assert not any(jobs_on(node) for node in cluster)
 
     done = cluster[0].dist_launch(*launch, "3")

@@ -8,11 +8,11 @@ from pathlib import Path
 from platform_launch.rendezvous.listening import candidates
 from tests.lab.netns import hosts, requires_netns
 from tests.lab.waiting import until
-from tests.rendezvous.cluster import Node, start
+from tests.rendezvous.cluster import ROOT, Node, start
 
 pytestmark = requires_netns
 
-STEPS = Path(__file__).with_name("steps.py")
+STEPS = ROOT / "tests" / "lab" / "summing.py"
 RENDEZVOUS_PORT = candidates(29500)[0]
 
 
@@ -30,7 +30,7 @@ def test_a_training_notices_nothing_of_what_the_rendezvous_goes_through(tmp_path
             for rank, machine in enumerate(machines)
         ]
         first, second = nodes
-        first.when("] step 2")
+        first.when("] Step 2 ")
         # Only the way to the rendezvous is lost, for many times the limit.
         machines[1].lose_port(RENDEZVOUS_PORT)
         first.when("node 1 (node1 (10.213.0.2)) has been silent for")
@@ -44,8 +44,8 @@ def test_a_training_notices_nothing_of_what_the_rendezvous_goes_through(tmp_path
         first.when("the launcher of node 1 (node1 (10.213.0.2)) is stopped or stuck")
         second.process.send_signal(signal.SIGCONT)
         # For longer than the limit (a step takes 0.1 s): who is not heard by then has been called silent.
-        steps = first.count("] step")
-        until(lambda: first.count("] step") > steps + 100)
+        steps = first.count("] Step")
+        until(lambda: first.count("] Step") > steps + 100)
         # A training that ends moves no more: before that, nobody may be silent any longer.
         until(lambda: hears_all(first) and hears_all(second), lambda: f"{first.text}\n\n{second.text}")
         end.touch()

@@ -134,7 +134,7 @@ def test_sigterm_ends_it_in_good_order_though_a_page_is_open(tmp_path: Path) -> 
         assert running.end() == 0
         assert closed.wait(LIMIT_S)  # the stream was ended, not broken
         assert "Traceback" not in running.said
-        assert "the server has ended" in running.said
+        assert "the server has stopped" in running.said
 
 
 def test_after_kill_9_everything_is_there_again(tmp_path: Path) -> None:

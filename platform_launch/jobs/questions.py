@@ -15,7 +15,6 @@ from platform_launch.hostlist import expand, refuse_repeats
 from platform_launch.jobs.description import Description, Value, check
 from platform_launch.jobs.job import PROGRAM, Job
 from platform_launch.jobs.names import check_image, check_name, suggest_name
-from platform_launch.plan.program import nothing_to_run
 from platform_launch.text import Phrase, counted
 
 KINDS = {
@@ -46,7 +45,7 @@ WITHOUT_QUESTIONS = {
         (Phrase("which node of which job this is, by its variables:"), "platform-launch topology"),
         (
             Phrase("what a launch would run here, and why, without running it:"),
-            "platform-launch run --print-env",
+            "platform-launch run --print-env --script train.py",
         ),
         (
             Phrase("this node alone: driver, GPUs, torch, memory, ports (--jax for JAX):"),
@@ -56,7 +55,10 @@ WITHOUT_QUESTIONS = {
             Phrase("all nodes together, as each node's command: network, collectives:"),
             "platform-launch doctor",
         ),
-        (Phrase("two nodes that train on this machine, GPUs or not:"), "platform-launch simulate --nodes 2"),
+        (
+            Phrase("two nodes that train on this machine, GPUs or not:"),
+            "platform-launch simulate --nodes 2 --example ddp",
+        ),
     ),
     "trouble": (
         (
@@ -233,22 +235,14 @@ def _program(answer: str) -> dict[str, Value]:
         ) from error
     if words and re.fullmatch(r"(.*/)?python[0-9.]*", words[0]):
         words = words[1:]  # the launcher starts Python itself, once per GPU
-    if not words:
-        raise _nothing_named()
+    if not words or (words[0] != "-m" and words[0].startswith("-")) or words == ["-m"]:
+        raise InputError("nothing to run: expected a script, -m with a module, or a command")
     found: dict[str, Value] = {}
-    if words[0] == "-m" and len(words) > 1:
+    if words[0] == "-m":
         found, words = {"module": words[1]}, words[2:]
     elif words[0].endswith(".py"):
         found, words = {"script": words[0]}, words[1:]
-    elif words[0].startswith("-"):
-        raise _nothing_named()
     return {**found, "arguments": words} if words else found
-
-
-def _nothing_named() -> InputError:
-    """Return the error for an answer that names nothing to run."""
-    error = nothing_to_run()
-    return InputError(error.message, error.hint)
 
 
 def _secret(answer: str) -> dict[str, Value]:

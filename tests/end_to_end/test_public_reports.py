@@ -97,6 +97,15 @@ REPORTS = {
         ),
         env=TWO_NODES,
     ),
+    "trl and axolotl call accelerate, whose torchrun reads PET_": Report(
+        "github.com/huggingface/trl/pull/3409",
+        (*PLAN, "--nproc-per-node", "8", "--", "sh", "-c", "trl sft --config x.yaml"),
+        (
+            *("^export PET_NNODES=2$", "^export PET_NODE_RANK=1$", "^export PET_NPROC_PER_NODE=8$"),
+            *("^export PET_MASTER_ADDR=10.0.0.1$", "^export PET_MASTER_PORT=31500$"),
+        ),
+        env=TWO_NODES,
+    ),
     "each node would start accelerate's whole job": Report(
         "github.com/axolotl-ai-cloud/axolotl/pull/2304",
         (*PLAN, "--", "python3", "-m", "accelerate.commands.launch", "-m", "axolotl.cli.train", "x.yaml"),

@@ -365,4 +365,6 @@ def test_menu_names_commands_that_exist_for_testing_and_for_trouble(
     assert code == 0
     assert len(commands) > 3
     assert all(program == "platform-launch" and name in COMMANDS for program, name, *_ in commands)
+    launches = [words for words in commands if words[1] in ("run", "simulate")]
+    assert all({"--script", "--example"} & set(words) for words in launches), "a launch names what to run"
     assert list(folder.iterdir()) == []

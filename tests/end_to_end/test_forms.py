@@ -117,9 +117,19 @@ def test_a_script_that_calls_torchrun_without_any_option_trains_on_all_nodes_tog
     assert (tmp_path / "place1").read_text() == "1 0 2 1 ['a b']"
 
 
-@pytest.mark.parametrize("code", [0, 42])
-def test_a_command_s_exit_code_is_the_job_s(code: int, tmp_path: Path) -> None:
-    done = platform_launch(tmp_path, "run", "--", "sh", "-c", f"echo run $NNODES $NODE_RANK; exit {code}")
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("exit 0", 0),
+        ("exit 42", 42),
+        # A launcher that returned 0 for a failed child: github.com/pytorch/pytorch/issues/20728.
+        ("kill -KILL $$", 137),
+        # A function that started torchrun and returned normally: github.com/instructlab/training/issues/216.
+        ("sh -c 'exit 7'", 7),
+    ],
+)
+def test_a_command_s_exit_code_is_the_job_s(end: str, code: int, tmp_path: Path) -> None:
+    done = platform_launch(tmp_path, "run", "--", "sh", "-c", f"echo run $NNODES $NODE_RANK; {end}")
     assert done.returncode == code, done.stdout + done.stderr
     assert "run 1 0" in done.stdout
 

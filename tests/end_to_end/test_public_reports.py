@@ -1,7 +1,9 @@
 """Launches as people reported them publicly: each row names its report, and what is printed today.
 
-Other forms of launch, other keys of a yaml, other conventions for WORLD_SIZE, other variables of proxies than
-those that have a test of their own.
+Rows are for other launchers, yaml keys, platforms and proxies than the usual ones. What a plan cannot show is
+tested elsewhere, with its source: exit codes, and tools that start torchrun or accelerate, in test_forms.py;
+MIG in tests/plan/test_accelerators.py; caches in tests/hardware/test_host.py; a node's own name in
+tests/doctor/test_checks.py; jobs that share hosts in tests/rendezvous/test_two_jobs_on_hosts.py.
 """
 
 from __future__ import annotations
@@ -30,6 +32,21 @@ GROUPS = (
     '"instance_groups":[{"instance_group_name":"group_1","hosts":["algo-2","algo-4"]},'
     '{"instance_group_name":"group_2","hosts":["algo-1","algo-3"]}],"network_interface_name":"eth0"}'
 )
+
+
+def slurm_step(hosts: str, nodes: int) -> dict[str, str]:
+    """Return the variables of a step on its first node, with one task per node."""
+    count = str(nodes)
+    return {
+        **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"), hosts),
+        **dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_STEP_NUM_NODES"), count),
+        **dict.fromkeys(("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), count),
+        **dict.fromkeys(("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID", "SLURM_STEP_ID"), "0"),
+        "SLURM_JOB_ID": "8414",
+        "SLURMD_NODENAME": "gn1",
+    }
+
+
 MULTI_GPU = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
 
 
@@ -188,6 +205,19 @@ REPORTS = {
         (*TORCHRUN, "--assume-gpus", "4"),
         ("--nnodes 2 --nproc-per-node 4 --node-rank 1",),
         env={"NODE_COUNT": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1"},
+    ),
+    # Ports (cases/slurm-steps-one-node.sh, two-jobs-one-node.sh)
+    "two Slurm jobs on one machine": Report(
+        "github.com/catalyst-team/catalyst/pull/716",
+        ("run", "--print-env", "--launcher", "torchrun", "--script", "train.py"),
+        (r"master port +\d+ +a free one: one node, and nobody chose",),
+        env=slurm_step("gn1", 1),
+    ),
+    "a port from the job id is below the ephemeral ones": Report(
+        "github.com/NVIDIA/enroot/issues/243",
+        TORCHRUN,
+        (r"--nnodes 2 .* --master-port 12828 ",),
+        env=slurm_step("gn[1-2]", 2),
     ),
     # SageMaker's groups (cases/sagemaker-groups.sh)
     "node 0 of the GPU group is not algo-1": Report(

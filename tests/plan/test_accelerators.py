@@ -11,6 +11,7 @@ import pytest
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, TopologyError
 from platform_launch.hardware import Hardware, detect
+from platform_launch.hardware.visible import narrow
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.topology import Overrides
 from tests.hardware import trees
@@ -178,7 +179,21 @@ def test_jax_on_a_tpu_is_not_sent_to_the_cpu(tmp_path: Path) -> None:
     assert exported(made)["JAX_PLATFORMS"] == "tpu,cpu"
 
 
+def test_the_mig_instance_that_a_user_chose_stays_chosen() -> None:
+    """One of several, by its UUID: github.com/Project-MONAI/MONAI/issues/7497."""
+    whole = machine(1).gpus.devices[0]
+    uuids = [f"MIG-0000000{number}-5555-6666-7777-888888888888" for number in range(3)]
+    gpus = replace(machine(1).gpus, devices=tuple(replace(whole, uuid=one, mig=True) for one in uuids))
+    env = Environment({"CUDA_VISIBLE_DEVICES": uuids[1]}, hostname="host")
+    made = build_plan(
+        env, replace(machine(1), gpus=narrow(gpus, env)), request(script=SCRIPT, launcher="torchrun")
+    )
+    assert made.topology.nproc_per_node == 1
+    assert "CUDA_VISIBLE_DEVICES" not in exported(made)
+
+
 def test_several_mig_instances_carry_one_process_or_none() -> None:
+    """Each further process would see no device: github.com/mlcommons/training/issues/442."""
     whole = machine(1).gpus.devices[0]
     parts = tuple(replace(whole, uuid=f"MIG-{number}", mig=True) for number in range(3))
     hardware = replace(machine(1), gpus=replace(machine(1).gpus, devices=parts))

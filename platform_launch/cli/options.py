@@ -217,5 +217,5 @@ def _check_reserve(values: dict[str, Any], together: TogetherFlags) -> None:
                 flag=given,
                 number=values[flag],
             ),
-            "add --max-restarts, e.g. 3, and let the training resume from its last checkpoint",
+            "add --max-restarts, e.g. 3, and let the job resume from its last checkpoint",
         )

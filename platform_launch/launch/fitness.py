@@ -1,4 +1,4 @@
-"""Whether this node is fit to take part: limits of its processes, and the quarantine for failed devices."""
+"""Whether this node is fit for a job: the limits of its processes, and the quarantine of failed devices."""
 
 from __future__ import annotations
 

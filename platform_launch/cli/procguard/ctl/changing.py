@@ -18,7 +18,9 @@ _settings = flags(
     click.option("--master-port", type=click.IntRange(1, 65535)),
     click.option("--world-size", metavar="N|all", help="Number of processes; `all`: one per worker."),
     click.option("--backend", type=click.Choice(["nccl", "gloo"])),
-    click.option("--kind", type=click.Choice(["process", "node"]), help="What a worker stands for."),
+    click.option(
+        "--kind", type=click.Choice(["process", "node"]), help="Whether a worker is a process or a node."
+    ),
     click.option("--command", metavar="COMMAND", help="As typed in a shell; empty: each agent's own."),
     click.option("--directory", metavar="FOLDER", help="Working directory, relative to each agent's."),
     click.option(
@@ -41,7 +43,9 @@ _settings = flags(
     click.option("--link", "links", multiple=True, metavar="URL", help="Replaces all of them; repeatable."),
     click.option("--shared-gpus/--no-shared-gpus", default=None, help="Start on GPUs that others use, too."),
     click.option("--idle-percent", type=Number(), metavar="PERCENT", help="GPU use that counts as idle."),
-    click.option("--idle-minutes", type=Number(), metavar="MINUTES", help="Report after so long; 0: never."),
+    click.option(
+        "--idle-minutes", type=Number(), metavar="MINUTES", help="Report after this time; 0: never."
+    ),
     click.option("--idle-stop/--no-idle-stop", default=None, help="Stop it when it is reported as idle."),
     click.option("--notify/--no-notify", default=None, help="Notify the user who starts it."),
     click.option("--max-restarts", type=click.IntRange(0, 1000)),

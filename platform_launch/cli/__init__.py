@@ -12,7 +12,7 @@ from platform_launch.cli.program import SETTINGS, Commands, run_program
 
 # Command → (module, one line of help). Kept here so that --help imports none of them.
 COMMANDS = {
-    "run": "launch training on this node; every node runs the same command",
+    "run": "launch a job on this node; every node runs the same command",
     "simulate": "start several nodes of a job on this machine",
     "drill": "test whether a script survives faults: kills, SIGTERM, a full disk, broken checkpoints",
     "topology": "print which node of which job this is",
@@ -23,7 +23,7 @@ COMMANDS = {
     "job": "print the file that submits a job to Slurm or Kubernetes",
     "quarantine": "list, add and release nodes that jobs should avoid for a while",
     "inspect": "show what all ranks of a running job are doing now",
-    "profile": "record what all ranks of a running job do, with torch's profiler",
+    "profile": "profile all ranks of a running job with torch's profiler",
     "debug": "open pdb in a rank of a running job",
     "logs": "show the merged logs of all nodes of a launch, with the root cause marked",
     "why": "find the root cause in the logs of a failed launch",

@@ -17,7 +17,7 @@ COMMANDS = {
     "status": "show which nodes are up, and what runs on them",
     "hosts": "list the nodes",
     "verify": "check the connection to every node, step by step",
-    "ssh": "log in to a node, or run a command on some",
+    "ssh": "log in to a node, or run a command on several",
     "inspect": "show what all ranks of a running job do, on one of its nodes",
 }
 _ELSEWHERE = {"inspect": "platform_launch.cli.inspect"}

@@ -28,7 +28,7 @@ _settings = flags(
         "environment",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Variable of the command; replaces all of them; repeatable.",
+        help="Variable of the command; repeatable. Replaces all earlier ones.",
     ),
     click.option(
         "--queue-workers",
@@ -40,7 +40,13 @@ _settings = flags(
     ),
     click.option("--hold-until", metavar="TIME|never", help="When to stop it and release its workers."),
     click.option("--note", metavar="TEXT"),
-    click.option("--link", "links", multiple=True, metavar="URL", help="Replaces all of them; repeatable."),
+    click.option(
+        "--link",
+        "links",
+        multiple=True,
+        metavar="URL",
+        help="Link to show; repeatable. Replaces all earlier ones.",
+    ),
     click.option("--shared-gpus/--no-shared-gpus", default=None, help="Start on GPUs that others use, too."),
     click.option("--idle-percent", type=Number(), metavar="PERCENT", help="GPU use that counts as idle."),
     click.option(

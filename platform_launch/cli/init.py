@@ -243,6 +243,6 @@ def _start(commands: dict[str, list[str]], env: Environment) -> int:
     lines = {host: shlex.join(["env", *variables, *words]) for host, words in commands.items()}
     code, ending = run_on_hosts(lines, Path.cwd())
     console = Console()
-    console.tell(ending)
+    console.report(ending)
     console.close()
     return code

@@ -118,7 +118,7 @@ def command(
 
 def _report_if_none(selection: Selection, found: bool) -> None:
     if not found and not selection.selects_all:
-        Console().tell(event("no-line-matches"))
+        Console().report(event("no-line-matches"))
 
 
 def _write(shown: Iterable[Shown], view: LogView, *, at_once: bool = False) -> bool:

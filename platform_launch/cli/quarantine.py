@@ -64,7 +64,7 @@ def command() -> None:
 @lang_option
 def show(quarantine: Path | None, form: str) -> int:
     """List the nodes in quarantine."""
-    nodes = read(needed_file(quarantine), tell=Console().tell)
+    nodes = read(needed_file(quarantine), report=Console().report)
     if form == "names":
         click.echo(",".join(node.node for node in nodes))
     elif form == "json":

@@ -135,4 +135,4 @@ def _print(plan: LaunchPlan, form: str) -> None:
         click.echo(render.render_table(plan, width))
     console = Console()
     for warning in plan.warnings:
-        console.tell(Event(warning.id, "WARN", warning.origin, {"what": warning.text}))
+        console.report(Event(warning.id, "WARN", warning.origin, {"what": warning.text}))

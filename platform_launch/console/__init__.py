@@ -1,10 +1,12 @@
-"""The one way to speak to a person: tagged lines, stages and banners; the same goes into a launch's log.
+"""The one way to print for people: lines with a level, stages and banners, which a launch also logs.
 
-    screen   where a person reads: never waited for long     banner      how it looks there
-    log      the log file of a run                           event_file  the events of a launch, for programs
-    outlet   a descriptor that is written without waiting
+    screen      the terminal or pipe; never waits long for a reader
+    banner      boxes and colours
+    log         the log file of a run
+    event_file  the events of a launch, for programs
+    outlet      a descriptor that is written without waiting
 
-Nothing that happens to a reader, a disk or a terminal may end or hold up what is being spoken of.
+A slow reader, a full disk or a closed terminal never stops or delays a job.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ if TYPE_CHECKING:
     from platform_launch.console.event_file import EventFile
     from platform_launch.console.log import LogFile
 
-__all__ = ["STDERR", "STDOUT", "Console", "in_a_log", "on_a_terminal", "say"]
+__all__ = ["STDERR", "STDOUT", "Console", "log_line", "print_line", "terminal_line"]
 
-_WIDTH = 72  # of what is ruled in a log: fits 80 columns with the node's prefix
+_WIDTH = 72  # of rules in a log: with the node's prefix, they fit 80 columns
 _MOST_WAITING = 200
 
 Row = tuple[str, str]
 
 
 class Console:
-    """Speaks on standard error. ``prefix`` opens every line, e.g. ``[node 1] `` where nodes are several.
+    """Prints on standard error. Every line begins with ``prefix``, e.g. ``[node 1] `` if there are several.
 
-    In a log or a pipe a line carries the time, and at its end the event's mark (``platform_launch.events``).
-    While ``quiet``, what only explains (stages, facts, some events) goes into the log, if there is one, and
-    not to the screen. ``verbose``: whoever reads here has asked for everything.
+    In a log or a pipe, a line has the time, and ends with the event's mark (``platform_launch.events``).
+    While ``quiet``, stages, facts and some events go to the log only, if there is one. ``verbose``: the
+    screen gets everything.
     """
 
     def __init__(self, prefix: str = "", *, number: int = STDERR, node_rank: int = 0) -> None:
@@ -51,15 +53,15 @@ class Console:
         self._waiting: list[Event] = []
         self.quiet = self.verbose = False
 
-    def keep(self, path: Path) -> Path | None:
-        """Write every line from here on into a log as well, and every event, also earlier ones, beside it.
+    def open_log(self, path: Path) -> Path | None:
+        """Also write every line from now on to a log, and all events, even earlier ones, to a file beside it.
 
-        The log is a new file, where the name is taken one like it. Returns its path, None without a log.
+        The log is a new file, under a similar name if this one is taken. Returns its path, or None.
         """
         from platform_launch.console.event_file import EventFile
         from platform_launch.console.log import LogFile
 
-        self._log = LogFile(path, self.tell)
+        self._log = LogFile(path, self.report)
         self._log.open_new()
         if self._log.path is not None:
             self._events = EventFile(self._log.path, self._node_rank)
@@ -69,73 +71,73 @@ class Console:
         return self._log.path
 
     @property
-    def is_watched(self) -> bool:
-        """Whether a person looks at a terminal here."""
+    def is_terminal(self) -> bool:
+        """Whether this prints on a terminal."""
         return self._screen.is_terminal
 
     @property
     def has_log(self) -> bool:
-        """Whether what is said here goes into a log as well."""
+        """Whether there is a log."""
         return self._log is not None and self._log.path is not None
 
-    def give_up_log(self) -> None:
-        """Leave the log alone from here on: whoever else writes it has lost it, and has said so."""
+    def drop_log(self) -> None:
+        """Stop writing the log: another writer of the same file has lost it and has reported that."""
         self._log = None
 
-    def speak_for(self, node_rank: int, prefix: str) -> None:
-        """Speak as another node of the job from here on, whose place this one took."""
+    def act_as(self, node_rank: int, prefix: str) -> None:
+        """Print as another node of the job from now on: this node has replaced it."""
         self.prefix = prefix
         self._node_rank = node_rank
         if self._events is not None:
             self._events.node_rank = node_rank
 
     def close(self) -> None:
-        """Give a slow reader a last moment, and speak no more."""
+        """Give a slow reader a last moment, and close all files."""
         self._screen.close()
         for file in (self._log, self._events):
             if file is not None:
                 file.close()
 
-    def tell(
+    def report(
         self, event: Event, lines: Sequence[str] = (), *, on_screen: Collection[str] | None = None
     ) -> None:
-        """Report an event: for people its line, or these ``lines``; for programs the event itself.
+        """Report an event: its line, or these ``lines``, for people, and the event itself for programs.
 
-        A screen that is not verbose gets those that are ``on_screen``, or all.
+        Unless verbose, the screen gets only the lines in ``on_screen``; None means all.
         """
-        self.note(event)
+        self.record(event)
         for text in lines or (translate(event),):
-            self._put(event.level, text, event, detail=on_screen is not None and text not in on_screen)
+            self._write(event.level, text, event, detail=on_screen is not None and text not in on_screen)
 
-    def note(self, event: Event) -> None:
-        """Put an event into the event file alone."""
+    def record(self, event: Event) -> None:
+        """Write an event to the event file only."""
         if self._events is not None:
             self._events.append(event)
         elif self._log is None and len(self._waiting) < _MOST_WAITING:
             self._waiting.append(event)
 
     def info(self, text: str) -> None:
-        """Say a fact."""
-        self.say("INFO", text)
+        """Print a fact."""
+        self.print("INFO", text)
 
     def success(self, text: str) -> None:
-        """Say that something worked."""
-        self.say("SUCCESS", text)
+        """Print that something succeeded."""
+        self.print("SUCCESS", text)
 
     def warn(self, text: str) -> None:
-        """Say what may be wrong while going on."""
-        self.say("WARN", text)
+        """Print a warning."""
+        self.print("WARN", text)
 
     def error(self, text: str) -> None:
-        """Say what failed."""
-        self.say("ERROR", text)
+        """Print an error."""
+        self.print("ERROR", text)
 
-    def say(self, level: str, text: str) -> None:
-        """Say a line of a level that is known only when it comes: INFO, SUCCESS, WARN or ERROR."""
-        self._put(level, translate(text))
+    def print(self, level: str, text: str) -> None:
+        """Print a line of a level: INFO, SUCCESS, WARN or ERROR."""
+        self._write(level, translate(text))
 
     def shows(self, level: str, event: Event | None, *, detail: bool = False) -> bool:
-        """Tell whether a line goes to the screen, too; a ``detail`` does only if that is verbose."""
+        """Return whether a line goes to the screen too; a ``detail`` does only if that is verbose."""
         if self.verbose or not self.has_log:
             return True
         if detail or not self.quiet:
@@ -143,11 +145,11 @@ class Console:
         return level != "INFO" if event is None else is_for_every_screen(event, self._node_rank)
 
     def stage(self, number: int, title: str) -> None:
-        """Open one of the launch's five stages."""
+        """Print the heading of one of the launch's five stages."""
         title = translate(title)
         lead = f"{self.prefix}{_now()} "
         plain = f"{lead}== {number}/5 {title} ".ljust(_WIDTH, "=")
-        self._keep(plain)
+        self._log_text(plain)
         if self.quiet and self.has_log:
             return
         if self._screen.styled:
@@ -158,7 +160,7 @@ class Console:
             self._screen.write(f"{plain}\n")
 
     def title(self, text: str) -> None:
-        """Open a program with a box where a person looks, with ruled lines in a log or a pipe."""
+        """Print a program's title: a box on a terminal, lines between rules in a log or a pipe."""
         if self._screen.styled:
             self.banner(text)
             return
@@ -167,7 +169,7 @@ class Console:
             self._screen.write(f"{self.prefix}{part}\n")
 
     def banner(self, title: str, rows: Sequence[Row] = (), level: str = "INFO") -> None:
-        """Show a box with named facts where a person looks; a log or a pipe has the lines around it."""
+        """Print a box of named facts, on a terminal only; logs and pipes have the lines around it."""
         if self._screen.styled:
             from platform_launch.console import banner
 
@@ -182,7 +184,7 @@ class Console:
 
     @contextmanager
     def changing_line(self, first: str) -> Iterator[Callable[[str], None]]:
-        """Yield what shows a state: on a terminal in one line that changes, elsewhere as a line each."""
+        """Yield a function that shows a state: in one changing line on a terminal, else a line each time."""
         if not self._screen.is_terminal:
             yield self.info
             return
@@ -191,23 +193,23 @@ class Console:
         with changing_line(first) as show:
             yield lambda text: show(one_line(text))
 
-    def refused(self, error: LaunchError) -> None:
-        """Put a refusal into the log and among the events, as :meth:`show_error` will print it at the end."""
-        self.note(Event(error.event, "ERROR", fields={"message": error.message, "hint": error.hint}))
-        for text in _refusal(error):
-            self._keep(f"{self.prefix}{text}")
+    def log_error(self, error: LaunchError) -> None:
+        """Write an error to the log and the events; :meth:`show_error` prints it at the end."""
+        self.record(Event(error.event, "ERROR", fields={"message": error.message, "hint": error.hint}))
+        for text in _error_lines(error):
+            self._log_text(f"{self.prefix}{text}")
 
     def show_error(self, error: LaunchError) -> None:
-        """Print a refusal: the last words of a command."""
-        for text in _refusal(error):
+        """Print an error, as the last output of a command."""
+        for text in _error_lines(error):
             self._screen.write(f"{text}\n")
 
-    def _put(self, level: str, text: str, event: Event | None = None, *, detail: bool = False) -> None:
+    def _write(self, level: str, text: str, event: Event | None = None, *, detail: bool = False) -> None:
         lead, flat = f"{self.prefix}{_now()} ", one_line(text)
         full = f"{flat} {mark(event)}" if event is not None else flat
         if self.shows(level, event, detail=detail):
             self._show(lead, level, flat, full, event)
-        self._keep(f"{lead}[{level}] {full}")  # should that fail, it is said below the line
+        self._log_text(f"{lead}[{level}] {full}")  # if that fails, the report comes after this line
 
     def _show(self, lead: str, level: str, flat: str, full: str, event: Event | None) -> None:
         if not self._screen.styled:
@@ -222,14 +224,14 @@ class Console:
             flat += f" [{event.id}]"  # a finding, which docs/reference/findings.md explains
         self._screen.write(banner.tagged(self.prefix, level, flat, self._screen.width))
 
-    def _keep(self, text: str) -> None:
+    def _log_text(self, text: str) -> None:
         if self._log is not None:
             self._log.append(f"{text}\n".encode(errors="backslashreplace"), self)
 
 
-def say(level: str, text: str) -> None:
-    """Say one line of a process that has no console of its own; nothing happens when nobody reads it."""
-    _of_this_process().say(level, text)
+def print_line(level: str, text: str) -> None:
+    """Print one line in a process without a console of its own; never fails."""
+    _of_this_process().print(level, text)
 
 
 @lru_cache(maxsize=1)
@@ -237,17 +239,17 @@ def _of_this_process() -> Console:
     return Console()
 
 
-def in_a_log(event: Event) -> str:
-    """Return an event's line as it stands in a log or a pipe: with the time, and the mark at its end."""
+def log_line(event: Event) -> str:
+    """Return an event's line as in a log or a pipe, with the time and the mark."""
     return f"{_now()} [{event.level}] {translate(event)} {mark(event)}"
 
 
-def on_a_terminal(event: Event) -> str:
-    """Return an event's line as it stands on a terminal that shows a training's output."""
+def terminal_line(event: Event) -> str:
+    """Return an event's line as on a terminal that shows a job's output."""
     return f"[{event.level}] {translate(event)}"
 
 
-def _refusal(error: LaunchError) -> list[str]:
+def _error_lines(error: LaunchError) -> list[str]:
     lines = _printable_lines(translate(Phrase("error: {message}", message=Phrase.of(error.message))))
     if error.marked:
         lines[-1] += f" [{error.event}]"
@@ -256,7 +258,7 @@ def _refusal(error: LaunchError) -> list[str]:
 
 
 def _printable_lines(text: str) -> list[str]:
-    """Take a text apart that may mean several lines: what a compiler said, a list of what is missing."""
+    """Split a text that may have several lines, such as a compiler's output."""
     return [one_line(one) for one in text.splitlines()]
 
 

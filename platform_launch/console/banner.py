@@ -1,4 +1,4 @@
-"""How lines and banners look where a person sees them: colours, boxes, and lines broken between words."""
+"""How lines and banners look on a terminal: colours, boxes, and lines broken between words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 COLOURS = {"INFO": "cyan", "SUCCESS": "green", "WARN": "yellow", "ERROR": "red"}
-# Where less than this is left beside the tag, further lines begin at the left.
+# If less than this is left next to the tag, further lines begin at the left.
 _NARROWEST, _NARROW_MARGIN = 40, "  "
 
 Row = tuple[str, str]
@@ -57,7 +57,7 @@ def box(title: str, rows: Iterable[Row], level: str, width: int) -> str:
 
 @contextmanager
 def changing_line(first: str) -> Iterator[Callable[[str], None]]:
-    """Yield what replaces the text of a line with a spinner and a clock, which is gone afterwards."""
+    """Yield a function that replaces the text of a line with a spinner and a clock; removed at the end."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=RichConsole(stderr=True), transient=True) as bar:
         task = bar.add_task(escape(first), total=None)

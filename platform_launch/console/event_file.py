@@ -1,4 +1,4 @@
-"""The events of one launch, as JSON lines beside its log: worth having, never worth a training."""
+"""The events of one launch, as JSON lines next to its log. Losing them never stops the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_launch.events import Event, as_json, beside
 
 
 class EventFile:
-    """A new file beside ``log`` that events are appended to, each at once and whole. Its loss is borne."""
+    """A new file next to ``log`` for the events, each written at once and whole. It may be lost."""
 
     def __init__(self, log: Path, node_rank: int) -> None:
         self.node_rank = node_rank
@@ -20,7 +20,7 @@ class EventFile:
             self._writer = LogWriter(files.create_new([beside(log)])[0])
 
     def append(self, event: Event) -> None:
-        """Write an event down."""
+        """Write an event."""
         if self._writer is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""In which language a person reads, and :func:`translate`, which puts a message into it.
+"""The language of messages, and :func:`translate`, which translates one.
 
 The language is ``--lang``, else PLATFORM_LAUNCH_LANG, else that of the system's LC_ALL, LC_MESSAGES or LANG.
 English is in the code; every other language has one file of gettext's format under ``platform_launch/locale``
@@ -29,7 +29,7 @@ _chosen: list[str] = []
 
 
 def choose(language: str) -> None:
-    """Speak one of ``LANGUAGES`` in this process, whatever the variables say."""
+    """Use one of ``LANGUAGES`` in this process, whatever the variables are."""
     _chosen[:] = [language]
 
 

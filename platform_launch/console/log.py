@@ -1,4 +1,4 @@
-"""The log file of a run: worth having, never worth a training."""
+"""The log file of a run. Losing it never stops the run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TAIL_BYTES = 256 * 1024
 class LogFile:
     """A file that several streams append to.
 
-    Its loss (a disk that is full or hangs, a read-only folder) is told once and borne. ``path`` becomes None
-    then. ``most_bytes``: of a larger log the head and the tail are kept; 0 keeps all.
+    If it is lost (a disk that is full or hangs, a read-only folder), that is reported once, and ``path``
+    becomes None. ``most_bytes``: only the head and the tail of a larger log are kept; 0 keeps everything.
     """
 
-    def __init__(self, path: Path | None, tell: Callable[[Event], None], *, most_bytes: int = 0) -> None:
+    def __init__(self, path: Path | None, report: Callable[[Event], None], *, most_bytes: int = 0) -> None:
         self.path = path
-        self._tell = tell
+        self._report = report
         self._most_bytes = most_bytes
         self._writer: LogWriter | None = None
         self._mid_line_of: object = None
@@ -34,11 +34,11 @@ class LogFile:
 
     @property
     def tail(self) -> bytes:
-        """The end of what was appended, from memory: there without a file, and never of an earlier run."""
+        """The end of what was appended, from memory: works without a file, and is never an earlier run's."""
         return b"".join(self._tail)[-_TAIL_BYTES:]
 
     def open(self) -> None:
-        """Open the file, which may be there; create it and its folder where they are missing."""
+        """Open the file, which may exist; create it and its folder if they are missing."""
         if self.path is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             try:
@@ -48,7 +48,7 @@ class LogFile:
                 self._lose(error)
 
     def open_new(self) -> None:
-        """Create the file, and its folder where that is missing; under another name where it is taken."""
+        """Create the file, and its folder if that is missing; under another name if it is taken."""
         if self.path is not None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class LogFile:
                 self._lose(error)
 
     def append(self, data: bytes, writer: object) -> None:
-        """Append a stream's text, on a line of its own where another stream left one unfinished."""
+        """Append a stream's text; it starts on a new line if another stream left one unfinished."""
         if not data:
             return
         if self._mid_line_of not in (None, writer):
@@ -95,11 +95,11 @@ class LogFile:
     def _lose(self, error: OSError) -> None:
         lost, self.path = self.path, None
         self._writer = None
-        self._tell(event("log-lost", path=str(lost), problem=error.strerror))
+        self._report(event("log-lost", path=str(lost), problem=error.strerror))
 
 
 def _names(path: Path) -> Iterator[Path]:
-    """Yield the names a log may get: its own, then ``…-2``, ``…-3``."""
+    """Yield the names for a log: its own, then ``…-2``, ``…-3``."""
     yield path
     for number in range(2, _MOST_NAMES):
         yield path.with_stem(f"{path.stem}-{number}")

@@ -1,4 +1,4 @@
-"""A log that may not grow for ever: its head and its tail are kept, where the causes are."""
+"""Limits the size of a log: keeps its head and its tail, where the causes are."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _STEP_BYTES = 1024 * 1024
 
 
 class LogLimit:
-    """Keeps a file below ``most_bytes``: the first half stays, of what follows the last quarter.
+    """Keeps a file below ``most_bytes``: its first half, and the last quarter of what follows.
 
-    The file stays one, so whoever follows it sees it become shorter. Nothing else may write to it meanwhile.
+    It remains the same file, so a follower sees it become shorter. Nothing else may write to it.
     """
 
     def __init__(self, path: Path, most_bytes: int, size: int) -> None:
@@ -24,9 +24,9 @@ class LogLimit:
         self._left_out_bytes = 0
 
     def grown(self, by: int, progress: Callable[[], None]) -> None:
-        """Take note of what was written, and leave the middle out where that is too much. Raises OSError.
+        """Count what was written, and cut the middle out if that is too much. Raises OSError.
 
-        ``progress`` is called now and then: to move the tail of a large file takes a while.
+        ``progress`` is called now and then: moving the tail of a large file takes a while.
         """
         self._size += by
         if self._size >= self._most_bytes:

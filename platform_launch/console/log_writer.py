@@ -1,4 +1,4 @@
-"""Writing to a file in a thread of its own: a disk that hangs holds up the thread, and nobody else."""
+"""Writes to a file in its own thread: a disk that hangs delays nobody else."""
 
 from __future__ import annotations
 
@@ -10,29 +10,26 @@ from threading import Condition, Thread
 
 from platform_launch.console.log_limit import LogLimit
 
-# A disk that works has taken a line by then: whoever reads the log finds it there. After one that was not,
-# none is waited for until the disk has caught up.
+# A working disk has taken a line by then, so readers of the log find it there. After a line that took longer,
+# nothing waits until the disk has caught up.
 _PATIENCE_S = 1.0
-# So much at once is a flood, in which nobody looks for the last line: a few such may still be on their way,
-# which the log lacks where the launcher is killed in that moment.
+# This much at once is a flood. A few of these may be unwritten, and are lost if the launcher is killed then.
 _FLOOD_BYTES = 32 * 1024
 _FLOOD_ON_ITS_WAY_BYTES = 4 * _FLOOD_BYTES
 _MOST_QUEUED_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES = 1024 * 1024
-# For how long a disk may take nothing: with a full queue; at the end; and while there is room for more, which
-# outlasts a snapshot of a file system, and a file server that starts anew.
+# How long a disk may take nothing: with a full queue; at the end; and while there is room in the queue, long
+# enough for a file system's snapshot or a file server's restart.
 _FULL_S = 10.0
 _END_S = 5.0
 _HUNG_S = 300.0
 
 
 class LogWriter:
-    """Appends to a descriptor, which it closes. Raises OSError where no thread can be started.
+    """Appends to a descriptor, which it closes. Raises OSError if no thread can be started.
 
-    Methods raise the OSError that a write met, ETIMEDOUT where none came to its end in time; the file is to
-    be given up then.
-
-    ``limit`` keeps the file small, where one is wanted.
+    Methods raise the OSError of a failed write, and ETIMEDOUT if the disk hangs; the caller then gives the
+    file up. ``limit`` keeps the file small.
     """
 
     def __init__(self, fd: int, limit: LogLimit | None = None) -> None:
@@ -46,12 +43,12 @@ class LogWriter:
         self._behind = self._closing = False
         try:
             Thread(target=self._work, name="log", daemon=True).start()
-        except RuntimeError as error:  # all that Python says when the system refuses one
+        except RuntimeError as error:  # Python gives no other reason
             os.close(fd)
             raise OSError(errno.EAGAIN, "no further thread can be started") from error
 
     def write(self, data: bytes) -> None:
-        """Hand data over; wait a moment for a disk that works, and for room where the queue is full."""
+        """Queue data; wait a moment for a working disk, and for room if the queue is full."""
         with self._changed:
             if not self._queue:
                 self._behind, self._moved_at = False, time.monotonic()
@@ -71,7 +68,7 @@ class LogWriter:
                 raise self._error
 
     def close(self) -> None:
-        """Wait until all is written; a disk that takes nothing for long is left alone."""
+        """Wait until everything is written, unless the disk hangs."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -98,14 +95,14 @@ class LogWriter:
         try:
             while data := self._next():
                 self._write(data)
-        except Exception as error:  # whatever it is, nobody may wait for this thread any more
+        except Exception as error:  # whatever it is, nobody must wait for this thread any longer
             with self._changed:
                 self._error = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error))
                 self._changed.notify_all()
         os.close(self._fd)
 
     def _next(self) -> bytes:
-        """Return what is to be written next, empty at the end; it counts as queued until it is written."""
+        """Return what to write next, empty at the end; it counts as queued until it is written."""
         with self._changed:
             while not self._queue and not self._closing:
                 self._changed.wait()

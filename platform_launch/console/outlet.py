@@ -1,4 +1,4 @@
-"""Writing to our own stdout and stderr without ever waiting inside a write."""
+"""Writes to our own stdout and stderr without ever blocking in a write."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import stat
 from collections.abc import Callable
 
-# Where a pipe has room at all, a write of at most PIPE_BUF bytes does not block (pipe(7)).
+# If a pipe is writable, a write of at most PIPE_BUF bytes does not block (pipe(7)).
 _PIPE_BUF = 4096
 
 
 class Outlet:
-    """One of our own descriptors, written without ever waiting inside a write.
+    """One of our own descriptors, written without ever blocking.
 
-    What could not be written yet is held back (``blocked``); the caller brings no more until it is gone.
-    ``lost`` is called once when the other side is no longer there; from then on text is dropped.
+    What could not be written yet is held back (``blocked``); the caller waits with more until it is gone.
+    ``lost`` is called once when the other side is closed; from then on, text is dropped.
     """
 
     def __init__(self, fd: int, lost: Callable[[OSError], None]) -> None:
@@ -24,16 +24,16 @@ class Outlet:
 
     @property
     def blocked(self) -> bool:
-        """Tell whether text waits for room."""
+        """Whether text is held back."""
         return len(self._held) > 0
 
     @property
     def held_bytes(self) -> int:
-        """How much text waits for room."""
+        """How much text is held back."""
         return len(self._held)
 
     def write(self, data: bytes) -> None:
-        """Write now what fits, hold the rest."""
+        """Write what fits now, hold the rest."""
         if self.fd < 0 or not data:
             return
         if self.blocked:
@@ -43,7 +43,7 @@ class Outlet:
             self.flush()
 
     def flush(self) -> None:
-        """Go on writing what is held; call it when the descriptor is ready."""
+        """Write what is held back; call it when the descriptor is ready."""
         try:
             while self.blocked:
                 self._held = self._held[os.write(self.fd, self._held[: _PIPE_BUF if self._paced else None]) :]
@@ -56,7 +56,7 @@ class Outlet:
             self._lost(error)
 
     def close(self) -> None:
-        """Drop what is held and all that comes."""
+        """Drop what is held back, and everything from now on."""
         self._held = memoryview(b"")
         if self.fd >= 0:
             os.close(self.fd)
@@ -66,8 +66,8 @@ class Outlet:
 def _without_blocking(fd: int) -> tuple[int, bool]:
     """Return a descriptor for the same file, and whether writes to it must be paced by waiting for room.
 
-    O_NONBLOCK belongs to the open file, which our shell and its other programs share: so the file is opened
-    a second time. A socket, or a file of another user after ``su``, cannot be: such a one is paced.
+    O_NONBLOCK belongs to the open file, which our shell and its other programs share, so the file is opened
+    a second time. If that fails (a socket, or a file of another user after ``su``), writes are paced.
     """
     kind = os.fstat(fd).st_mode
     if stat.S_ISREG(kind):

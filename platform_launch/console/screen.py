@@ -1,4 +1,4 @@
-"""Our standard error, or output: written without ever waiting long, and lost without harm."""
+"""Our standard error or output: never waits long for a reader, and may be lost."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from platform_launch.console.outlet import Outlet
 from platform_launch.environment import Environment
 
 STDOUT, STDERR = 1, 2
-# How long a line waits for a reader that does not read; the lines after it do not wait any more.
+# How long a line waits for a reader that does not read; later lines do not wait at all.
 _PATIENCE_S = 1.0
 _MOST_HELD_BYTES = 256 * 1024
 _MOST_COLUMNS, _LOG_COLUMNS = 160, 80
 
 
 def columns() -> int:
-    """Return how wide standard output's terminal is; some know no width, or 0, and 80 is taken then."""
+    """Return the width of standard output's terminal; 80 if it has none, or reports 0."""
     return shutil.get_terminal_size((_LOG_COLUMNS, 24)).columns or _LOG_COLUMNS
 
 
 class Screen:
-    """Where a person reads. A reader that is gone, stuck or full costs the text, and nothing else.
+    """A terminal, pipe or file. If its reader is gone or stuck, the text is lost, and nothing else happens.
 
-    ``is_terminal`` decides how lines are laid out; ``styled`` whether colours and boxes are wanted, which
-    FORCE_COLOR asks for in a pipe.
+    ``is_terminal`` decides how lines are laid out; ``styled`` whether there are colours and boxes, which
+    FORCE_COLOR enables in a pipe.
     """
 
     def __init__(self, number: int = STDERR) -> None:
@@ -46,7 +46,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """How many columns a line may take."""
+        """The number of columns of a line."""
         if not self.is_terminal:
             return _LOG_COLUMNS
         with suppress(OSError, ValueError):
@@ -59,7 +59,7 @@ class Screen:
             self._write(text)
 
     def close(self) -> None:
-        """Give what is held back a last moment, then drop it."""
+        """Wait a last moment for the reader, then drop what is held back."""
         with self._lock:
             for outlet in self._outlets.values():
                 self._push(outlet, _PATIENCE_S)
@@ -75,13 +75,13 @@ class Screen:
             return
         try:
             number = stream.fileno()
-        except (OSError, ValueError, AttributeError):  # a stand-in, which holds text
+        except (OSError, ValueError, AttributeError):  # a replacement that holds text
             with suppress(OSError, ValueError):
                 stream.write(text.encode(errors="backslashreplace").decode())
                 stream.flush()
             return
         with suppress(OSError, ValueError):
-            stream.flush()  # what was printed comes before what is said
+            stream.flush()  # keep the order with what was printed
         outlet = self._outlet(number)
         if outlet is None or outlet.held_bytes > _MOST_HELD_BYTES:
             return
@@ -95,7 +95,7 @@ class Screen:
         return self._outlets.get(number)
 
     def _push(self, outlet: Outlet, patience_s: float) -> None:
-        """Write what is held while there is room, waiting for some no longer than ``patience_s``."""
+        """Write what is held back; wait for room no longer than ``patience_s``."""
         deadline = time.monotonic() + patience_s
         while outlet.blocked:
             poll = select.poll()

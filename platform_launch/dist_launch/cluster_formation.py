@@ -15,18 +15,18 @@ _SILENT_S = 12.0
 
 
 class ClusterFormation:
-    """Call :meth:`step` often. ``say(level, text)`` prints lines for the user.
+    """Call :meth:`step` often. ``print_line(level, text)`` prints lines for the user.
 
     ``roster`` is the last one that was published. ``me`` is rank 0 itself, which nobody else can be.
     """
 
     def __init__(
-        self, coordinator: Coordinator, me: ClusterMember, nnodes: int, say: Callable[[str, str], None]
+        self, coordinator: Coordinator, me: ClusterMember, nnodes: int, print_line: Callable[[str, str], None]
     ) -> None:
         self._coordinator = coordinator
         self._me = me
         self._nnodes = nnodes
-        self._say = say
+        self._print_line = print_line
         self._formed_at = time.strftime("%Y-%m-%d %H:%M:%S")
         self._silent: set[int] = set()
         self._problems: dict[int, str] = {}
@@ -41,7 +41,7 @@ class ClusterFormation:
         for change in changes:
             if change.kind is ChangeKind.REPLACED:
                 member = change.member
-                self._say(
+                self._print_line(
                     "INFO",
                     Phrase(
                         "node {rank} is back, started anew on {place}", rank=member.rank, place=member.place
@@ -73,7 +73,7 @@ class ClusterFormation:
             if isinstance(details, ClusterMember) and details.rank == rank:
                 present[rank] = details
             else:
-                self._say(
+                self._print_line(
                     "WARN",
                     Phrase(
                         "turned away: {place} came as node {rank} without its SSH facts",
@@ -96,12 +96,12 @@ class ClusterFormation:
                 how = (
                     Phrase("left") if left else Phrase("has been silent for {silent:.0f} s", silent=silent_s)
                 )
-                self._say(
+                self._print_line(
                     "WARN", Phrase("node {rank} on {place} {how}", rank=rank, place=member.place, how=how)
                 )
             elif silent_s == 0.0 and rank in self._silent:
                 self._silent.remove(rank)
-                self._say(
+                self._print_line(
                     "INFO", Phrase("node {rank} on {place} is heard again", rank=rank, place=member.place)
                 )
 
@@ -119,12 +119,12 @@ class ClusterFormation:
             if readiness.problem != self._problems.get(node.rank, ""):
                 self._problems[node.rank] = readiness.problem
                 if readiness.problem and node.rank != 0:  # which reported it itself
-                    self._say(
+                    self._print_line(
                         "ERROR", Phrase("{place}: {problem}", place=node.place, problem=readiness.problem)
                     )
         if ready == self._nnodes:
             self._all_ready_in = edition
-            self._say(
+            self._print_line(
                 "SUCCESS",
                 Phrase("all {nodes} nodes wait: dist-launch run SCRIPT starts it on all", nodes=self._nnodes),
             )

@@ -120,7 +120,9 @@ class ShellCommand:
             program.close()
             code = await asyncio.shield(program.done)
         except NodeUnreachableError as error:
-            self._output.say("ERROR", Phrase("{place}: {problem}", place=member.place, problem=error.problem))
+            self._output.print(
+                "ERROR", Phrase("{place}: {problem}", place=member.place, problem=error.problem)
+            )
             return NodesAbsentError.exit_code
         self._output.finish(member.rank)
         return code

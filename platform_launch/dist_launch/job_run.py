@@ -82,7 +82,7 @@ class JobRun:
             if not self._stopping.is_set():
                 self._going = True
                 if note := self.job.reminder_about_nodes(len(self._parts), self._nnodes):
-                    self._output.say("INFO", note)
+                    self._output.print("INFO", note)
                 began = time.monotonic()
                 self._send("go", self._parts.values())
                 await self._follow()
@@ -108,10 +108,10 @@ class JobRun:
             return  # `timeout -s INT` delivers one Ctrl-C twice
         self._interrupted_at = time.monotonic()
         if self._stopping.is_set():
-            self._output.say("WARN", "killing the job on all nodes")
+            self._output.print("WARN", "killing the job on all nodes")
             self._stop_all(0.0)
             return
-        self._output.say(
+        self._output.print(
             "INFO",
             Phrase("stopping the job on all nodes, {grace:g} s at most; again: kill", grace=self.job.grace_s),
         )
@@ -124,7 +124,7 @@ class JobRun:
 
     def stop_with_wait(self, code: int) -> None:
         """Stop the job on all nodes because rank 0's ``wait`` is asked to stop."""
-        self._output.say(
+        self._output.print(
             "WARN",
             Phrase(
                 "dist-launch wait was asked to stop: stopping the job on all nodes, {grace:g} s at most",
@@ -245,10 +245,10 @@ class JobRun:
         self._failed_first = self._failed_first or part
         running = sum(other.code is None for other in self._parts.values())
         if self.job.keep_going or not running:
-            self._output.say("ERROR", Phrase("{place}: {how}", place=place, how=how))
+            self._output.print("ERROR", Phrase("{place}: {how}", place=place, how=how))
             return
         others = Phrase("the other node") if running == 1 else Phrase("the other {count}", count=running)
-        self._output.say(
+        self._output.print(
             "ERROR", Phrase("{place}: {how}; stopping {others}", place=place, how=how, others=others)
         )
         self.stop(part.code)
@@ -256,7 +256,7 @@ class JobRun:
     def _give_up(self) -> None:
         stuck = [part.member.place for part in self._parts.values() if part.code is None]
         self._code = self._code or NodesAbsentError.exit_code
-        self._output.say(
+        self._output.print(
             "ERROR",
             Phrase("did not end in time, dist-launch kill --force kills it: {nodes}", nodes=", ".join(stuck)),
         )
@@ -278,4 +278,4 @@ class JobRun:
 
     def _log(self, rank: int) -> LogFile:
         path = Path(self.job.log_folder) / f"train_{self.job.name}_node{rank}_{self.job.stamp}.log"
-        return LogFile(path, lambda event: self._output.say(event.level, event))
+        return LogFile(path, lambda event: self._output.print(event.level, event))

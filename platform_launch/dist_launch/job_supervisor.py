@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from platform_launch.console import Console, say
+from platform_launch.console import Console, print_line
 from platform_launch.dist_launch import job_records
 from platform_launch.dist_launch.agent_protocol import AgentInput
 from platform_launch.dist_launch.folder import WaitFolder
@@ -57,7 +57,7 @@ class JobSupervisor:
         self._watch = Watch(
             grace_s=self._grace_s,
             what=Phrase("the job"),
-            report=Console().tell,
+            report=Console().report,
             ended=self._on_end,
             ending=self._on_ending,
         )
@@ -161,7 +161,7 @@ class JobSupervisor:
         try:
             job_records.write(self._folder, record)
         except OSError as error:
-            say(
+            print_line(
                 "WARN",
                 Phrase(
                     "no record of this job: {problem}; dist-launch status will not show it", problem=error
@@ -182,7 +182,7 @@ class JobSupervisor:
     def _on_ending(self, reason: str) -> None:
         if reason == signal.SIGTERM.name and self._folder.ending.exists():
             self._wait_ends = True
-            say("WARN", "this node's dist-launch wait was asked to stop: stopping its job")
+            print_line("WARN", "this node's dist-launch wait was asked to stop: stopping its job")
 
     def _on_end(self, _pid: int, code: int) -> None:
         self._code = shell_code(code)

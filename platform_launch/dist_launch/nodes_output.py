@@ -75,7 +75,7 @@ class NodesOutput:
             stream = self._streams[rank, is_stderr]
             self._write(stream, stream.lines.feed(stream.text.finish()) + stream.lines.finish())
 
-    def say(self, level: str, text: Event | str) -> None:
+    def print(self, level: str, text: Event | str) -> None:
         """Write a line of our own, with the time if the output is a log or a pipe."""
         lead = "" if self._is_terminal else time.strftime("%H:%M:%S ")
         flat = " ".join(translate(text, self._language).splitlines())

@@ -82,7 +82,7 @@ class _HostsRun:
             return
         self._first_failed, self._code = host, code
         ssh = Phrase(" (ssh itself, see above)") if code == _SSH_FAILED else ""
-        self._output.say(
+        self._output.print(
             "ERROR", Phrase("{host}: ended with exit code {code}{ssh}", host=host, code=code, ssh=ssh)
         )
         if self._running:
@@ -92,11 +92,11 @@ class _HostsRun:
     def _interrupt(self, code: int) -> None:
         """Ask all to stop; on the second call, do not wait for them any longer."""
         if self._stopping:
-            self._output.say("WARN", "letting go of the hosts; what runs there has been asked to end")
+            self._output.print("WARN", "letting go of the hosts; what runs there has been asked to end")
             for number in self._running & self._programs.keys():
                 self._programs[number].abort()
             return
-        self._output.say("INFO", "asking all hosts to end; again: do not wait for them")
+        self._output.print("INFO", "asking all hosts to end; again: do not wait for them")
         self._code = self._code or code
         self._stop()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch import helper
-from platform_launch.console import Console, say
+from platform_launch.console import Console, print_line
 from platform_launch.dist_launch import cluster_keys, job_end, sshd
 from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.dist_launch.folder import WaitFolder, write_private
@@ -85,7 +85,7 @@ def wait(settings: WaitSettings) -> int:
         ) from error
     finally:
         for problem in uninstall(folder, settings.ssh_user):
-            say("WARN", Phrase("could not be taken back: {problem}", problem=problem))
+            print_line("WARN", Phrase("could not be taken back: {problem}", problem=problem))
 
 
 class _WaitProcesses:
@@ -102,7 +102,7 @@ class _WaitProcesses:
         self._watch = Watch(
             grace_s=lambda: max(_GRACE_S, job_end.limit_s(folder)),
             what=Phrase("what this node runs"),
-            report=Console().tell,
+            report=Console().report,
             ended=self._on_end,
             ending=self._end_jobs,
         )
@@ -158,7 +158,7 @@ class _WaitProcesses:
         port, folder = self._settings.ssh_port, self._folder
         if sshd.answers(port, starting=not self._settings.sshd):
             if self._settings.sshd:
-                say(
+                print_line(
                     "INFO",
                     Phrase("an SSH server listens on port {port} already: --sshd starts none", port=port),
                 )
@@ -178,7 +178,7 @@ class _WaitProcesses:
             raise InstallationError(
                 Phrase("sshd does not listen on port {port}; its own lines are above", port=port)
             )
-        say("INFO", Phrase("started a private sshd on port {port}", port=port))
+        print_line("INFO", Phrase("started a private sshd on port {port}", port=port))
 
     def _join(self, member: ClusterMember, pair: cluster_keys.ClusterKey | None, *, own_sshd: bool) -> None:
         settings = self._settings
@@ -230,6 +230,8 @@ class _WaitProcesses:
             self._code = LaunchError.exit_code
             self._watch.stop(f"{name} ended by itself after {lived_s:.1f} s (exit code {code})")
         else:
-            say("WARN", Phrase("{name} ended (exit code {code}): starting it again", name=name, code=code))
+            print_line(
+                "WARN", Phrase("{name} ended (exit code {code}): starting it again", name=name, code=code)
+            )
             with suppress(LaunchError):
                 self._again(name)

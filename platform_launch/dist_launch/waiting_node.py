@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from platform_launch.console import say
+from platform_launch.console import print_line
 from platform_launch.dist_launch import node_access
 from platform_launch.dist_launch.cluster import WaitingCluster
 from platform_launch.dist_launch.cluster_formation import ClusterFormation
@@ -96,7 +96,7 @@ class WaitingNode:
             except (ConnectionLostError, CoordinatorGoneError):
                 if self._participant is not None:
                     self._participant.close()
-                say("WARN", "the rendezvous on node 0 broke off; looking for it again")
+                print_line("WARN", "the rendezvous on node 0 broke off; looking for it again")
                 time.sleep(_AGAIN_S)
 
     def leave(self) -> None:
@@ -118,7 +118,7 @@ class WaitingNode:
             )
         except PortTakenError as error:
             raise NodesAbsentError(str(error), error.hint) from error
-        return ClusterFormation(coordinator, self._me, self._task.nnodes, say)
+        return ClusterFormation(coordinator, self._me, self._task.nnodes, print_line)
 
     def _connector(self) -> Connector:
         """Return a connector; a node of a complete cluster reconnects for as long as it waits."""
@@ -191,7 +191,7 @@ class WaitingNode:
         if others and now - self._announced_at >= _SAY_EVERY_S:
             self._announced_at = now
             whom = f"{len(others)} of {self._task.nnodes} nodes: {in_words(others)}"
-            say(
+            print_line(
                 "INFO",
                 Phrase(
                     "waiting for {whom} ({waited:.0f} of {limit:g} s)",
@@ -223,9 +223,9 @@ class WaitingNode:
             )
             self._retry_at = time.monotonic() + _RETRY_S
         if problem:
-            say("ERROR", problem)
+            print_line("ERROR", problem)
         elif not self._formed:
-            say(
+            print_line(
                 "INFO",
                 Phrase(
                     "node {rank} of {nodes} waits; cluster information: {file}",
@@ -242,7 +242,7 @@ class WaitingNode:
 
 
 def _print_line(line: ConsoleLine) -> None:
-    say(line.level, line.text)
+    print_line(line.level, line.text)
 
 
 def main(_arguments: Sequence[str]) -> NoReturn:
@@ -265,7 +265,7 @@ def _join() -> int:
     except SystemExit:
         return 0
     except LaunchError as error:
-        say(
+        print_line(
             "ERROR",
             Phrase("{message}; {hint}", message=error.message, hint=error.hint)
             if error.hint

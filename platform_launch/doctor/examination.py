@@ -76,7 +76,7 @@ def examine_launch(
         console = Console(node_prefix(plan.topology.node_rank))
         for finding in findings:
             if finding.level is not Level.INFO:
-                console.tell(finding.as_event())
+                console.report(finding.as_event())
     jax = jax or plan.launcher == "jax"
     if child_processes:
         # Missing packages have been reported already; only installed ones can be tried.

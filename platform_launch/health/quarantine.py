@@ -62,7 +62,7 @@ class QuarantinedNode:
 
 
 def read(
-    path: Path, now: float | None = None, tell: Callable[[Event], None] | None = None
+    path: Path, now: float | None = None, report: Callable[[Event], None] | None = None
 ) -> tuple[QuarantinedNode, ...]:
     """Return the nodes that are in quarantine now, by name; none if there is no file.
 
@@ -87,9 +87,9 @@ def read(
         )
     unread: list[int] = []
     found = _in_force(data.decode(errors="replace").splitlines(), time.time() if now is None else now, unread)
-    if unread and tell is not None:
+    if unread and report is not None:
         more = Phrase(", as {count} more", count=len(unread) - 1) if len(unread) > 1 else ""
-        tell(event("quarantine-line-unread", path=str(path), number=unread[0], more=more))
+        report(event("quarantine-line-unread", path=str(path), number=unread[0], more=more))
     return found
 
 

@@ -43,7 +43,7 @@ def run_alone(
         if not _starts_again(failures, flags, context.console, hung=hung, bad=bad):
             break
         restarts += 1
-        context.console.tell(event("node-restarts", restart=restarts, max_restarts=flags.max_restarts))
+        context.console.report(event("node-restarts", restart=restarts, max_restarts=flags.max_restarts))
     failed = outcome.exit_code != 0 and (outcome.stopped_by is None or hung)
     code = UnfitNodeError.exit_code if bad else HangError.exit_code if hung else outcome.exit_code
     run = None
@@ -103,5 +103,5 @@ def _starts_again(
         not_again = NotAgain(NotAgainKind.JOB) if found.retry == "no" else None
     if not_again is not None:
         values = {"kind": not_again.kind.value, "max_restarts": flags.max_restarts}
-        console.tell(event("not-restarted", reason=describe_not_again(not_again), **values))
+        console.report(event("not-restarted", reason=describe_not_again(not_again), **values))
     return not_again is None

@@ -169,15 +169,15 @@ class Attempt:
                 self._print(message)
             elif isinstance(message, AllHere):
                 for warning in message.warnings:
-                    self._console.tell(event("nodes-differ", difference=warning))
+                    self._console.report(event("nodes-differ", difference=warning))
                 self._announce_place()
                 agree = Phrase(
                     "their differences are listed above" if message.warnings else "their configurations match"
                 )
-                self._console.tell(event("roll-call-complete", nnodes=message.nnodes, agree=agree))
+                self._console.report(event("roll-call-complete", nnodes=message.nnodes, agree=agree))
                 return
             elif isinstance(message, Standby):
-                self._console.tell(event("spare-waits"))
+                self._console.report(event("spare-waits"))
                 page_cache.warm(self._training.packages, self._training.script)
             elif isinstance(message, Settled):
                 raise SpareNotNeededError(message.outcome)
@@ -186,7 +186,7 @@ class Attempt:
             elif isinstance(message, RunRefusal):
                 error = self._error(message)
                 if self._task.leads:  # it may take a while until all others know
-                    self._console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
+                    self._console.report(Event(error.event, "ERROR", fields={"what": error.message}))
                 raise error
             elif isinstance(message, RendezvousLost):
                 raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
@@ -258,9 +258,9 @@ class Attempt:
     def _print(self, line: ConsoleLine) -> None:
         """Print a line of the rendezvous; a line without an event belongs to the one before."""
         if line.event:
-            self._console.tell(Event(line.event, line.level, fields={"what": line.text}))
+            self._console.report(Event(line.event, line.level, fields={"what": line.text}))
         else:
-            self._console.say(line.level, line.text)
+            self._console.print(line.level, line.text)
 
     def _error(self, message: RunRefusal) -> LaunchError:
         """Return an error of the family with that exit code, whichever node it comes from."""
@@ -318,15 +318,15 @@ class Attempt:
         """Report where node 0 is now and who is missing, and log with this node's new rank, if it has one."""
         rank, host, launched = self.place.node_rank, self.place.master_addr, self._task.node.nnodes
         if host != self._came_to:
-            self._console.tell(event("job-moved", before=self._came_to, host=host))
+            self._console.report(event("job-moved", before=self._came_to, host=host))
         fewer = self.place.nnodes < launched
         if fewer:
             batch = self._training.batch_note
-            self._console.tell(event("fewer-nodes", nodes=self.place.nnodes, nnodes=launched, batch=batch))
+            self._console.report(event("fewer-nodes", nodes=self.place.nnodes, nnodes=launched, batch=batch))
         if rank != self._came_as:
             name = "rank-reordered" if self._reordered or fewer else "spare-stands-in"
-            self._console.tell(event(name, spare=self._came_as, node=rank))
-            self._console.speak_for(rank, self._training.prefix)
+            self._console.report(event(name, spare=self._came_as, node=rank))
+            self._console.act_as(rank, self._training.prefix)
 
     def _prepare_place(self, message: AllHere) -> None:
         """Prepare what this node runs with its rank, before any other news is handled."""

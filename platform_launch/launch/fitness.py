@@ -91,7 +91,7 @@ def quarantine_entry(
 ) -> QuarantinedNode | None:
     """Return the entry of this node or one of its GPUs, None without one. Raises InputError as read."""
     name = node_name(env)
-    entries = quarantine.read(file, tell=report)
+    entries = quarantine.read(file, report=report)
     return quarantined(entries, {name: [gpu.uuid for gpu in gpus if gpu.uuid]}).get(name)
 
 

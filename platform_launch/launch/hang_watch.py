@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class HangWatch:
-    """For one attempt. ``tell(event)`` reports, ``act(report)`` stops the job if that was requested.
+    """For one attempt. ``report(event)`` reports, ``act(report)`` stops the job if that was requested.
 
     ``send`` sends to the other nodes, None if there are none; ``also`` returns what else ``inspect`` shows.
     ``clock`` records how long the job hangs, and how long it waits for slow ranks.
@@ -54,7 +54,7 @@ class HangWatch:
     def __init__(
         self,
         options: HangOptions,
-        tell: Callable[[Event], None],
+        report: Callable[[Event], None],
         act: Callable[[HangReport], None],
         send: Callable[[TextCommand], None] | None,
         also: Callable[[], Mapping[str, object]],
@@ -65,7 +65,7 @@ class HangWatch:
         self._clock = clock
         self._also = also
         self._options = options
-        self._tell = tell
+        self._report = report
         self._act = act
         self._probe: NodeProbe | None = None
         self._last_left: Event | None = None
@@ -105,14 +105,14 @@ class HangWatch:
                 else lambda _still_s, _limit_s: Replies(),
                 reported=self._on_report,
                 resumed=self._on_resumed,
-                failed=lambda problem: self._tell(event("not-observed", problem=problem)),
+                failed=lambda problem: self._report(event("not-observed", problem=problem)),
             )
             self._profiling = Profiling(probe, options, self._peers)
             self._control = ControlSocket(options.folder, self._answer)
         except (OSError, InputError) as error:
-            self._tell(event("not-observed", problem=str(error)))
+            self._report(event("not-observed", problem=str(error)))
             return
-        self._pace = PaceWatch(probe, options, self._peers, self._tell, self._clock.slowed)
+        self._pace = PaceWatch(probe, options, self._peers, self._report, self._clock.slowed)
         self._control.start()
         self._monitor.start()
         self._pace.start()
@@ -148,7 +148,7 @@ class HangWatch:
         left_event = event("ranks-left", who=message(ranks_named(left)), ranks="+".join(map(str, left)))
         if left_event != self._last_left:
             self._last_left = left_event
-            self._tell(left_event)
+            self._report(left_event)
         return line(left_event)
 
     def receive(self, message: TextNews) -> None:
@@ -172,30 +172,30 @@ class HangWatch:
         """Report a finding of this node's monitor on all nodes."""
         if self._peers is not None:
             self._peers.report(report)
-        self._report(report)
+        self._report_finding(report)
         path = self._record(report)
         if path is not None:
-            self._tell(event("hang-recorded", path=str(path)))
+            self._report(event("hang-recorded", path=str(path)))
         if self._options.on_hang != REPORT and report.finding.kind is not FindingKind.BUSY:
-            self._tell(event("hang-ends-training", on_hang=self._options.on_hang))
+            self._report(event("hang-ends-training", on_hang=self._options.on_hang))
             self.stop_watching()
             self._act(report)
 
     def _on_notice(self, report: HangReport) -> None:
         if self._monitor is not None:
             self._monitor.record_finding(report)
-        self._report(report)
+        self._report_finding(report)
 
     def _on_resumed(self, still_s: float) -> None:
         self._clock.hanging(None)
-        self._tell(event("progress-again", still_s=still_s))
+        self._report(event("progress-again", still_s=still_s))
 
-    def _report(self, report: HangReport) -> None:
+    def _report_finding(self, report: HangReport) -> None:
         finding = report.finding
         self._clock.hanging(None if finding.kind is FindingKind.BUSY else report.still_s)
         name = "slow-but-working" if finding.kind is FindingKind.BUSY else "no-progress"
         headline, *lines = finding.lines()
-        self._tell(
+        self._report(
             event(
                 name,
                 still_s=report.still_s,
@@ -207,7 +207,7 @@ class HangWatch:
             )
         )
         for text in lines:
-            self._tell(event(f"{name}-detail", text=text))
+            self._report(event(f"{name}-detail", text=text))
 
     def _record(self, report: HangReport) -> Path | None:
         """Write what all ranks were doing to a file beside the log, which replaces no earlier one."""

@@ -46,16 +46,16 @@ class HealthSample(Message):
 
 
 class HealthWatch:
-    """For one attempt. ``tell(event)`` reports; ``send`` sends to the rendezvous, if there is one."""
+    """For one attempt. ``report(event)`` reports; ``send`` sends to the rendezvous, if there is one."""
 
     def __init__(
         self,
         options: HealthOptions,
-        tell: Callable[[Event], None],
+        report: Callable[[Event], None],
         send: Callable[[TextCommand], None] | None = None,
     ) -> None:
         self.options = options
-        self._tell = tell
+        self._report = report
         self._send = send
         self._changed = Condition()
         self._ended = self._reading_requested = False
@@ -134,7 +134,7 @@ class HealthWatch:
         try:
             probe.open()
             if probe.xids_problem:
-                self._tell(event("xids-not-heard", problem=probe.xids_problem))
+                self._report(event("xids-not-heard", problem=probe.xids_problem))
             due = 0.0
             while not self._ended:
                 xids = probe.wait(_SLICE_S) if self._readings else ()
@@ -143,7 +143,7 @@ class HealthWatch:
                 due = time.monotonic() + options.interval_s
                 self._record(self._read(probe), xids)
         except Exception as error:  # whatever it is, the job goes on
-            self._tell(event("devices-not-watched", problem=_in_words(error)))
+            self._report(event("devices-not-watched", problem=_in_words(error)))
         finally:
             probe.close()
 
@@ -179,7 +179,7 @@ class HealthWatch:
             self._readings += 1
             self._reading_requested = False
             self._changed.notify_all()
-        self._report(begun, ended)
+        self._report_changes(begun, ended)
         self._share(reading.at_s)
         self._compare(reading.at_s)
 
@@ -210,13 +210,13 @@ class HealthWatch:
             )
             for rank, finding in compare(peers)
         ]
-        self._report(*self._between_nodes.update(found, at_s))
+        self._report_changes(*self._between_nodes.update(found, at_s))
 
-    def _report(self, begun: Iterable[DeviceFinding], ended: Iterable[DeviceCondition]) -> None:
+    def _report_changes(self, begun: Iterable[DeviceFinding], ended: Iterable[DeviceCondition]) -> None:
         for finding in begun:
-            self._tell(_begin_event(finding))
+            self._report(_begin_event(finding))
         for condition in ended:
-            self._tell(_end_event(condition.finding, condition.seen_s - condition.began_s))
+            self._report(_end_event(condition.finding, condition.seen_s - condition.began_s))
 
 
 def _in_words(error: Exception) -> str:

@@ -79,7 +79,7 @@ def run_node(
                 topology = detect(env, request.overrides)
             return launch(topology, env, request, together, inbox, examine=examine)
     except Interrupted as interrupted:
-        Console().tell(event("launch-left", signal=interrupted.number.name))
+        Console().report(event("launch-left", signal=interrupted.number.name))
         return 128 + interrupted.number
     except LaunchError:
         inbox.close()
@@ -106,7 +106,7 @@ def launch(
     prefix = node_prefix(topology.node_rank) if topology.nnodes > 1 else ""
     console = Console(prefix, node_rank=topology.node_rank)
     watched = (
-        console.is_watched and topology.node_rank == 0
+        console.is_terminal and topology.node_rank == 0
     )  # a terminal that several nodes share hears it once
     console.verbose = together.verbose or VERBOSE in env
     console.quiet = not (console.verbose or watched)
@@ -119,31 +119,31 @@ def launch(
         gpus = plan.hardware.gpus
         oom_kills = cgroup.OomKills()
         plan_at = _plans(plan, env, request)
-        bound = BindingWatch(plan.binding.ranks, tell=console.tell, note=console.note)
+        bound = BindingWatch(plan.binding.ranks, report=console.report, record=console.record)
         memory = MemoryPeak(() if plan.hardware.assumed else gpus.monitored)
         with publishing(chosen), bound, memory:
             result = _run(plan_at, topology, env, request, together, context, memory)
         plan = plan_at(result.place)
         remembered = quarantine_if_bad(quarantine, env, gpus.devices, result.health, plan.job_name)
         if remembered is not None:
-            console.tell(remembered)
+            console.report(remembered)
         verdict = verdict_on(result, plan, oom_kills.so_far(), inbox)
         conclude(plan, result, verdict, memory, console, started)
     except LaunchError as error:
         error.marked = True
-        console.refused(error)
+        console.log_error(error)
         raise
     except Interrupted as interrupted:
-        console.tell(event("launch-left", signal=interrupted.number.name))
+        console.report(event("launch-left", signal=interrupted.number.name))
         return 128 + interrupted.number
     except SpareNotNeededError as spare:
         report_outcome(spare.outcome, console)
-        console.tell(event("spare-not-needed"))
+        console.report(event("spare-not-needed"))
         return spare.outcome.exit_code
     finally:
         console.close()
         if stays_blocked():
-            Console(prefix).tell(event("exit-blocked"))
+            Console(prefix).report(event("exit-blocked"))
     return result.exit_code
 
 
@@ -160,7 +160,7 @@ def _plan(
     expect_null_device()
     expect_limits()
     machine = hardware.detect(env, master_addr=topology.master_addr)
-    refuse_if_quarantined(quarantine, env, machine.gpus.devices, console.tell)
+    refuse_if_quarantined(quarantine, env, machine.gpus.devices, console.report)
     plan = _with_log(build_plan(env, machine, request, topology), console)
     for nodes in {topology.least, topology.nnodes - 1} - {0, topology.nnodes}:
         _refuse_if_impossible(nodes, env, machine, request)
@@ -214,7 +214,7 @@ def _run(
             settings = together.rendezvous_settings(topology, env, flags)
             return together.run_together(training_at, fingerprint, settings, context)
         if topology.nnodes > 1:
-            context.console.tell(event("roll-call-skipped"))
+            context.console.report(event("roll-call-skipped"))
         return run_alone(training_at(own), own, flags, context)
 
 
@@ -235,7 +235,7 @@ def _reporting_refusals(
         # A spare that cannot start is one spare fewer, and no reason for the others to stop.
         if meets and not topology.is_spare:
             fields = {"what": refusal.message, "message": refusal.message}
-            console.tell(Event(refusal.event, "ERROR", fields=fields))
+            console.report(Event(refusal.event, "ERROR", fields=fields))
             # What this node lacks, its report may lack as well; nothing may hide the reason.
             with suppress(OSError, RuntimeError, LaunchError):
                 together.refuse(refusal, topology, env, flags, console, inbox)
@@ -270,10 +270,10 @@ def _place(topology: Topology) -> NodePlace:
 
 def _with_log(plan: LaunchPlan, console: Console) -> LaunchPlan:
     """Begin the log, and return the plan with the name it got: two launchers never write one file."""
-    log = console.keep(plan.log_path)
+    log = console.open_log(plan.log_path)
     if log is None:
         return plan
-    console.tell(event("log-opened", path=str(log)))
+    console.report(event("log-opened", path=str(log)))
     return dataclasses.replace(plan, log_path=log)
 
 

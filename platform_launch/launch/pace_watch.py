@@ -30,7 +30,7 @@ _SHORTEST_PERIOD_S = 30.0
 
 
 class PaceWatch:
-    """For one attempt. ``tell(event)`` reports; without ``peers`` this node is alone.
+    """For one attempt. ``report(event)`` reports; without ``peers`` this node is alone.
 
     ``slowed(s)`` receives how long the others have waited for slow ranks so far.
     """
@@ -40,10 +40,10 @@ class PaceWatch:
         probe: NodeProbe,
         options: HangOptions,
         peers: LinkPeers | None,
-        tell: Callable[[Event], None],
+        report: Callable[[Event], None],
         slowed: Callable[[float], None],
     ) -> None:
-        self._probe, self._options, self._peers, self._tell = probe, options, peers, tell
+        self._probe, self._options, self._peers, self._report = probe, options, peers, report
         # Nothing is reported in the time that makes a hang: compilations and caches make first steps uneven.
         after_s = options.after_s or PERIOD_S * 5
         self._ranks = SlowRanks(
@@ -85,7 +85,7 @@ class PaceWatch:
         if isinstance(message, peers.SamplesQuestion):
             return peers.SamplesAnswer(tuple(samples_here(self._probe, message.ranks)))
         if isinstance(message, peers.SlowNotice):
-            self._report(message.finding, begins=message.begins)
+            self._report_finding(message.finding, begins=message.begins)
         elif isinstance(message, peers.PaceNotice):
             self._report_change(message.change)
         return None
@@ -122,7 +122,7 @@ class PaceWatch:
             from platform_launch.launch.peers import SlowNotice
 
             self._peers.notify(SlowNotice(finding, begins))
-        self._report(finding, begins=begins)
+        self._report_finding(finding, begins=begins)
 
     def _on_change(self, change: PaceChange) -> None:
         if self._peers is not None:
@@ -131,9 +131,9 @@ class PaceWatch:
             self._peers.notify(PaceNotice(change))
         self._report_change(change)
 
-    def _report(self, finding: SlowFinding, *, begins: bool) -> None:
+    def _report_finding(self, finding: SlowFinding, *, begins: bool) -> None:
         said = finding.sentence()
-        self._tell(
+        self._report(
             event(
                 "slow-rank" if begins else "slow-rank-over",
                 headline=message(said),
@@ -146,7 +146,7 @@ class PaceWatch:
     def _report_change(self, change: PaceChange) -> None:
         step, usual = f"{change.step_s:.3g}", f"{change.usual_s:.3g}"
         said = sentence("longer-steps" if change.slower else "usual-steps", step=step, usual=usual)
-        self._tell(
+        self._report(
             event(
                 "slower-than-before" if change.slower else "as-fast-as-before",
                 headline=message(said),

@@ -110,21 +110,21 @@ def _descendants() -> list[psutil.Process]:
 class BindingWatch:
     """Checks every few seconds while it is entered, until a rank runs on other CPUs.
 
-    ``ranks`` holds the CPUs of each local rank. ``note`` receives events for the log only, ``tell`` those for
-    the user. A library may move a thread for a moment while it starts, so a rank counts as moved only if it
-    was found elsewhere twice in a row.
+    ``ranks`` holds the CPUs of each local rank. ``record`` receives events for the log only, ``report`` those
+    for the user. A library may move a thread for a moment while it starts, so a rank counts as moved only if
+    it was found elsewhere twice in a row.
     """
 
     def __init__(
         self,
         ranks: Sequence[Sequence[int]],
         *,
-        tell: Callable[[Event], None],
-        note: Callable[[Event], None],
+        report: Callable[[Event], None],
+        record: Callable[[Event], None],
         interval_s: float = _INTERVAL_S,
     ) -> None:
         self._wanted = [frozenset(cpus) for cpus in ranks]
-        self._tell, self._note = tell, note
+        self._report, self._record = report, record
         self._interval_s = interval_s
         self._verified = False
         self._moved: dict[int, frozenset[int]] = {}
@@ -155,11 +155,11 @@ class BindingWatch:
         self._moved = moved
         for rank, cpus in again.items():
             wanted = cpu_ranges(self._wanted[rank])
-            self._tell(event("binding-undone", local_rank=rank, wanted=wanted, found=cpu_ranges(cpus)))
+            self._report(event("binding-undone", local_rank=rank, wanted=wanted, found=cpu_ranges(cpus)))
             return True
         if len(found) == len(self._wanted) and not moved and not self._verified:
             self._verified = True
-            self._note(event("binding-verified", ranks=len(found)))
+            self._record(event("binding-verified", ranks=len(found)))
         return False
 
     def _watch(self) -> None:

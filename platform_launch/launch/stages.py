@@ -35,7 +35,7 @@ def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) ->
     known = {(finding.id, finding.where) for finding in findings}
     for warning in plan.warnings:
         if (warning.id, warning.origin) not in known:
-            console.tell(Event(warning.id, "WARN", warning.origin, {"what": warning.text}))
+            console.report(Event(warning.id, "WARN", warning.origin, {"what": warning.text}))
     console.stage(5, "Launch")
     topology = plan.topology
     if topology.nnodes == 1:
@@ -80,7 +80,7 @@ def _open(plan: LaunchPlan, console: Console) -> None:
             ("config", str(plan.training.config or "")),
         ],
     )
-    console.tell(
+    console.report(
         event(
             "launch-opened",
             version=__version__,
@@ -163,7 +163,7 @@ def _verification(plan: LaunchPlan, console: Console, findings: Sequence[Finding
     first_error = next((finding for finding in findings if finding.level is Level.ERROR), None)
     for finding in findings:
         if finding is not first_error:  # it is printed last
-            console.tell(finding.as_event())
+            console.report(finding.as_event())
     refuse(findings)
 
 

@@ -75,7 +75,7 @@ def run_together(
     """
     console = context.console
     job = _JobSoFar(training_at, fingerprint, settings, console)
-    console.tell(
+    console.report(
         event(
             "roll-call-opened",
             nnodes=fingerprint.nnodes,
@@ -96,7 +96,7 @@ def run_together(
             attempt.close()
         rank = job.place.node_rank
         if agreed.restart and rank in agreed.bad:
-            console.tell(event("node-left-out"))
+            console.report(event("node-left-out"))
         if not agreed.restart or rank in agreed.bad:
             return Result(
                 job_exit_code(outcome, agreed, rank),
@@ -174,7 +174,7 @@ class _JobSoFar:
             self._port_given_up, not_again = True, None
             self._failed.clear()
             used = attempt.rendezvous_port
-            self._console.tell(event("port-given-up", port=used))
+            self._console.report(event("port-given-up", port=used))
             others = tuple(port for port in self.settings.ports if port != used)
             self.settings = replace(self.settings, ports=others)
         if attempt.hung and self.training.hangs and self.training.hangs.on_hang == STOP:
@@ -189,9 +189,9 @@ class _JobSoFar:
         settings = self.settings
         if self._lost and settings.spares and settings.places.stays:
             stays, limit_s = settings.places.stays, settings.roll_call_timeout_s
-            self._console.tell(event("job-stays", reason=stays, limit_s=limit_s))
+            self._console.report(event("job-stays", reason=stays, limit_s=limit_s))
         most = max(self.restarts, settings.max_restarts)
-        self._console.tell(event("nodes-restart", restart=self.restarts, max_restarts=most))
+        self._console.report(event("nodes-restart", restart=self.restarts, max_restarts=most))
 
     def _adopt_place(self, attempt: Attempt) -> None:
         """Keep the place that this node had in an attempt: a spare may have been assigned one."""
@@ -265,7 +265,7 @@ def refuse(
         refusal_code=refusal.exit_code,
     )
     settings = rendezvous_settings(topology, env, flags)
-    console.tell(event("refusal-told", limit_s=REPORT_REFUSAL_S))
+    console.report(event("refusal-told", limit_s=REPORT_REFUSAL_S))
     hurried = replace(settings, roll_call_timeout_s=min(REPORT_REFUSAL_S, settings.roll_call_timeout_s))
     training = TrainingCommand(Command((), env.inherited()), Path(os.devnull), "", 0.0, ExitFile(None))
     task = _task(refusing, hurried, training, 0)

@@ -77,7 +77,7 @@ class HangOptions:
     gpus: dict[int, str] = field(default_factory=dict)
     memory: Callable[[], MemoryHeld] = MemoryHeld
 
-    def open_folder(self, tell: Callable[[Event], None]) -> bool:
+    def open_folder(self, report: Callable[[Event], None]) -> bool:
         """Make the folder, empty: an earlier start may have left files there. Tells where that fails."""
         if self.folder is None:
             return False
@@ -85,7 +85,7 @@ class HangOptions:
             sweep(self.folder.parent)
             open_folder(self.folder)
         except (OSError, InputError) as error:
-            tell(event("not-observed", problem=str(error)))
+            report(event("not-observed", problem=str(error)))
             return False
         return True
 

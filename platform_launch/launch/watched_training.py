@@ -80,7 +80,7 @@ class WatchedTraining:
             prefix=training.prefix,
             grace_s=training.grace_s,
             log_limit_bytes=training.log_limit_bytes,
-            on_event=context.console.note,
+            on_event=context.console.record,
             is_shown=lambda event: context.console.shows("INFO", event),
             on_start=self._on_start,
             on_ending=self._on_ending,
@@ -107,8 +107,8 @@ class WatchedTraining:
             self.saves.end(outcome, self.supervisor.stop_signal)
             self._notices.stop()
             if outcome.log_path is None:
-                self._context.console.give_up_log()
-            return training.exit_file.corrected(outcome, self._context.console.tell)
+                self._context.console.drop_log()
+            return training.exit_file.corrected(outcome, self._context.console.report)
         finally:
             self._context.reporter.clock.end()
             if self._hangs is not None:
@@ -176,11 +176,11 @@ class WatchedTraining:
         """Say which ranks left the others, see HangWatch."""
         said = [""]
 
-        def say() -> None:
+        def report() -> None:
             if self._hangs is not None:
                 said.append(self._hangs.report_who_left(self.supervisor.tail, failed_here=self._failed))
 
-        self._try(say)
+        self._try(report)
         return said[-1]
 
     def close(self) -> None:
@@ -235,11 +235,11 @@ class WatchedTraining:
 
         pause_s = random.random() * min(self._training.nnodes / _NODES_PER_S, _MOST_PAUSE_S)  # noqa: S311 - no secret
 
-        def tell() -> None:
+        def report() -> None:
             if not self._heard_elsewhere.wait(pause_s):
                 send(save_notice(number))
 
-        Thread(target=tell, name="warn-others", daemon=True).start()
+        Thread(target=report, name="warn-others", daemon=True).start()
 
     def _start_watches(self) -> None:
         if self._health is not None:

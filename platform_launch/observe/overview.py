@@ -58,7 +58,7 @@ def finding_lines(finding: HangFinding, still_s: float | None) -> list[Sentence]
     return [*finding.headlines(), *(finding.waiting if finding.culprits else ())]
 
 
-def stack_lines(nodes: Sequence[NodeSnapshot], say: Callable[[Sentence], str] = english) -> list[str]:
+def stack_lines(nodes: Sequence[NodeSnapshot], translated: Callable[[Sentence], str] = english) -> list[str]:
     """Return the whole stacks of all ranks and of what they started; ``say`` says what is no line of code."""
     lines = []
     for node in nodes:
@@ -66,14 +66,16 @@ def stack_lines(nodes: Sequence[NodeSnapshot], say: Callable[[Sentence], str] = 
             state = rank.state
             whose = rank_on(rank.rank, node.node_rank, node.host, state.pid, "")
             lines.append(
-                say(sentence("with-state", what=whose, state=state.sentence) if state.sentence else whose)
+                translated(
+                    sentence("with-state", what=whose, state=state.sentence) if state.sentence else whose
+                )
             )
             for thread in rank.threads:
                 named = sentence("thread", name=thread.name) if thread.name else sentence("thread-unnamed")
-                lines.append(f"  {say(sentence('main-thread') if thread.main else named)}")
+                lines.append(f"  {translated(sentence('main-thread') if thread.main else named)}")
                 lines += [f"    {frame}" for frame in thread.frames]
             if state.kernel_stack:
-                lines.append(f"  {say(sentence('kernel'))}")
+                lines.append(f"  {translated(sentence('kernel'))}")
                 lines += [f"    {function}" for function in state.kernel_stack]
             for child in rank.children:
                 own = child.threads[0].own if child.threads else None
@@ -81,8 +83,8 @@ def stack_lines(nodes: Sequence[NodeSnapshot], say: Callable[[Sentence], str] = 
                 if own is not None:
                     what = sentence("at", what=what, frame=str(own))
                 one = sentence("child-at", pid=child.state.pid, name=child.state.name, what=what)
-                lines.append(f"  {say(one)}")
-            lines += [f"  {say(sentence('not-told', problem=problem))}" for problem in rank.problems]
+                lines.append(f"  {translated(one)}")
+            lines += [f"  {translated(sentence('not-told', problem=problem))}" for problem in rank.problems]
     return lines
 
 

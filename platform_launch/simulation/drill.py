@@ -33,16 +33,16 @@ _COMPARED_STEPS = 10
 
 
 class Drill:
-    """Tries faults on a job. ``tell(text)`` takes what happens. Main thread only; raises Interrupted."""
+    """Tries faults on a job. ``report(text)`` takes what happens. Main thread only; raises Interrupted."""
 
-    def __init__(self, job: DrilledJob, tell: Callable[[str], None]) -> None:
+    def __init__(self, job: DrilledJob, report: Callable[[str], None]) -> None:
         self._job = job
-        self._tell = tell
+        self._report = report
         self._kept = job.logs / "kept"
 
     def run_without_fault(self) -> SeenStart:
         """Start the job as it is. It may hang; raises InputError if it cannot be judged."""
-        self._tell(WITHOUT)
+        self._report(WITHOUT)
         self._clear()
         start = DrillStart(self._job, "none")
         start.note_data()
@@ -85,7 +85,7 @@ class Drill:
         for fault in FAULTS:
             if fault not in faults and not (fault == "kill" and "truncate" in faults):
                 continue
-            self._tell(FAULTS[fault])
+            self._report(FAULTS[fault])
             self._clear()
             if fault == "truncate":
                 shutil.copytree(self._kept, self._job.work, symlinks=True, dirs_exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import wrap
 from threading import Timer
 
-from platform_launch.console import STDOUT, Console, in_a_log, on_a_terminal
+from platform_launch.console import STDOUT, Console, log_line, terminal_line
 from platform_launch.console.outlet import Outlet
 from platform_launch.errors import InstallationError
 from platform_launch.events import CATALOGUE, Event, event, marked
@@ -80,7 +80,7 @@ def node_variables(
             for rank in range(nodes)
         ]
     if gpus:
-        console.tell(event("gpus-not-split", gpus=len(gpus), nodes=nodes))
+        console.report(event("gpus-not-split", gpus=len(gpus), nodes=nodes))
     return [{**common, "CUDA_VISIBLE_DEVICES": ""} for _ in range(nodes)]
 
 
@@ -155,7 +155,7 @@ class _Simulation:
             self._timer.start()
 
     def _report(self, event: Event) -> None:
-        text = on_a_terminal(event) if os.isatty(STDOUT) else in_a_log(event)
+        text = terminal_line(event) if os.isatty(STDOUT) else log_line(event)
         self._outlet.write(f"{text}\n".encode(errors="backslashreplace"))
 
 
@@ -200,7 +200,7 @@ def conclude(
         console.close()
         return
     if not is_reported:
-        console.tell(ended)
+        console.report(ended)
     failed = Phrase("node {rank} failed first", rank=rank)
     done = Phrase("{finished} of {nodes} nodes finished", finished=finished, nodes=nodes)
     title = done if rank is None else failed

@@ -30,7 +30,7 @@ def run_side_by_side(commands: Sequence[Command], *, grace_s: float = DEFAULT_GR
             if watch.stopped_by is None:
                 watch.stop(f"process {index_of[pid]} of this node ended with {how_it_ended(code)}")
 
-    watch = Watch(grace_s=grace_s, report=Console().tell, ended=on_end)
+    watch = Watch(grace_s=grace_s, report=Console().report, ended=on_end)
     with watch:
         for index, command in enumerate(commands):
             index_of[watch.start(command, {})] = index

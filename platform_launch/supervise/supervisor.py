@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from platform_launch.console import in_a_log, on_a_terminal
+from platform_launch.console import log_line, terminal_line
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
 from platform_launch.events import Event, event
@@ -220,7 +220,7 @@ class Supervisor:
     def _report(self, event: Event) -> None:
         """Write an event to the output and to the log, without waiting for a reader."""
         fd = max(self._tees)
-        kept = in_a_log(event)
+        kept = log_line(event)
         if self._is_shown(event):
             self._tees[fd].write_line(self._line_of(fd)(event), kept)
         else:
@@ -229,7 +229,7 @@ class Supervisor:
 
     @staticmethod
     def _line_of(fd: int) -> Callable[[Event], str]:
-        return on_a_terminal if os.isatty(fd) else in_a_log
+        return terminal_line if os.isatty(fd) else log_line
 
     def _on_lost(self, error: OSError) -> None:
         place = f"it goes on in {self._log.path}" if self._log.path else "the training goes on without it"

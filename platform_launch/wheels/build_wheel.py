@@ -262,7 +262,7 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
             job,
             variables,
             log_path,
-            tell=console.tell,
+            report=console.report,
             progress=lambda step: show(translate(step.in_words(len(job.ops)))),
         )
     _, _, compiled = note.read_content(wheel)

@@ -66,17 +66,17 @@ def run(
     env: Mapping[str, str],
     log_path: Path,
     *,
-    tell: Callable[[Event], None],
+    report: Callable[[Event], None],
     progress: Callable[[BuildStep], None],
 ) -> Path:
     """Build and return the wheel. Main thread only, see :class:`platform_launch.supervise.Watch`.
 
-    ``progress`` hears each step, ``tell(event)`` what the user should know meanwhile. Raises
+    ``progress`` hears each step, ``report(event)`` what the user should know meanwhile. Raises
     InstallationError with the compiler's words when it fails.
     """
-    log = LogFile(log_path, tell)
+    log = LogFile(log_path, report)
     codes: list[int] = []
-    watch = Watch(grace_s=DEFAULT_GRACE_S, report=tell, ended=lambda _pid, code: codes.append(code))
+    watch = Watch(grace_s=DEFAULT_GRACE_S, report=report, ended=lambda _pid, code: codes.append(code))
     # Flush printed text before the build's steps.
     sys.stderr.flush()
     with ExitStack() as stack:

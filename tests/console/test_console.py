@@ -25,16 +25,16 @@ from platform_launch.console import Console
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event
 console = Console("[node 1] ", node_rank=1)
-console.tell(event("log-opened", path="before"))
+console.report(event("log-opened", path="before"))
 if len(sys.argv) > 1:
-    print(console.keep(Path(sys.argv[1])))
+    print(console.open_log(Path(sys.argv[1])))
 console.stage(1, "Environment")
 console.banner("opening", [("job", "demo"), ("empty", "")])
 console.info("a fact of many words " + "and more words " * 10)
-console.tell(Event("variable-dead", "WARN", "NCCL_X", {"what": "nothing reads it", "hint": "unset it"}))
-console.tell(event("training-failed", exit_code=9, duration="4 s"))
+console.report(Event("variable-dead", "WARN", "NCCL_X", {"what": "nothing reads it", "hint": "unset it"}))
+console.report(event("training-failed", exit_code=9, duration="4 s"))
 error = InputError("no such file\\x1b[2J", "name another").known_as("refused-input")
-console.refused(error)
+console.log_error(error)
 console.show_error(error)
 console.close()
 """

@@ -173,8 +173,8 @@ def test_language_is_chosen_as_programs_choose_it(variables: dict[str, str], lan
 def test_lines_are_chinese_and_their_marks_are_not(capfd: pytest.CaptureFixture[str]) -> None:
     console = Console()
     console.stage(1, "Environment")
-    console.tell(event("training-failed", exit_code=3, duration="2 s"))
-    console.tell(Event("shm-small", "WARN", fields={"what": "0.1 GiB are free", "hint": "more"}))
+    console.report(event("training-failed", exit_code=3, duration="2 s"))
+    console.report(Event("shm-small", "WARN", fields={"what": "0.1 GiB are free", "hint": "more"}))
     console.show_error(TopologyError("RANK='x' is no rank", "set it").known_as("refused-topology"))
     stage, failed, finding, error, hint = capfd.readouterr().err.splitlines()
     assert "== 1/5 环境 ==" in stage
@@ -212,7 +212,7 @@ def test_an_error_in_the_command_line_is_in_chinese(
 @pytest.mark.usefixtures("in_chinese")
 def test_why_reads_a_chinese_log_by_its_marks(capfd: pytest.CaptureFixture[str]) -> None:
     console = Console()
-    console.tell(event("training-finished", duration="2 s"))
+    console.report(event("training-finished", duration="2 s"))
     text = capfd.readouterr().err
     assert explain([LogSource("a.log", [line.encode() for line in text.splitlines()])]).kind == "finished"
 

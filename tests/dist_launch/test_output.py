@@ -97,11 +97,11 @@ def read_all(descriptor: int) -> bytes:
 
 
 def test_a_line_of_our_own_carries_the_time_in_a_file_and_none_on_a_terminal(tmp_path: Path) -> None:
-    (line,) = write(tmp_path / "out", lambda output: output.say("ERROR", "rank-1 is\nlost"))
+    (line,) = write(tmp_path / "out", lambda output: output.print("ERROR", "rank-1 is\nlost"))
     assert re.fullmatch(r"\d\d:\d\d:\d\d \[ERROR\] rank-1 is lost", line)
     controller, terminal = os.openpty()
     try:
-        write(Path(os.ttyname(terminal)), lambda output: output.say("WARN", "killing"), read=False)
+        write(Path(os.ttyname(terminal)), lambda output: output.print("WARN", "killing"), read=False)
         assert os.read(controller, 99) == b"[WARN] killing\r\n"
     finally:
         os.close(controller)

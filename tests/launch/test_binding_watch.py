@@ -61,7 +61,7 @@ class Heard:
 
     def watch(self, interval_s: float = 0.05) -> BindingWatch:
         ranks = ((CPUS[0],), (CPUS[1],))
-        return BindingWatch(ranks, tell=self.told.append, note=self.noted.append, interval_s=interval_s)
+        return BindingWatch(ranks, report=self.told.append, record=self.noted.append, interval_s=interval_s)
 
 
 def test_each_rank_runs_on_its_own_cpus_and_is_silent(start: Start) -> None:

@@ -139,7 +139,7 @@ def _closed(job: JobRequest, answer: Mapping[str, Any]) -> int:
     if code:
         rows.append(("why", f"platform-launch why {shlex.quote(job.log_folder)}"))
     console = Console()
-    console.tell(ended)
+    console.report(ended)
     console.banner(translate(ended), rows, ended.level)
     console.close()
     return code

@@ -141,7 +141,7 @@ def command(
             quarantine_file(env, quarantine),
             {name, node_name(env)},
             {gpu.uuid for gpu in gpus if gpu.uuid},
-            console.say,
+            console.print,
         )
         monitor = MachineMonitor(GpuMeter(gpus), limits.directory, folder.instance())
         Agent(
@@ -152,7 +152,7 @@ def command(
             workers,
             monitor,
             watch,
-            console.say,
+            console.print,
             leave_running=leave_running,
         ).run()
     finally:

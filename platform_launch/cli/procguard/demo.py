@@ -64,7 +64,7 @@ def command(port: int | None, command_line: str | None, folder: Path | None) -> 
             console.success(f"open {demo.url} and log in as admin with the password {password}")
             console.info("stop the group, change its settings, kill a worker; Ctrl-C stops everything")
 
-        return run_demo(demo, console.say, ready)
+        return run_demo(demo, console.print, ready)
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def meet(
         with suppress(InvalidMessageError):  # a line that every Python of this image prints at startup
             message = decode(line.rstrip().encode(), Message)
             if isinstance(message, ConsoleLine):
-                console.tell(Event(message.event, message.level, fields={"what": message.text}))
+                console.report(Event(message.event, message.level, fields={"what": message.text}))
             elif isinstance(message, PartAnswer):
                 answers.append(message)
 

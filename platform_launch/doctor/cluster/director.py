@@ -49,11 +49,11 @@ class Director:
     """Directs one cluster check from a thread of node 0's part; ``say`` prints lines for the user."""
 
     def __init__(
-        self, coordinator: Coordinator, task: DoctorTask, say: Callable[[ConsoleLine], None]
+        self, coordinator: Coordinator, task: DoctorTask, log: Callable[[ConsoleLine], None]
     ) -> None:
         self._coordinator = coordinator
         self._task = task
-        self._say = say
+        self._log = log
         self._endpoints: dict[int, Endpoint] = {}
         self._duplicates: dict[int, str] = {}
         self._everyone = range(task.nnodes)
@@ -105,7 +105,7 @@ class Director:
         ) > 0:
             who = describe_absent(absent, self._task.nnodes, {})
             text = Phrase("waiting for {waited:.0f} s: {text}", waited=time.monotonic() - began, text=who)
-            self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
+            self._log(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._wait(lambda: not self._absent(), min(_SAY_EVERY_S, left_s))
 
     def _clock_offsets_s(self) -> dict[int, float]:

@@ -77,9 +77,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
 class Part:
     """This node's part, stage by stage; ``stage`` is the current one, ``say`` prints lines for the user."""
 
-    def __init__(self, task: DoctorTask, say: Callable[[ConsoleLine], None]) -> None:
+    def __init__(self, task: DoctorTask, log: Callable[[ConsoleLine], None]) -> None:
         self.task = task
-        self._say = say
+        self._log = log
         self.stage = Phrase("before the nodes met")
         self._port = 0
 
@@ -142,10 +142,10 @@ class Part:
         try:
             listener = listen(task.rendezvous_ports, task.nnodes)
             self._port = int(listener.getsockname()[1])
-            coordinator = Coordinator([listener], me, purpose=PURPOSE, log=self._say, secret=secret)
+            coordinator = Coordinator([listener], me, purpose=PURPOSE, log=self._log, secret=secret)
         except PortTakenError as error:
             raise LaunchError(error.args[0], error.hint) from error
-        thread = Thread(target=Director(coordinator, task, self._say).lead, name="director", daemon=True)
+        thread = Thread(target=Director(coordinator, task, self._log).lead, name="director", daemon=True)
         thread.start()
         return thread
 
@@ -158,7 +158,7 @@ class Part:
             JoinTarget(host, ports, PURPOSE, me, secret, details=endpoint),
             timeout_s=task.meet_limit_s,
             pause=time.sleep,
-            log=self._say,
+            log=self._log,
         ).join()
 
     def _await(self, done: Callable[[DoctorState], bool], limit_s: float) -> DoctorState:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_launch import files
 from platform_launch.confidential import masked, masked_arguments
-from platform_launch.console import Console, in_a_log
+from platform_launch.console import Console, log_line
 from platform_launch.events import Event, event
 from platform_launch.launch.outcome.exit_code import left_a_signal_traceback, left_an_exit_barrier
 from platform_launch.launch.outcome.result import Result, ending, report_outcome, with_devices
@@ -64,11 +64,11 @@ def conclude(
         happened = report_outcome(result.run, console, has_verdict=has_verdict, in_full=in_full)
     if verdict is not None:
         shown = verdict.lines(brief=True) if in_full else why[:1]
-        console.tell(event("verdict", **verdict.as_dict()), lines=why, on_screen=shown)
+        console.report(event("verdict", **verdict.as_dict()), lines=why, on_screen=shown)
     record = _record(plan, result, verdict, memory, started)
     if record is not None:
         # After a failure, the root cause stays the last line.
-        console.tell(event("record-written", path=str(record)), on_screen=() if result.exit_code else None)
+        console.report(event("record-written", path=str(record)), on_screen=() if result.exit_code else None)
     if result.exit_code:
         write_termination_message("\n".join([*happened, *why]))
 
@@ -102,24 +102,24 @@ def _report_end(plan: LaunchPlan, result: Result, memory: MemoryPeak, console: C
     followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
     ended = ending(outcome, result.exit_code, followed)
     if outcome.exit_code == 0 and plan.topology.nnodes > 1 and left_an_exit_barrier(outcome.tail):
-        console.tell(event("exit-barrier-left"))
+        console.report(event("exit-barrier-left"))
     if outcome.stopped_by is not None and left_a_signal_traceback(outcome.tail):
-        console.tell(event("signal-traceback-left"))
+        console.report(event("signal-traceback-left"))
     if set(result.nodes) - {plan.topology.launched}:
-        console.tell(event("nodes-trained", nodes=list(result.nodes)))
+        console.report(event("nodes-trained", nodes=list(result.nodes)))
     peak = memory.as_event()
     if peak is not None:
-        console.tell(peak)
+        console.report(peak)
     saved = result.saves.as_event(leads=plan.topology.node_rank == 0)
     if saved is not None:
-        console.tell(saved)
+        console.report(saved)
     # On several nodes, the line that names the failed node follows.
     is_named = result.run is not None and result.run.first_failed is not None
-    console.tell(ended, on_screen=() if is_named else None)
+    console.report(ended, on_screen=() if is_named else None)
     if result.cost is not None:
-        console.tell(closing_line(result.cost, memory.held), on_screen=() if result.exit_code else None)
+        console.report(closing_line(result.cost, memory.held), on_screen=() if result.exit_code else None)
     if outcome.log_path is not None:
-        console.tell(event("log-written", path=str(outcome.log_path)))
+        console.report(event("log-written", path=str(outcome.log_path)))
 
 
 def closing_line(cost: RunCost, held: MemoryHeld) -> Event:
@@ -158,7 +158,7 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
         if found.kind != "nothing":
             return found
         # The job printed nothing: only how it ended is known, and no launcher below it has printed that.
-        ended = in_a_log(ending(outcome, outcome.exit_code)).encode()
+        ended = log_line(ending(outcome, outcome.exit_code)).encode()
         return explain([LogSource("how it ended", io.BytesIO(ended))], oom_kills)
 
     found: list[Verdict] = []

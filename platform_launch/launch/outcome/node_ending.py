@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from platform_launch.console import in_a_log
+from platform_launch.console import log_line
 from platform_launch.console.languages import translate
 from platform_launch.errors import HangError
 from platform_launch.events import Event
@@ -131,7 +131,7 @@ class TrainingOutput:
         else:  # line numbers would mislead
             name = f"the end of {name}"
         if reason := self._reported():
-            text = f"{text.rstrip()}\n{in_a_log(reason)}\n"
+            text = f"{text.rstrip()}\n{log_line(reason)}\n"
         verdict = explain([LogSource(name, io.BytesIO(text.encode()))], self._oom_kills.so_far())
         if verdict.kind in ("cause", "suspect", "unknown"):
             first = (verdict.first_error,) if verdict.first_error else ()

@@ -81,7 +81,7 @@ def report_outcome(
         events.append(quoted)
     for number, (one, lines) in enumerate(events):
         of_node_0 = number > 0 or has_verdict
-        console.tell(one, lines, on_screen=() if of_node_0 and not in_full else None)
+        console.report(one, lines, on_screen=() if of_node_0 and not in_full else None)
     return [text for one, lines in events for text in lines or [line(one)]]
 
 

@@ -178,7 +178,7 @@ def _metrics(
         server = MetricsServer(address, report)
     except OSError as error:
         problem = error.strerror or str(error)
-        console.tell(event("metrics-not-served", host=bracketed(host), port=port, problem=problem))
+        console.report(event("metrics-not-served", host=bracketed(host), port=port, problem=problem))
         return []
-    console.tell(event("metrics-served", host=bracketed(host), port=server.port))
+    console.report(event("metrics-served", host=bracketed(host), port=server.port))
     return [server]

@@ -38,17 +38,17 @@ _LARGEST_INT = 2**31 - 1
 
 
 class TrainJobStatus:
-    """Posts the run's ``report()`` periodically, and once more at its end."""
+    """Posts the run's ``run_report()`` periodically, and once more at its end."""
 
     def __init__(
         self,
         env: Environment,
-        report: Callable[[], RunReport],
+        run_report: Callable[[], RunReport],
         report_event: Callable[[Event], None],
         every_s: float = EVERY_S,
     ) -> None:
         self._env = env
-        self._report = report
+        self._run_report = run_report
         self._report_event = report_event
         self._every_s = every_s
         self._posted: dict[str, object] = {}
@@ -74,7 +74,7 @@ class TrainJobStatus:
 
     def _update(self) -> None:
         try:
-            status = trainer_status(self._report())
+            status = trainer_status(self._run_report())
             if status and status != self._posted:
                 self._post({**status, "lastUpdatedTime": iso_utc()})
                 self._posted, self._refusals = status, 0

@@ -13,7 +13,7 @@ import click
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
-from platform_launch.console import Console
+from platform_launch.console import Console, languages
 from platform_launch.console.languages import translate
 from platform_launch.errors import InputError, LaunchError, shown_list
 from platform_launch.hardware.storage import temporary_folder
@@ -36,7 +36,8 @@ def command(job: str | None, stacks: bool, form: str) -> int:
 
     kubectl exec NAME-0 -- platform-launch inspect
     """
-    answers = _of_job(job, ask_launches(temporary_folder()))
+    language = "en" if form == "json" else languages.current()
+    answers = _of_job(job, list(running_launches(temporary_folder(), language).values()))
     if form == "json":
         documents = [_document(answer) for answer in answers]
         print_json(documents if len(documents) > 1 else documents[0])
@@ -94,8 +95,8 @@ def ask_launches(temporary: Path) -> list[dict[str, object]]:
     return list(running_launches(temporary).values())
 
 
-def running_launches(temporary: Path) -> dict[Path, dict[str, object]]:
-    """Return the answers of the launches on this machine by socket, one per job.
+def running_launches(temporary: Path, language: str = "en") -> dict[Path, dict[str, object]]:
+    """Return the answers of the launches on this machine by socket, one per job; their stacks in a language.
 
     Raises as :func:`ask_launches`.
     """
@@ -103,7 +104,7 @@ def running_launches(temporary: Path) -> dict[Path, dict[str, object]]:
     problems: list[str] = []
     for path in control.find_sockets(temporary):
         try:
-            answer = control.ask(path)
+            answer = control.ask(path, language=language)
         except (OSError, ValueError) as error:
             problems.append(Phrase("{launch}: {problem}", launch=path.parent.name, problem=str(error)))
             continue

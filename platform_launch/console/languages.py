@@ -51,7 +51,7 @@ def translate(text: Event | str, language: str = "") -> str:
     if isinstance(text, Event):
         return one_line(translate(message(text), language))
     language = language or current()
-    if language == "en":
+    if language not in _LOCALES:
         return str(text)
     template = text.template if isinstance(text, Phrase) else text
     found = _looked_up(template, language)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platform_launch import files
+from platform_launch.console.languages import translate
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
 from platform_launch.launch.outcome.exit_code import closing_signals, failed_local_ranks
@@ -231,15 +232,15 @@ class HangWatch:
     def _answer(self, request: Mapping[str, object]) -> dict[str, object]:
         """Answer what a command on this machine asks for."""
         if request.get("do") != "profile" or self._profiling is None:
-            return self._inspect()
+            return self._inspect(str(request.get("language", "en")))
         ranks = request.get("ranks")
         chosen = tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list) else ()
         seconds = request.get("seconds")
         found = self._profiling.run(seconds if isinstance(seconds, int | float) else 5.0, chosen)
         return {"log": str(self._options.log), "traces": found}
 
-    def _inspect(self) -> dict[str, object]:
-        """Answer ``platform-launch inspect``."""
+    def _inspect(self, language: str) -> dict[str, object]:
+        """Answer ``platform-launch inspect``: the stacks in a language, the other lines as templates too."""
         reply = self._reply(0.0)
         given, silent = {self._options.node_rank: reply}, dict[int, str]()
         if self._peers is not None:
@@ -264,7 +265,7 @@ class HangWatch:
             "line_sentences": [line.document() for line in places],
             "slow_lines": [english(line) for line in slow],
             "slow_line_sentences": [line.document() for line in slow],
-            "stack_lines": stack_lines(nodes),
+            "stack_lines": stack_lines(nodes, lambda line: translate(message(line), language)),
             "finding": finding.as_dict(),
             "silent_nodes": {str(rank): name for rank, name in silent.items()},
             "nodes": [asdict(node) for node in nodes],

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import reduce
 
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError
@@ -30,6 +31,10 @@ Refine = Callable[[Reading, Environment], None]
 
 COUNT_DEVICES = frozenset({"auto", "gpu", "cpu", "xpu"})
 """Words torchrun takes for the number of processes: count the devices."""
+
+
+def _all_of(names: Names) -> str:
+    return reduce(lambda one, other: Phrase("{one} and {other}", one=one, other=other), names)
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,11 @@ class Dialect:
     @property
     def recognised_by(self) -> str:
         """Describe the marks in words, e.g. ``A and B, or C, without D``."""
-        groups = [" and ".join(group) for group in self.marks] + [self.also_words] * bool(self.also_words)
-        return ", or ".join(groups) + (f", without {' and '.join(self.absent)}" if self.absent else "")
+        groups = [*map(_all_of, self.marks), *[self.also_words] * bool(self.also_words)]
+        marks = reduce(lambda one, other: Phrase("{one}, or {other}", one=one, other=other), groups)
+        if not self.absent:
+            return marks
+        return Phrase("{marks}, without {absent}", marks=marks, absent=_all_of(self.absent))
 
     def matches(self, environment: Environment) -> bool:
         """Tell whether the environment carries this platform's marks."""

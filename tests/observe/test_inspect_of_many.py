@@ -6,13 +6,14 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Thread
 
+from platform_launch.console.languages import translate
 from platform_launch.launch.peers import LinkPeers
 from platform_launch.observe.collectives import ranks_named
 from platform_launch.observe.hang import judge
 from platform_launch.observe.monitor import NodeReply, Replies
 from platform_launch.observe.overview import finding_lines, overview, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
-from platform_launch.observe.words import english
+from platform_launch.observe.words import english, message
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.run.texts import RequestRelay, TextCommand
 from tests.observe.test_hang import VALIDATE, absent, waiting
@@ -86,6 +87,8 @@ def test_of_many_ranks_a_person_reads_a_screen_and_the_odd_ranks_first() -> None
     seen = [rank.rank for node in few for rank in node.ranks]
     assert (set(seen[:3]), len(seen)) == (odd, 8)
     assert sum(line.startswith("rank ") for line in stack_lines(few)) == 8
+    chinese = stack_lines(few, lambda line: translate(message(line), "zh"))
+    assert chinese.count("  主线程") == stack_lines(few).count("  main thread") > 0
 
 
 def test_scattered_ranks_are_named_in_few_words() -> None:

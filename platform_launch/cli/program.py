@@ -43,7 +43,8 @@ class HelpFormatter(click.HelpFormatter):
 
     def write_heading(self, heading: str) -> None:
         """Write the title of a section."""
-        super().write_heading(translate(heading))
+        said = translate(heading)
+        self.write(f"{'':>{self.current_indent}}{said}{':' if said.isascii() else '：'}\n")
 
     def write_text(self, text: str) -> None:
         """Write paragraphs."""

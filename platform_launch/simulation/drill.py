@@ -49,7 +49,7 @@ class Drill:
         seen = start.run(lambda start: start.is_late or start.has_steps_past(_SAVES, _COMPARED_STEPS))
         logs = Phrase("its logs: {folder}", folder=self._job.logs / "none")
         if seen.exit_code:
-            reason = seen.reason or start.last_line()
+            reason = seen.reason or start.last_lines()
             raise InputError(
                 Phrase(
                     "the job fails without a fault, exit code {code}: {reason}",

@@ -209,7 +209,7 @@ class DrillStart:
             for path in self._hooked.glob("*.data")
         }
 
-    def last_line(self) -> str:
-        """Return the last line on the screen, for a failure without a known cause."""
+    def last_lines(self) -> str:
+        """Return the last two lines on the screen, such as an error and its hint: no cause is known."""
         lines = (self._logs / "screen.txt").read_text(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return "; ".join([line.strip() for line in lines if line.strip()][-2:])

@@ -22,6 +22,9 @@ from tests.lab.nvml import fake
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests read on screens what a launcher knows. test_quiet.py reads what others see.
 os.environ.setdefault("PLATFORM_LAUNCH_VERBOSE", "1")
+# Tests quote English; those of other languages choose one.
+os.environ["LC_ALL"] = "C.UTF-8"
+os.environ.pop("PLATFORM_LAUNCH_LANG", None)
 # Images often ask Python to keep no bytecode. Tests start this package more than a thousand times, and each
 # start would compile it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

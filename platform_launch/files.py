@@ -132,7 +132,9 @@ def foreign_problem(found: os.stat_result, forbidden: int) -> str:
 def file_problem(found: os.stat_result, forbidden: int) -> str:
     """Return why an open file is not a regular file that is private to this user or root; empty if it is."""
     return (
-        foreign_problem(found, forbidden) if stat.S_ISREG(found.st_mode) else Phrase("it is no regular file")
+        foreign_problem(found, forbidden)
+        if stat.S_ISREG(found.st_mode)
+        else Phrase("it is not a regular file")
     )
 
 

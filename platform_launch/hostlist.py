@@ -32,7 +32,7 @@ def expand(text: str) -> tuple[str, ...]:
         choices = _choices(item, text)
         if len(hosts) + prod(len(choice) for choice in choices) > MAX_HOSTS:
             raise TopologyError(
-                Phrase("host list {text} holds more than {most} hosts", text=shown(text), most=MAX_HOSTS)
+                Phrase("host list {text} has more than {most} hosts", text=shown(text), most=MAX_HOSTS)
             )
         hosts.extend(parse_host("".join(parts), "host list") for parts in product(*choices))
     return tuple(hosts)
@@ -63,7 +63,7 @@ def split_hosts(text: str, source: str) -> tuple[str, ...]:
     """
     items = re.split(r"[,\s]+", text.strip().strip(","))
     if len(items) > MAX_HOSTS:
-        raise TopologyError(Phrase("{source} holds more than {most} hosts", source=source, most=MAX_HOSTS))
+        raise TopologyError(Phrase("{source} has more than {most} hosts", source=source, most=MAX_HOSTS))
     refuse_repeats(items, source)
     return tuple(split_host_port(item, source)[0] for item in items)
 
@@ -189,7 +189,7 @@ def _expand_ranges(ranges: str, text: str) -> list[str]:
         first, last = match[1], match[2] or match[1]
         if len(numbers) + int(last) - int(first) >= MAX_HOSTS:
             raise TopologyError(
-                Phrase("host list {text} holds more than {most} hosts", text=shown(text), most=MAX_HOSTS)
+                Phrase("host list {text} has more than {most} hosts", text=shown(text), most=MAX_HOSTS)
             )
         numbers.extend(str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
     return numbers

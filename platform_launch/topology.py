@@ -155,7 +155,7 @@ class Topology:
         if not self.spares and self.least == self.nnodes:
             return "it has no spares"
         if not self.hosts:
-            return Phrase("{platform} gives no list of the nodes' hosts", platform=self.platform)
+            return Phrase("{platform} does not list the nodes' hosts", platform=self.platform)
         if len(set(self.hosts)) < self.nnodes + self.spares:
             return "some of its nodes share a host"
         if 2 * self.least <= self.nnodes + self.spares:

@@ -143,7 +143,7 @@ def _folders(logs: tuple[str, ...]) -> list[Path]:
     folder = logs_folder()
     if not folder.exists():
         raise InputError(
-            Phrase("no launch has written a log yet: there is no folder {folder}", folder=folder),
+            Phrase("no logs yet: the folder {folder} does not exist", folder=folder),
             "name the logs, or the folder passed to `run --log-dir`: platform-launch why --log-dir FOLDER",
         )
     return [folder]

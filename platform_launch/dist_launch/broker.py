@@ -167,7 +167,7 @@ class Broker:
                     script=other.script,
                     stamp=other.stamp,
                 ),
-                "dist-launch kill ends it; --name OTHER runs another beside it",
+                "dist-launch kill stops it; --name OTHER runs a second job at the same time",
             )
 
     async def _kill(
@@ -204,7 +204,7 @@ def _unforeseen(error: Exception) -> LaunchError:
         Phrase(
             "rank 0's dist-launch wait cannot do this: {problem}", problem=f"{type(error).__name__}: {error}"
         ),
-        Phrase("its own lines tell more; dist-launch status shows what runs"),
+        Phrase("see its own output; dist-launch status shows which jobs run"),
     )
 
 

@@ -49,7 +49,7 @@ def _connect(folder: WaitFolder) -> socket.socket:
         if not folder.ssh_config.exists() and folder.owner() is not None:
             raise UsageError(
                 "this node is not rank 0: only rank 0 holds the key to the others",
-                "run it on rank 0; dist-launch hosts says which node that is",
+                "run it on rank 0; dist-launch hosts shows which node that is",
             ) from error
         raise InputError(
             Phrase(

@@ -143,16 +143,21 @@ def read_cluster(path: Path) -> WaitingCluster:
     except FileNotFoundError as error:
         raise InputError(
             Phrase(
-                "{path} (CLUSTER_INFO_FILE) is not there: no cluster waits here, or its nodes have "
-                "not all met",
+                (
+                    "{path} (CLUSTER_INFO_FILE) does not exist: no cluster waits here, or some of "
+                    "its nodes are not connected yet"
+                ),
                 path=path,
             ),
-            "start dist-launch wait on every node, and see what it says",
+            "start dist-launch wait on every node, and check its output",
         ) from error
     except OSError as error:
         raise InputError(
             Phrase("{path} (CLUSTER_INFO_FILE) is not used: {problem}", path=path, problem=error.strerror),
-            "it must be the user's own who runs wait, and no link; else name another CLUSTER_INFO_FILE",
+            (
+                "it must belong to the user who runs wait, and must not be a link; otherwise set "
+                "another CLUSTER_INFO_FILE"
+            ),
         ) from error
     except ValueError as error:
         raise InputError(
@@ -161,7 +166,7 @@ def read_cluster(path: Path) -> WaitingCluster:
                 path=path,
                 problem=error,
             ),
-            "give wait and this command the same version and the same CLUSTER_INFO_FILE",
+            "use the same version and the same CLUSTER_INFO_FILE for wait and this command",
         ) from error
 
 

@@ -43,9 +43,7 @@ class ClusterFormation:
                 member = change.member
                 self._print_line(
                     "INFO",
-                    Phrase(
-                        "node {rank} is back, started anew on {place}", rank=member.rank, place=member.place
-                    ),
+                    Phrase("node {rank} is back, restarted on {place}", rank=member.rank, place=member.place),
                 )
         departed = self._forget_who_left()
         if departed or any(change.kind is not ChangeKind.REJECTED for change in changes):
@@ -76,7 +74,7 @@ class ClusterFormation:
                 self._print_line(
                     "WARN",
                     Phrase(
-                        "turned away: {place} came as node {rank} without its SSH facts",
+                        "rejected: {place} joined as node {rank} without its SSH details",
                         place=member.place,
                         rank=rank,
                     ),
@@ -102,7 +100,7 @@ class ClusterFormation:
             elif silent_s == 0.0 and rank in self._silent:
                 self._silent.remove(rank)
                 self._print_line(
-                    "INFO", Phrase("node {rank} on {place} is heard again", rank=rank, place=member.place)
+                    "INFO", Phrase("node {rank} on {place} responds again", rank=rank, place=member.place)
                 )
 
     def _await_readiness(self) -> None:

@@ -129,7 +129,8 @@ def read_public(path: Path) -> str:
             return key
     raise InputError(
         Phrase(
-            "SSH_PUBLIC_KEY={path} holds no public key: expected a line like ssh-ed25519 AAAA…", path=path
+            ("SSH_PUBLIC_KEY={path} contains no public key: expected a line like ssh-ed25519 AAAA…"),
+            path=path,
         ),
         "name the .pub file of the key that rank 0 uses (SSH_KEY)",
     )
@@ -148,7 +149,7 @@ async def host_key(address: str, port: int) -> str:
     except (OSError, asyncssh.Error, TimeoutError, asyncio.TimeoutError) as error:
         raise NodesAbsentError(
             Phrase(
-                "the SSH server on port {port} of this node gives no host key: {problem}",
+                "the SSH server on port {port} of this node offers no host key: {problem}",
                 port=port,
                 problem=str(error) or Phrase("no answer"),
             )

@@ -44,7 +44,7 @@ def _add(archive: tarfile.TarFile, source: Path) -> None:
         if total > _MOST_BYTES:
             raise InputError(
                 Phrase(
-                    "--copy: {source} holds more than {most} MiB: it is for code, not for data",
+                    ("--copy: {source} is larger than {most} MiB: --copy is for code, not for data"),
                     source=source,
                     most=_MOST_BYTES >> 20,
                 ),

@@ -170,8 +170,11 @@ def explain(error: BaseException, member: ClusterMember, key: Path) -> str:
     where = f"{member.address}:{member.ssh_port}"
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return Phrase(
-            "the host key at {where} is not the one that this node joined with: it was made anew, or "
-            "something else answers at its address; its dist-launch wait must join again",
+            (
+                "the host key at {where} is not the one that this node joined with: it was "
+                "recreated, or another machine answers at its address; its dist-launch wait must "
+                "join again"
+            ),
             where=where,
         )
     if isinstance(error, asyncssh.PermissionDenied):
@@ -184,11 +187,11 @@ def explain(error: BaseException, member: ClusterMember, key: Path) -> str:
         )
     if isinstance(error, ConnectionRefusedError):
         return Phrase(
-            "nothing listens at {where}: its SSH server has ended, or listens on another port", where=where
+            "nothing listens at {where}: the SSH server has stopped, or listens on another port", where=where
         )
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
         return Phrase(
-            "{where} does not answer within {limit:g} s: cut off, down, or behind a firewall",
+            ("{where} does not answer within {limit:g} s: it is down, cut off, or behind a firewall"),
             where=where,
             limit=_CONNECT_S,
         )

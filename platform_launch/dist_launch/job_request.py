@@ -38,8 +38,10 @@ class JobRequest:
         if not kept:
             return Phrase("on {chosen} of {nnodes} nodes", chosen=chosen, nnodes=nnodes)
         return Phrase(
-            "on {chosen} of {nnodes} nodes, where {kept} stay as for all {nnodes}: a training that reads "
-            "them waits for the others",
+            (
+                "runs on {chosen} of {nnodes} nodes, but {kept} still describe all {nnodes}: a job "
+                "that reads them waits for the others"
+            ),
             chosen=chosen,
             nnodes=nnodes,
             kept=", ".join(kept),

@@ -172,7 +172,7 @@ class JobRun:
                     nodes=len(self._parts),
                     reasons=reasons,
                 ),
-                Phrase("dist-launch verify looks at each node"),
+                Phrase("dist-launch verify checks each node"),
             )
 
     async def _open(self, part: _JobPart, archive: bytes) -> None:

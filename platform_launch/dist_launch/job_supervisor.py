@@ -84,14 +84,15 @@ class JobSupervisor:
         if not self._directory.is_dir():
             raise InputError(
                 Phrase(
-                    "there is no folder {directory} here: --copy brings the script's own",
+                    ("there is no folder {directory} on this node: --copy copies the script's folder"),
                     directory=self._directory,
                 )
             )
         if not self._script.is_file():
             raise InputError(
                 Phrase(
-                    "there is no {script} here: --copy brings the script and its folder", script=self._script
+                    "there is no {script} on this node: --copy copies the script and its folder",
+                    script=self._script,
                 )
             )
 

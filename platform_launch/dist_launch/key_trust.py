@@ -40,8 +40,11 @@ class KeyTrust:
         if trusted and trusted != offered and not self.authenticated:
             raise InputError(
                 Phrase(
-                    "rank 0's key {offered} is refused: this node lets in {trusted}, the one that it "
-                    "met first; if the new one is right, start this node's dist-launch wait anew",
+                    (
+                        "rank 0's key {offered} is refused: this node accepts only {trusted}, the "
+                        "first key that it received; if the new key is right, restart this node's "
+                        "dist-launch wait"
+                    ),
                     offered=fingerprint(offered),
                     trusted=fingerprint(trusted),
                 )
@@ -55,8 +58,10 @@ class KeyTrust:
         if self.named in ("", offered):
             return ""
         return Phrase(
-            "rank 0's key {offered} is refused: this node lets in {named}, the one that its SSH_PUBLIC_KEY "
-            "names; give rank 0 the private key of that one (SSH_KEY)",
+            (
+                "rank 0's key {offered} is refused: this node accepts only {named}, which its "
+                "SSH_PUBLIC_KEY names; give rank 0 the private key for it (SSH_KEY)"
+            ),
             offered=fingerprint(offered),
             named=fingerprint(self.named),
         )

@@ -92,11 +92,11 @@ class _HostsRun:
     def _interrupt(self, code: int) -> None:
         """Ask all to stop; on the second call, do not wait for them any longer."""
         if self._stopping:
-            self._output.print("WARN", "letting go of the hosts; what runs there has been asked to end")
+            self._output.print("WARN", "no longer waiting for the hosts; their processes have been asked to stop")
             for number in self._running & self._programs.keys():
                 self._programs[number].abort()
             return
-        self._output.print("INFO", "asking all hosts to end; again: do not wait for them")
+        self._output.print("INFO", "asking all hosts to stop; again: do not wait for them")
         self._code = self._code or code
         self._stop()
 

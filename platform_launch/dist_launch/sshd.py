@@ -40,7 +40,10 @@ def answers(port: int, *, starting: bool) -> bool:
         ) from error
     if not greeting.startswith(b"SSH-"):
         raise NodesAbsentError(
-            Phrase("what listens on port {port} of this node (SSH_PORT) is no SSH server", port=port),
+            Phrase(
+                ("the process that listens on port {port} of this node (SSH_PORT) is not an SSH server"),
+                port=port,
+            ),
             "set SSH_PORT to a free port on all nodes, and pass --sshd",
         )
     return True

@@ -67,7 +67,7 @@ def wait(settings: WaitSettings) -> int:
     if owner is not None and owner != os.getpid():
         raise UsageError(
             Phrase("another dist-launch wait (pid {owner}) lives in {path}", owner=owner, path=folder.path),
-            "end it, or give this one a CLUSTER_INFO_FILE of its own",
+            "stop it, or set another CLUSTER_INFO_FILE for this one",
         )
     os.umask(0o077)
     left_key = cluster_keys.left_behind(folder)

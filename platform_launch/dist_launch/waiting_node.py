@@ -185,7 +185,10 @@ class WaitingNode:
                     absent=describe_absent(absent, self._task.nnodes, {}),
                     limit=timeout_s,
                 ),
-                "look at the absent nodes: still pulling their image, not scheduled, or crashed",
+                (
+                    "check the missing nodes: they may still pull their image, wait to be "
+                    "scheduled, or have crashed"
+                ),
             )
         others = [rank for rank in absent if rank != self._me.rank]
         if others and now - self._announced_at >= _SAY_EVERY_S:

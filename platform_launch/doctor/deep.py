@@ -28,7 +28,7 @@ def try_library(
         content: dict[str, Any] = json.loads(answer_line(answer.stdout))
     except ValueError:
         what = Phrase(
-            "a process that starts {library} gives no result: {failure}",
+            "the process that starts {library} returned no result: {failure}",
             library=library,
             failure=answer.failure(limit_s),
         )
@@ -73,7 +73,7 @@ def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
             "gpu-allocation-failed",
             Phrase("GPU {index} cannot be used: {problem}", index=index, problem=problem),
             f"GPU {index}",
-            "end what else uses it, or look in dmesg for Xid errors and use another node",
+            ("stop other processes that use it, or look in dmesg for Xid errors and use another node"),
         )
 
 
@@ -120,11 +120,10 @@ def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]
     return [(info if usable else warning)("deepspeed-ops", text, where, hint) for text in texts]
 
 
-_HANGS = Phrase("a node on which this hangs would hang in training: look at its GPUs and file systems")
-_REINSTALL = Phrase(
-    "run the import by hand to see all of it; pip check lists packages that do not fit together"
-)
+_HANGS = Phrase("a job would hang here too: check the GPUs and file systems of this node")
+_REINSTALL = Phrase("run the import by hand to see the whole error; pip check lists incompatible packages")
 _CUDA_HINT = Phrase(
-    "compare torch's CUDA with the driver's (nvidia-smi); error 802 asks for nvidia-fabricmanager"
+    "compare torch's CUDA with the driver's (nvidia-smi); error 802 means that "
+    "nvidia-fabricmanager is not running"
 )
-_JAX_HINT = Phrase("install jax[cuda12] for the driver that is here, and look at JAX_PLATFORMS")
+_JAX_HINT = Phrase("install jax[cuda12] for this node's driver, and check JAX_PLATFORMS")

@@ -129,7 +129,7 @@ def _several_instances(devices: tuple[Gpu, ...]) -> list[str]:
     if sum(gpu.mig for gpu in devices) < 2:
         return []
     warning = Phrase(
-        "several MIG instances are visible, but a process sees only the first it is given: "
-        "start one process for each, with its own CUDA_VISIBLE_DEVICES"
+        "several MIG instances are visible, but a process can use only the first one: start "
+        "one process per instance, each with its own CUDA_VISIBLE_DEVICES"
     )
     return [warning]

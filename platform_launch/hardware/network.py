@@ -93,7 +93,10 @@ def _links() -> list[Link]:
                 what=error.filename or Phrase("the network interfaces"),
                 problem=error.strerror,
             ),
-            "give the container or chroot a /proc (mount -t proc proc /proc): processes are seen there too",
+            (
+                "mount /proc in the container or chroot (mount -t proc proc /proc); processes are "
+                "observed there, too"
+            ),
         ) from error
     return [
         Link(

@@ -62,7 +62,7 @@ NOT_SUPPORTED = 3
 DRIVER_NOT_LOADED = 9
 
 _XID = Phrase("look in dmesg for Xid errors, drain the node and use another")
-_REINSTALL = Phrase("reboot the node, or reinstall the driver; then start the container anew")
+_REINSTALL = Phrase("reboot the node, or reinstall the driver; then restart the container")
 
 # code: (NVML's name, what usually causes it, what to do)
 _FAULTS = {
@@ -89,7 +89,7 @@ _FAULTS = {
     17: (
         "OPERATING_SYSTEM",
         Phrase("the operating system or a control group blocks the device"),
-        Phrase("start the container anew; check its device rules"),
+        Phrase("restart the container; check its device rules"),
     ),
     18: (
         "LIB_RM_VERSION_MISMATCH",
@@ -181,8 +181,10 @@ def read(*, sys_root: Path, proc_root: Path) -> Gpus:
 
 
 _CUDA_IMAGE_WITHOUT_GPU = Phrase(
-    "{library} is installed, but says NVML_ERROR_DRIVER_NOT_LOADED ({code}) and this machine "
-    "has no NVIDIA GPU: treated as a CPU machine",
+    (
+        "{library} is installed, but reports NVML_ERROR_DRIVER_NOT_LOADED ({code}), and this "
+        "machine has no NVIDIA GPU: treated as a CPU machine"
+    ),
     library=LIBRARY,
     code=DRIVER_NOT_LOADED,
 )

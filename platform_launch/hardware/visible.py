@@ -116,7 +116,7 @@ def _by_cuda(devices: Sequence[Gpu], value: str) -> _Shown:
     warnings: tuple[str, ...] = ()
     if "-1" in entries:
         warnings = (
-            Phrase("{variable}={value!r}: CUDA shows only what stands before -1", variable=CUDA, value=value),
+            Phrase("{variable}={value!r}: CUDA ignores everything from -1 on", variable=CUDA, value=value),
         )
         entries = entries[: entries.index("-1")]
     chosen: list[Gpu] = []
@@ -174,13 +174,13 @@ def _named(devices: Sequence[Gpu], entry: str, value: str) -> list[Gpu]:
     if len(meant) > 1:
         raise UsageError(
             Phrase(
-                "{variable}={value!r}: {entry!r} begins the UUID of {count} GPUs",
+                "{variable}={value!r}: {entry!r} matches the UUIDs of {count} GPUs",
                 variable=CUDA,
                 value=value,
                 entry=entry,
                 count=len(meant),
             ),
-            "write enough of the UUID to tell them apart (nvidia-smi -L lists them)",
+            "write enough of the UUID to distinguish them (nvidia-smi -L lists them)",
         )
     if not named:
         indices = ", ".join(str(index) for index in sorted({gpu.index for gpu in devices}))

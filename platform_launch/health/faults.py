@@ -48,7 +48,7 @@ _SUSPECT_XIDS = {
     92: Phrase("a high rate of corrected memory errors"),
     94: Phrase("a contained memory error"),
     109: Phrase("a context switch that timed out"),
-    154: Phrase("the driver asks for a recovery"),
+    154: Phrase("the driver requests a recovery"),
 }
 # DCMI's levels.
 _ALARMS = {1: Phrase("minor"), 2: Phrase("major"), 3: Phrase("critical")}
@@ -109,7 +109,7 @@ def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:
             "gpu-recovery-action",
             Grade.BAD,
             where,
-            Phrase("the driver asks for {action}", action=action),
+            Phrase("the driver requests {action}", action=action),
             _RESET,
         )
     if gpu.rows_failed:

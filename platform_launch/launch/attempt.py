@@ -192,7 +192,7 @@ class Attempt:
                 raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
             elif message is None:  # the error has been reported
                 raise InstallationError(
-                    "the rendezvous of this node failed", "the lines above say how; please report it"
+                    "the rendezvous of this node failed", "see the lines above; please report it"
                 )
 
     def train(self) -> Outcome:

@@ -78,7 +78,7 @@ def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: fl
         raise UsageError("--ranks-from without --nnodes: expected the number of nodes", "add --nnodes N")
     if flags.node_rank is not None or flags.master_addr is not None:
         raise UsageError(
-            "--ranks-from beside --node-rank or --master-addr: expected one of them",
+            "--ranks-from cannot be combined with --node-rank or --master-addr",
             "leave the others out",
         )
     console = Console()
@@ -180,7 +180,7 @@ class RankFolder:
                         nnodes=self._nnodes,
                         holders=holders,
                     ),
-                    "start as many nodes as --nnodes says; give a second job its own --job-name or folder",
+                    ("start exactly --nnodes nodes; use another --job-name or folder for a second job"),
                 )
             if not announced:
                 announced = True
@@ -241,7 +241,7 @@ class RankFolder:
             now = time.monotonic()
             if now >= deadline:
                 raise NodesAbsentError(
-                    Phrase("--ranks-from {folder}: no node holds rank 0", folder=self._folder),
+                    Phrase("--ranks-from {folder}: no node has rank 0", folder=self._folder),
                     "did the other nodes start, with the same folder, --nnodes and --job-name?",
                 )
             if now >= say_at:
@@ -269,7 +269,7 @@ class RankFolder:
                         folder=self._folder,
                         host=shown(claim.host),
                     ),
-                    "run the same command on all nodes; give a second job its own --job-name or folder",
+                    ("run the same command on all nodes; use another --job-name or folder for a second job"),
                 )
         return found
 

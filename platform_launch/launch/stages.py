@@ -42,7 +42,7 @@ def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) ->
         processes = counted(topology.world_size or 1, "process")
         console.info(Phrase("single node: starting {processes}", processes=processes))
     elif topology.is_spare:
-        console.info(Phrase("this is a spare beside the {nodes} nodes that train", nodes=topology.nnodes))
+        console.info(Phrase("this is a spare node; {nodes} nodes run the job", nodes=topology.nnodes))
     elif topology.is_master:
         console.info(Phrase("this is the master node (rank 0 of {nodes})", nodes=topology.nnodes))
     else:

@@ -71,7 +71,7 @@ def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]
     paths: list[Path] = []
     if not names and not folder.exists():
         raise InputError(
-            Phrase("no launch has written a log yet: there is no folder {folder}", folder=folder),
+            Phrase("no logs yet: the folder {folder} does not exist", folder=folder),
             "name the logs, or the folder passed to `run --log-dir`: platform-launch logs --log-dir FOLDER",
         )
     for name in names or (str(folder),):
@@ -80,11 +80,11 @@ def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]
         elif not folder.is_dir():
             raise InputError(
                 Phrase(
-                    "{name!r} is no file, and there is no folder {folder} with logs of jobs",
+                    "{name!r} is not a file, and the log folder {folder} does not exist",
                     name=name,
                     folder=folder,
                 ),
-                "give the logs themselves: platform-launch logs FILE…",
+                "name the log files: platform-launch logs FILE…",
             )
         elif "/" in name:
             raise InputError(

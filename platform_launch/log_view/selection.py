@@ -49,8 +49,6 @@ def parse_pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise UsageError(
-            Phrase(
-                "--grep {text!r} is no regular expression of Python's: {problem}", text=text, problem=error
-            ),
+            Phrase("--grep {text!r} is not a valid regular expression: {problem}", text=text, problem=error),
             "put a backslash before signs that are meant as they are: ( [ { . * + ? | ^ $",
         ) from error

@@ -193,11 +193,11 @@ def parse_dump(data: bytes, rank: int) -> RankTrace:
     document = _load(data)
     entries = document.get("entries", []) if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(entries, list):
-        raise InputError("it holds no 'entries': expected a dump of torch's flight recorder")
+        raise InputError("it has no 'entries': expected a dump of torch's flight recorder")
     try:
         return _trace(document, [entry for entry in entries if isinstance(entry, dict)], rank)
     except RecursionError:
-        raise InputError("its values lie too deep in each other: expected a dump of one rank") from None
+        raise InputError("its values are nested too deeply: expected a dump of one rank") from None
 
 
 def operations_since(data: bytes, since_s: float) -> dict[str, list[tuple[int, str, float, float]]]:
@@ -208,7 +208,7 @@ def operations_since(data: bytes, since_s: float) -> dict[str, list[tuple[int, s
     document = _load(data)
     entries = document.get("entries", []) if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise InputError("it holds no 'entries': expected a dump of torch's flight recorder")
+        raise InputError("it has no 'entries': expected a dump of torch's flight recorder")
     found: dict[str, list[tuple[int, str, float, float]]] = {}
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("is_p2p"):

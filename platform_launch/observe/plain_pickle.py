@@ -22,7 +22,7 @@ def load(data: bytes) -> object:
         raise
     except Exception as error:  # a broken pickle raises nearly anything
         raise InputError(
-            Phrase("it is no whole pickle: {kind}: {problem}", kind=type(error).__name__, problem=error)
+            Phrase("it is not a complete pickle: {kind}: {problem}", kind=type(error).__name__, problem=error)
         ) from None
 
 

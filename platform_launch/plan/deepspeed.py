@@ -185,7 +185,7 @@ def _check_devices(path: Path, settings: Mapping[str, object], gpus: int, nproc_
     """Refuse a yaml that would use other devices than the plan shows."""
     if settings.get("use_cpu") is True and gpus:
         raise InputError(
-            Phrase("{path}: use_cpu asks for the CPU, but the plan uses GPUs", path=path),
+            Phrase("{path}: use_cpu is set, but the plan uses GPUs", path=path),
             "remove use_cpu, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to train on the CPU",
         )
     chosen = str(settings.get("gpu_ids") or "all")
@@ -234,7 +234,7 @@ def _mapping(path: Path) -> Mapping[str, object]:
     if not isinstance(loaded, Mapping):
         raise InputError(
             Phrase(
-                "{path} holds {kind}: expected a mapping of accelerate's keys",
+                "{path} contains {kind}: expected a mapping of accelerate's keys",
                 path=path,
                 kind=type(loaded).__name__,
             )
@@ -280,7 +280,7 @@ def _check_json(
     if clashing:
         raise InputError(
             Phrase(
-                "{path} sets {keys} beside deepspeed_config_file: accelerate refuses the pair",
+                ("{path} sets both {keys} and deepspeed_config_file: accelerate refuses the combination"),
                 path=path,
                 keys=", ".join(clashing),
             ),
@@ -312,7 +312,7 @@ def _check_json(
         ) from error
     if not isinstance(config, Mapping):
         raise InputError(
-            Phrase("{named} holds {kind}: expected a JSON object", named=named, kind=type(config).__name__)
+            Phrase("{named} contains {kind}: expected a JSON object", named=named, kind=type(config).__name__)
         )
     return _check_batches(named, config, world_size)
 

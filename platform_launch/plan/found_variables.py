@@ -139,14 +139,14 @@ def _warning_of(name: str, env: Environment) -> PlanWarning | None:
 
         close = get_close_matches(name, known.PRODUCTION | set(known.DEBUG_ONLY), n=1, cutoff=0.85)
         meant = Phrase("; did you mean {name}?", name=close[0]) if close else ""
-        text = Phrase("{name} is no variable of NCCL's documentation{meant}", name=name, meant=meant)
+        text = Phrase("NCCL's documentation has no variable {name}{meant}", name=name, meant=meant)
         return PlanWarning("variable-unknown", name, text)
     return None
 
 
 def _gb200(env: Environment, hardware: Hardware) -> list[PlanWarning]:
     if env.get("NCCL_MNNVL_ENABLE") == "0":
-        text = Phrase("NCCL_MNNVL_ENABLE=0 gives up NVLink between the nodes of this rack")
+        text = Phrase("NCCL_MNNVL_ENABLE=0 disables NVLink between the nodes of this rack")
         return [PlanWarning("rack-fabric", "NCCL_MNNVL_ENABLE", text)]
     if not hardware.host.imex_channel and not hardware.assumed:
         channel = "/dev/nvidia-caps-imex-channels/channel0"
@@ -154,7 +154,8 @@ def _gb200(env: Environment, hardware: Hardware) -> list[PlanWarning]:
             "GB200 without an IMEX channel ({channel}): NVLink between nodes cannot be used", channel=channel
         )
         text = Phrase(
-            "{cause}; ask for the channel in the job, or set NCCL_MNNVL_ENABLE=0 to do without", cause=cause
+            ("{cause}; request the channel in the job, or set NCCL_MNNVL_ENABLE=0 to run without it"),
+            cause=cause,
         )
         return [PlanWarning("rack-fabric", "NCCL_MNNVL_ENABLE", text)]
     return []

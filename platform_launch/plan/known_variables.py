@@ -56,7 +56,7 @@ DEBUG_ONLY: dict[str, str] = {
     "NCCL_PXN_DISABLE": Phrase("limits which NIC a GPU may use"),
     "NCCL_CUMEM_ENABLE": Phrase("changes how memory is allocated"),
     "NCCL_CUMEM_HOST_ENABLE": Phrase("changes how memory is allocated"),
-    "NCCL_MNNVL_ENABLE": Phrase("0 gives up NVLink between the nodes of a rack"),
+    "NCCL_MNNVL_ENABLE": Phrase("0 disables NVLink between the nodes of a rack"),
     "NCCL_CHECK_POINTERS": Phrase("checks every pointer: slow"),
     "NCCL_PAT_ENABLE": Phrase("switches an algorithm"),
 }

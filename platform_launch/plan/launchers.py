@@ -29,7 +29,7 @@ def check(request: Request) -> None:
     if request.started_by == COMMAND and (request.launcher is not None or request.jax_per_gpu):
         flag = "--jax-per-gpu" if request.launcher is None else f"--launcher {request.launcher}"
         raise UsageError(
-            Phrase("{flag} starts Python processes, and a command is given: expected one of them", flag=flag),
+            Phrase("{flag} starts Python processes, so it cannot be combined with a command", flag=flag),
             "leave it out: the command starts once per node; or name a --script or a --module before --",
         )
     wanted = EXAMPLES[request.example].launcher if request.example else request.started_by

@@ -36,6 +36,11 @@ def observation_variables(
     reason = "file that shows what holds the GPU's memory when a rank runs out of it (--memory-snapshot)"
     return [
         hook,
-        EnvVar(FOLDER_VARIABLE, folder, _ROOM, "private folder where each process answers what it is doing"),
+        EnvVar(
+            FOLDER_VARIABLE,
+            folder,
+            _ROOM,
+            "private folder through which the launcher asks each process what it is doing",
+        ),
         *([EnvVar(SNAPSHOT_VARIABLE, snapshots, _ROOM, reason)] if snapshots else []),
     ]

@@ -60,9 +60,11 @@ def check_accelerator(env: Environment, hardware: Hardware, *, uncounted: bool) 
             cause=_cause(env, hardware),
         ),
         Phrase(
-            "give the container its devices (docker run --gpus all, apptainer exec --nv, a limit such as "
-            "nvidia.com/gpu in Kubernetes), or unset a variable that is left from another machine; to use "
-            "the CPU on purpose, {how}",
+            (
+                "start the container with its devices (docker run --gpus all, apptainer exec --nv, "
+                "a limit such as nvidia.com/gpu in Kubernetes), or unset a variable that is left "
+                "over from another machine; to use the CPU on purpose, {how}"
+            ),
             how=_cpu(accelerator),
         ),
     )
@@ -97,8 +99,10 @@ def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tu
     if instances and given > 1:
         raise TopologyError(
             Phrase(
-                "{given} processes per node ({source}) on {instances}: a process sees the first instance it "
-                "is given only, and NCCL does not connect instances of one GPU",
+                (
+                    "{given} processes per node ({source}) on {instances}: a process can use only "
+                    "one instance, and NCCL does not connect instances of one GPU"
+                ),
                 given=given,
                 source=source,
                 instances=counted(instances, "MIG instance"),
@@ -109,8 +113,10 @@ def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tu
     if gpus and given > gpus:
         raise TopologyError(
             Phrase(
-                "{given} processes per node ({source}) but {gpus} visible: expected at most one process "
-                "a GPU",
+                (
+                    "{given} processes per node ({source}), but {gpus} visible: expected at most "
+                    "one process per GPU"
+                ),
                 given=given,
                 source=source,
                 gpus=counted(gpus, "GPU"),

@@ -187,7 +187,7 @@ def _command(request: Request, env: Environment) -> Program:
         if found is None:
             raise InputError(
                 Phrase(
-                    "command {name} not found: looked on PATH ({search}) and beside {python}",
+                    "command {name} not found on PATH ({search}) or next to {python}",
                     name=shown(name),
                     search=env.get("PATH", os.defpath),
                     python=sys.executable,
@@ -330,7 +330,7 @@ def existing_file(path: Path, source: str, hint: str = "") -> Path:
     else:
         if stat.S_ISREG(mode):
             return path.resolve()
-        problem = Phrase("is a folder") if stat.S_ISDIR(mode) else Phrase("is no regular file")
+        problem = Phrase("is a folder") if stat.S_ISDIR(mode) else Phrase("is not a regular file")
     raise InputError(
         Phrase("{path} {problem}: expected a file ({source})", path=path, problem=problem, source=source),
         hint,

@@ -112,7 +112,7 @@ def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> R
                     name=shown(name),
                     known=known,
                 ),
-                "auto takes the one that fits the number of GPUs",
+                "auto selects the one that fits the number of GPUs",
             )
         return named
     if gpus == 0:

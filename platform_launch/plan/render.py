@@ -196,7 +196,7 @@ def hardware_rows(plan: LaunchPlan) -> list[Row]:
         rows.append(("network", used, Phrase("GLOO_SOCKET_IFNAME; this node has {names}", names=names)))
     elif names:
         route = (
-            Phrase("{interface} leads to the master", interface=hardware.route_interface)
+            Phrase("{interface} is on the route to the master", interface=hardware.route_interface)
             if hardware.route_interface
             else ""
         )

@@ -120,7 +120,9 @@ def command(
     ]
     if program.extra_path:
         path = os.pathsep.join(filter(None, (program.extra_path, env.get("PATH", ""))))
-        variables.append(_variable("PATH", path, "the command was found beside the interpreter, not on PATH"))
+        variables.append(
+            _variable("PATH", path, "the command was found next to the interpreter, not on PATH")
+        )
     return Start((program.target, *program.arguments), env=(*variables, *_elastic(env)))
 
 
@@ -255,10 +257,14 @@ def _xla(env: Environment, hardware: Hardware) -> list[EnvVar]:
     if vendor is not None and vendor.reads_nccl:
         wanted += [
             _variable(
-                "XLA_PYTHON_CLIENT_PREALLOCATE", "false", "GPU memory is taken as needed, not at start"
+                "XLA_PYTHON_CLIENT_PREALLOCATE",
+                "false",
+                "GPU memory is allocated as needed, not at the start",
             ),
             _variable(
-                "XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9", "most of a GPU's memory to take; XLA's own: 0.75"
+                "XLA_PYTHON_CLIENT_MEM_FRACTION",
+                "0.9",
+                "the share of a GPU's memory that XLA may use; its own default is 0.75",
             ),
         ]
     return [variable for variable in wanted if variable.name not in env]

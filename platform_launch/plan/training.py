@@ -130,7 +130,7 @@ def _program_of_ones_own(
         yaml_path, rule, overridden = _of_recipe(recipe.deepspeed), _rule(request, recipe, gpus), True
     elif yaml_path is None:
         yaml_path = existing_file(request.root / PLAIN, Phrase("the default accelerate yaml"), "reinstall")
-        rule = Phrase("the default: plain accelerate launch, without DeepSpeed (--recipe auto asks for it)")
+        rule = Phrase("the default: plain accelerate launch, without DeepSpeed (--recipe auto adds it)")
     yaml = read_yaml(
         yaml_path,
         nnodes=topology.nnodes,
@@ -155,7 +155,7 @@ def _without_yaml(request: Request, program: Program) -> Training:
     """Use the program as it is: recipes and yaml files are for accelerate."""
     if request.config is not None and program.form is Form.COMMAND:
         raise UsageError(
-            "--config is passed to a script or a module, and a command is given: expected one of them",
+            ("--config is passed to a script or a module, so it cannot be combined with a command"),
             "write what the command needs after --",
         )
     config = _named(request.config, "--config")

@@ -88,7 +88,7 @@ def _read_private(path: Path) -> str:
                 path=path,
                 reason=reason,
             ),
-            "name a file that holds the secret",
+            "name a file that contains the secret",
         ) from error
     if problem:
         raise InputError(

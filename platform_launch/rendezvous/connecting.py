@@ -249,7 +249,7 @@ class Connector:
                 problem = Phrase("no rendezvous answers there ({says})", says=one.says)
                 return Phrase("{where} accepts connections, but {obstacle}", where=where, obstacle=problem)
             if isinstance(one, Opened):
-                return Phrase("another job's nodes meet at {where}", where=where)
+                return Phrase("another job's rendezvous is at {where}", where=where)
         first = tried[0]
         assert isinstance(first, Unopened)
         return Reach(first.step, address).in_words(host, first.port)

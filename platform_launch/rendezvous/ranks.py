@@ -61,7 +61,7 @@ def absent_ranks(present: Mapping[int, Fingerprint], nnodes: int) -> list[int]:
 
 
 def describe_absent(absent: Sequence[int], nnodes: int, last_seen_s: Mapping[int, float]) -> Phrase:
-    """Say who is absent: ``2 of 16 absent: node 4, node 9; never heard from``.
+    """Say who is absent: ``2 of 16 nodes missing: node 4, node 9; never connected``.
 
     ``last_seen_s`` maps the ranks that were here before to how many seconds ago that was.
     """
@@ -70,12 +70,12 @@ def describe_absent(absent: Sequence[int], nnodes: int, last_seen_s: Mapping[int
         for rank in absent
         if rank in last_seen_s
     ]
-    heard = Phrase("never heard from")
+    heard = Phrase("never connected")
     if seen:
         others = [Phrase("the others never")] if len(seen) < len(absent) else []
         heard = Phrase("last heard from {nodes}", nodes=listed([*seen, *others], ", "))
     return Phrase(
-        "{count} of {nodes} absent: {names}; {heard}",
+        "{count} of {nodes} nodes missing: {names}; {heard}",
         count=len(absent),
         nodes=nnodes,
         names=in_words(absent),
@@ -104,8 +104,11 @@ def looks_like_processes(present: Mapping[int, Fingerprint], nnodes: int) -> str
     if each < 2 or nnodes != len(ranks) * each or not (dense or spread):
         return ""
     return Phrase(
-        "{came} nodes came, {announced} were announced, and each has {each} GPUs: WORLD_SIZE={announced} "
-        "looks like the number of processes, where this launcher expects that of nodes, {came}",
+        (
+            "{came} nodes connected, {announced} were expected, and each has {each} GPUs: "
+            "WORLD_SIZE={announced} looks like the number of processes, but this launcher expects "
+            "the number of nodes, {came}"
+        ),
         came=len(ranks),
         announced=nnodes,
         each=each,

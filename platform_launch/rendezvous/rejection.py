@@ -6,14 +6,14 @@ from platform_launch.errors import LaunchError, NodesAbsentError, NodesDisagreeE
 from platform_launch.rendezvous.protocol import Rejection, RejectionKind
 from platform_launch.text import Phrase
 
-_SAME_SECRET = Phrase("give every node the same PLATFORM_LAUNCH_SECRET (or _FILE), or none")
+_SAME_SECRET = Phrase("set the same PLATFORM_LAUNCH_SECRET (or _FILE) on every node, or none")
 
 # The family of the error, what happened and what to do.
 _KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
     RejectionKind.OTHER_JOB: (
         NodesAbsentError,
         "{place} belongs to job {theirs!r}, but the rendezvous at this address is that of job {ours!r}",
-        Phrase("give one of the two jobs another MASTER_PORT, or another MASTER_ADDR"),
+        Phrase("use another MASTER_PORT or another MASTER_ADDR for one of the two jobs"),
     ),
     RejectionKind.OTHER_PURPOSE: (
         NodesDisagreeError,
@@ -28,22 +28,22 @@ _KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
     RejectionKind.RANK_OUT_OF_RANGE: (
         TopologyError,
         "{place} says it is node {rank} of {theirs}, but {host} was told of {ours} nodes",
-        Phrase("give every node the same number of nodes, and ranks from 0"),
+        Phrase("set the same number of nodes on every node, and ranks from 0"),
     ),
     RejectionKind.RANK_TAKEN: (
         TopologyError,
         "two nodes say they are node {rank}: {by} and {place}",
         (
             Phrase(
-                "every node needs a rank of its own: check what sets RANK (or --node-rank); "
-                "if another job runs on these hosts, give this one another MASTER_PORT"
+                "every node needs its own rank: check what sets RANK (or --node-rank); if "
+                "another job runs on these hosts, use another MASTER_PORT for this one"
             )
         ),
     ),
     RejectionKind.REPLACED: (
         NodesAbsentError,
         "the place of {who}, which was silent, was given to {by}",
-        Phrase("look at this node's network: node 0 had not heard of it for a while"),
+        Phrase("check this node's network: node 0 had not heard from it for a while"),
     ),
     RejectionKind.NO_SECRET: (
         NodesDisagreeError,

@@ -83,7 +83,7 @@ def describe_not_again(reason: NotAgain) -> Phrase:
         case NotAgainKind.JOB:
             return Phrase("fix the job first: the same would happen again")
         case NotAgainKind.BAD_NODE:
-            return Phrase("a node is bad, and there is no other in its place")
+            return Phrase("a node is bad, and no other node can replace it")
         case NotAgainKind.USED_UP:
             return Phrase("all {restarts} restarts are used", restarts=reason.max_restarts)
         case NotAgainKind.NO_PROGRESS:

@@ -30,7 +30,7 @@ MUST_AGREE = frozenset(
 # Reported with a difference that is only a warning.
 _REMARKS = {
     "script": Phrase("nearly always a mistake: each node runs the file it has"),
-    "program": Phrase("nearly always a mistake: each node runs what it was given"),
+    "program": Phrase("nearly always a mistake: each node runs its own version"),
 }
 _MOST_PATHS = 4
 LARGEST_CLOCK_OFFSET_S = 2.0
@@ -109,7 +109,7 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
         refusal = RunRefusal(
             NodesDisagreeError.exit_code,
             Phrase("the nodes disagree: {differences}", differences=listed(broken)),
-            "give every node the same image, command and number of GPUs; replace a node that lost one",
+            ("use the same image, command and number of GPUs on every node; replace a node that lost a GPU"),
         )
     return StartVerdict(refusal, warnings, found)
 

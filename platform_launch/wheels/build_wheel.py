@@ -126,7 +126,7 @@ def _writable(output: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(
             Phrase("--output {output} cannot be written: {problem}", output=output, problem=error.strerror),
-            "give another folder",
+            "choose another folder",
         ) from error
     try:
         yield output
@@ -180,7 +180,7 @@ def _introduce(tools: BuildTools, aim: Target, env: Environment, console: Consol
     if ignored := sorted(filter(source.is_build_variable, env)):
         console.warn(
             Phrase(
-                "{names} of the environment is not passed on: --ops says what is compiled",
+                "{names} in the environment is ignored: --ops decides what is compiled",
                 names=", ".join(ignored),
             )
         )
@@ -307,7 +307,7 @@ def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: 
     console.info(Phrase("install it on each node: {command}", command=by_hand))
     console.info(
         Phrase(
-            "on all nodes of a Slurm job, where they share the folder: srun --ntasks-per-node=1 {command}",
+            ("on all nodes of a Slurm job, if they share the folder: srun --ntasks-per-node=1 {command}"),
             command=by_hand,
         )
     )

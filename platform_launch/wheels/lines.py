@@ -65,7 +65,7 @@ _CAUSES = (
     ),
     (
         r"fatal error: (Python|libaio|cufile)\.h",
-        Phrase("install the development package that holds this header"),
+        Phrase("install the development package that contains this header"),
     ),
     (
         r"undefined reference|cannot find -l",

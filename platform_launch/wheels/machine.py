@@ -118,7 +118,7 @@ def run_probe(
         return facts
     raise InstallationError(
         Phrase(
-            "{python} does not say what is installed: {problem}",
+            "cannot list the packages of {python}: {problem}",
             python=python,
             problem=answer.failure(timeout_s),
         ),

@@ -80,7 +80,7 @@ def read(wheel: Path) -> WheelNote:
             text = archive.read(names[0]) if names else None
     except FileNotFoundError as error:
         raise InputError(
-            Phrase("there is no wheel {wheel}", wheel=wheel), "give the path that `wheel build` printed"
+            Phrase("there is no wheel {wheel}", wheel=wheel), "use the path that `wheel build` printed"
         ) from error
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(
@@ -89,7 +89,7 @@ def read(wheel: Path) -> WheelNote:
         ) from error
     if text is None:
         raise InputError(
-            Phrase("{wheel} does not say what it was built for", wheel=wheel),
+            Phrase("{wheel} has no note of what it was built for", wheel=wheel),
             "only wheels of `platform-launch wheel build` do; install one from elsewhere with pip",
         )
     try:
@@ -125,7 +125,7 @@ def read_content(wheel: Path) -> tuple[str, str, tuple[str, ...]]:
         return values["version"], values["accelerator_name"], ops
     except (OSError, KeyError, ValueError, SyntaxError, zipfile.BadZipFile) as error:
         raise InstallationError(
-            Phrase("{wheel} does not say which ops it has: {problem!r}", wheel=wheel, problem=error),
+            Phrase("{wheel} has no list of its ops: {problem!r}", wheel=wheel, problem=error),
             "build it again",
         ) from error
 

@@ -35,7 +35,7 @@ class Op:
 
     def as_requirement(self) -> Requirement:
         """Return the op as a requirement of the build."""
-        mend = _MEND.get(self.name, Phrase("mend that, or leave {name} out of --ops", name=self.name))
+        mend = _MEND.get(self.name, Phrase("fix that, or leave {name} out of --ops", name=self.name))
         return Requirement(
             Phrase("op {name}", name=self.name),
             self.problem or Phrase("can be compiled"),

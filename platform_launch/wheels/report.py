@@ -120,8 +120,7 @@ def warnings(report: NodeReport) -> list[str]:
     if late := _in_state(report, Phrase("at run time")):
         found.append(
             Phrase(
-                "not compiled, so they would compile at run time, where a training uses them, for "
-                "minutes on every node: {ops}",
+                ("not compiled; a job that uses them would compile them for minutes on every node: {ops}"),
                 ops=", ".join(late),
             )
         )

@@ -72,7 +72,7 @@ def _build_packages(interpreter: Interpreter) -> Requirement:
     return Requirement(
         "build tools",
         ", ".join(found) or Phrase("none"),
-        "pip and setuptools, and wheel where setuptools is older than 70.1",
+        "pip and setuptools, and wheel if setuptools is older than 70.1",
         not missing,
         install,
     )
@@ -158,8 +158,10 @@ def _toolkit(torch: Torch, toolkit: Toolkit | None) -> Requirement:
         torch=torch.version,
     )
     mend = Phrase(
-        "install the CUDA {cuda} toolkit, or point CUDA_HOME to it; the driver and torch's own packages "
-        "hold no nvcc",
+        (
+            "install the CUDA {cuda} toolkit, or set CUDA_HOME to it; the driver and torch's own "
+            "packages contain no nvcc"
+        ),
         cuda=torch.cuda or "",
     )
     if toolkit is None or not toolkit.release:

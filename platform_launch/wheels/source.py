@@ -38,7 +38,7 @@ def check(version: str | None, source: Path | None) -> None:
                 "--source {source} is not a DeepSpeed source tree: expected setup.py and op_builder/ in it",
                 source=source,
             ),
-            "give the root of a checkout of https://github.com/deepspeedai/DeepSpeed",
+            "use the root of a checkout of https://github.com/deepspeedai/DeepSpeed",
         )
 
 
@@ -69,7 +69,7 @@ def from_registry(version: str | None, python: str, env: Mapping[str, str], fold
                 version=version or Phrase("(newest)"),
                 reason=_newest(reason),
             ),
-            "check the version and the way to the registry, or give a source tree with --source",
+            ("check the version and the connection to the registry, or pass a source tree with --source"),
         )
     with tarfile.open(packages[0]) as archive:
         # Absent in the first releases of Python 3.10 and 3.11.

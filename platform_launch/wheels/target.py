@@ -49,7 +49,7 @@ def choose(
     if accelerator is not None and accelerator not in _BACKENDS:
         raise UsageError(
             Phrase(
-                "DS_ACCELERATOR={accelerator} is no backend with wheels: expected cpu or cuda",
+                "DS_ACCELERATOR={accelerator} is not supported for wheels: expected cpu or cuda",
                 accelerator=shown(accelerator),
             ),
             "unset it, and the backend follows from torch and the GPUs",
@@ -90,15 +90,17 @@ def _for_cuda(torch: Torch, wanted: tuple[Architecture, ...], source: str, accel
     if accelerator == "cpu":
         raise UsageError(
             Phrase(
-                "{source} asks for GPU code, but DS_ACCELERATOR=cpu: expected one of the two", source=source
+                "{source} requests GPU code, but DS_ACCELERATOR=cpu: expected one of the two", source=source
             ),
             "unset DS_ACCELERATOR to build for GPUs, or leave --arch out to build for the CPU",
         )
     if torch.cuda is None:
         raise UsageError(
             Phrase(
-                "{source} asks for GPU code, but torch {version} is a CPU build: expected the same "
-                "torch as on the nodes that will train",
+                (
+                    "{source} requests GPU code, but torch {version} is a CPU build: expected the "
+                    "torch of the nodes that will train"
+                ),
                 source=source,
                 version=torch.version,
             ),

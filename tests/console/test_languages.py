@@ -281,7 +281,7 @@ def test_a_node_and_its_rate_are_said_in_chinese_within_a_finding() -> None:
     node = Phrase("node {rank} ({host}, {address})", rank=1, host="gn7", address="10.0.0.7")
     once = Phrase(" (measured once: it may be the link between them)")
     what = Phrase(
-        "{node} reaches {rate} with node {partners}{once}, other pairs {usual}",
+        "{node} reaches only {rate} with node {partners}{once}, other pairs {usual}",
         node=node,
         rate="2.0 Gbit/s",
         partners="0",

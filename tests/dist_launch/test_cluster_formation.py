@@ -130,7 +130,7 @@ def test_nobody_else_is_rank_0(forming: JoinedNodes) -> None:
 @pytest.mark.parametrize("details", [NodeReadiness(1), member(2)])
 def test_a_node_without_facts_of_its_own_gets_no_place(forming: JoinedNodes, details: Message) -> None:
     forming.join(member(1), details)
-    forming.says("came as node 1 without its SSH facts")
+    forming.says("joined as node 1 without its SSH details")
     assert forming.formation.roster.absent == (1, 2)
 
 

@@ -28,6 +28,6 @@ def test_a_copy_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
     (source / "a.py").write_text("x = 1")
     with (source / "b.bin").open("wb") as file:
         file.truncate(65 * 1024 * 1024)
-    with pytest.raises(InputError, match="more than 64 MiB"), packed(source, WaitFolder(folder)):
+    with pytest.raises(InputError, match="larger than 64 MiB"), packed(source, WaitFolder(folder)):
         pass
     assert list(folder.iterdir()) == []

@@ -92,10 +92,10 @@ def test_a_run_on_some_nodes_says_which_variables_stay(cluster: list[Node], tmp_
     job = script(tmp_path / "job.sh", "echo $WORLD_SIZE")
     done = cluster[0].dist_launch("run", "--nodes", "0,2", job)
     assert sorted(done.stdout.splitlines()) == ["[rank-0] 4", "[rank-2] 4"]
-    assert "on 2 of 4 nodes, where RANK, WORLD_SIZE, MASTER_ADDR stay as for all 4" in done.stderr
+    assert "on 2 of 4 nodes, but RANK, WORLD_SIZE, MASTER_ADDR still describe all 4" in done.stderr
     assert "succeeded on 2 of 4 nodes" in done.stderr
     planned = cluster[0].dist_launch("run", "--nodes", "0,2", "--env", "WORLD_SIZE=2", "--dry-run", job)
-    assert "on 2 of 4 nodes, where RANK, MASTER_ADDR stay as for all 4" in planned.stdout
+    assert "on 2 of 4 nodes, but RANK, MASTER_ADDR still describe all 4" in planned.stdout
 
 
 def test_flags_of_ssh_may_follow_the_script_as_the_seed_has_them(cluster: list[Node], tmp_path: Path) -> None:

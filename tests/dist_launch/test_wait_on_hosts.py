@@ -91,7 +91,7 @@ def test_a_missing_node_is_named_until_time_is_up(pair: list[Node]) -> None:
     pair[0].wait("--sshd", "--timeout", "2")
     pair[1].wait("--sshd", "--timeout", "2", env={"MASTER_PORT": "29600"})  # nobody is there
     assert [node.code() for node in pair] == [75, 75]
-    assert "1 of 2 absent: node 1; never heard from, after 2 s" in pair[0].text
+    assert "1 of 2 nodes missing: node 1; never connected, after 2 s" in pair[0].text
     assert not pair[0].state.exists()
     assert "node 0 was not reached in" in pair[1].text
 
@@ -118,7 +118,7 @@ def test_a_node_that_restarts_rejoins_with_a_new_host_key(pair: list[Node], tmp_
     pair[1].kill()
     pair[1].wait("--sshd")
     pair[1].says("node 1 of 2 waits")
-    pair[0].says("node 1 is back, started anew on node1")
+    pair[0].says("node 1 is back, restarted on node1")
     eventually("rank 0 knows the new key", lambda: pair[0].cluster()["members"][1]["host_key"] != first)
     assert pair[0].dist_launch("run", job).stdout.count("done") == 2
 

@@ -57,8 +57,8 @@ def test_rank_0_comes_back_with_its_key_and_another_one_is_refused_until_the_wai
     assert runs_on_both(pair, tmp_path)
     assert pair[0].leave() == 0
     pair[0].wait("--sshd")
-    pair[1].says("the one that it met first")
-    pair[0].says("start this node's dist-launch wait anew")
+    pair[1].says("the first key that it received")
+    pair[0].says("restart this node's dist-launch wait")
     eventually("rank 0 lets no key in", lambda: allowed(pair[0]))
     second = allowed(pair[0])
     assert first != second
@@ -79,7 +79,7 @@ def test_a_key_that_is_named_on_a_node_wins_over_the_one_that_comes(pair: list[N
     other = key_pair(tmp_path / "other")
     pair[0].wait("--sshd", "--ssh-key", str(tmp_path / "other"))
     pair[1].wait("--sshd", env={"SSH_PUBLIC_KEY": str(tmp_path / "named.pub")})
-    pair[0].says("the one that its SSH_PUBLIC_KEY names")
+    pair[0].says("which its SSH_PUBLIC_KEY names")
     assert fingerprint(other) in pair[0].text
     assert fingerprint(named) in pair[0].text
     assert allowed(pair[1]) == named

@@ -218,14 +218,14 @@ def test_64_mib_of_shared_memory_are_too_little_for_gpus() -> None:
 def test_shared_memory_is_measured_by_what_the_config_of_the_training_takes() -> None:
     eight = Storage(Path("/dev/shm"), 8.0, 7.9, None)
     found = only(stored(healthy(), shm=eight), "shm-small")
-    assert "this training takes 9.9 GiB" in found.what
+    assert "this job needs 9.9 GiB" in found.what
     assert "--shm-size=20g" in found.hint
     assert "num_workers" in found.hint
 
 
 def test_shared_memory_that_ended_runs_fill_is_to_be_cleaned() -> None:
     filled = Storage(Path("/dev/shm"), 16.0, 0.1, None)
-    assert "remove what ended runs left" in only(stored(healthy(), shm=filled), "shm-small").hint
+    assert "remove leftovers of earlier runs" in only(stored(healthy(), shm=filled), "shm-small").hint
 
 
 def test_locked_memory_counts_only_for_rdma_without_privilege() -> None:

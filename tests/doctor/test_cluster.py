@@ -109,7 +109,7 @@ def test_nodes_that_reach_each_other_are_measured_and_the_slow_one_is_named_by_a
         assert not [f for f in findings if f["level"] == "error"], findings
         measured = [f["what"] for f in findings if f["id"] == "collective-measured"]
         assert [what.partition(":")[0] for what in measured] == ["pairs of nodes (3)", "all 3 nodes together"]
-        assert all("right numbers" in what for what in measured)
+        assert all("results correct" in what for what in measured)
         ((kind, where, what),) = [(f["id"], f["where"], f["what"]) for f in between(findings)]
         assert (kind, where) == ("node-slow", "node 1")
         assert "node1, 10.213.0.2" in what
@@ -158,7 +158,7 @@ def test_what_is_in_the_way_is_told_while_the_nodes_wait(script: Path) -> None:
             start(made[1], 1, 2, script, "--master-addr", "nobody", stderr=subprocess.PIPE),
         ]
         said = [
-            ["1 of 2 absent: node 1"],
+            ["1 of 2 nodes missing: node 1"],
             ["[master-unresolved]", "no name server has answered yet what the address of 'nobody' is"],
         ]
         for node, lines in zip(nodes, said, strict=True):
@@ -180,7 +180,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: tuple[Host, ...], script: P
     assert [(f["id"], f["where"]) for f in node0] == [("node-duplicate", "node 1")], node0
     (refused,) = [found for found in both if found[0]["id"] == "meeting-failed"]
     assert "two nodes say they are node 1" in refused[0]["what"]
-    assert "every node needs a rank of its own" in refused[0]["hint"]
+    assert "every node needs its own rank" in refused[0]["hint"]
 
 
 @pytest.mark.nightly
@@ -210,7 +210,7 @@ def _cut_after(script: Path) -> None:
     assert node1 == node0
     assert [f["id"] for f in node2] == ["meeting-failed"]
     assert "node 0 does not answer any more" in node2[0]["what"]
-    assert "look at this node's network and at node 0" in node2[0]["hint"]
+    assert "check this node's network, and the output of node 0" in node2[0]["hint"]
 
 
 def test_a_meeting_port_that_is_taken_names_its_owner(script: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_single_gap_is_named_with_its_direction_and_port() -> None:
     (finding,) = judge(Document(endpoints=endpoints(4), reach=reach))
     assert (finding.id, finding.where) == ("link-broken", "node 1 → node 2")
     assert (
-        "host1, 10.0.0.2) does not reach node 2 (host2, 10.0.0.3) at 10.0.0.3:4002: nothing answers"
+        "host1, 10.0.0.2) cannot reach node 2 (host2, 10.0.0.3): 10.0.0.3:4002: nothing answers"
         in finding.what
     )
 

@@ -19,4 +19,4 @@ def test_what_an_image_lets_every_python_print_is_no_answer_of_the_processes(
     with CollectiveWorkers(task) as workers:
         workers.start()
         share = workers.run_round(1, (0, 1), "")
-    assert (share.round, share.problem) == (1, "0 of 2 processes of the collective say how it went")
+    assert (share.round, share.problem) == (1, "only 0 of 2 processes of the collective reported a result")

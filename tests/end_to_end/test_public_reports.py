@@ -185,7 +185,7 @@ REPORTS = {
     "settings of DeepSpeed twice": Report(
         "github.com/yuvalkirstain/PickScore/issues/2",
         YAML,
-        ("sets gradient_clipping, mixed_precision beside deepspeed_config_file",),
+        ("sets both gradient_clipping, mixed_precision and deepspeed_config_file",),
         files={
             "a.yaml": "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n"
             "  deepspeed_config_file: ds.json\n  gradient_clipping: 1.0\n",

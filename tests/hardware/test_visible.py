@@ -57,7 +57,7 @@ def test_hiding_every_gpu_is_a_warning(value: str) -> None:
 
 def test_entries_after_minus_one_are_a_warning() -> None:
     narrowed = narrow(machine(8), Environment({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, hostname="node0"))
-    assert "shows only what stands before -1" in narrowed.warnings[0]
+    assert "ignores everything from -1 on" in narrowed.warnings[0]
 
 
 @pytest.mark.parametrize("entry", ["8", "GPU-deadbeef", "MIG-deadbeef", "99999999999999999999999"])
@@ -82,7 +82,7 @@ def test_a_gpu_named_twice_is_refused(value: str) -> None:
 
 
 def test_an_abbreviated_uuid_must_mean_one_gpu() -> None:
-    with pytest.raises(UsageError, match="begins the UUID of 8 GPUs"):
+    with pytest.raises(UsageError, match="matches the UUIDs of 8 GPUs"):
         chosen(machine(8), CUDA_VISIBLE_DEVICES="GPU-0000")
 
 
@@ -102,7 +102,7 @@ def test_mig_instances_can_be_named_in_every_way_cuda_takes(value: str, expected
 
 
 def test_an_abbreviated_mig_uuid_must_mean_one_instance() -> None:
-    with pytest.raises(UsageError, match="begins the UUID of 2 GPUs"):
+    with pytest.raises(UsageError, match="matches the UUIDs of 2 GPUs"):
         chosen(mig_machine(), CUDA_VISIBLE_DEVICES="MIG-0000")
 
 

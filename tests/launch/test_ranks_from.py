@@ -121,7 +121,7 @@ def test_two_jobs_in_one_folder_are_told_apart_by_their_names_or_refused(take: T
 
 def test_without_a_node_0_the_others_end_and_leave_nothing(take: Take, tmp_path: Path) -> None:
     (tmp_path / "job.rank-0.0").write_text("{}")
-    with pytest.raises(NodesAbsentError, match="no node holds rank 0"):
+    with pytest.raises(NodesAbsentError, match="no node has rank 0"):
         take("b", wait_s=0.3)
     assert [path.name for path in tmp_path.iterdir()] == ["job.rank-0.0"]
 
@@ -166,8 +166,8 @@ def test_two_equal_commands_become_the_two_nodes_of_one_job(tmp_path: Path) -> N
     ("flags", "wrong"),
     [
         ((), "--ranks-from without --nnodes"),
-        (("--nnodes", "2", "--node-rank", "1"), "beside --node-rank or --master-addr"),
-        (("--nnodes", "2", "--print-env"), "--print-env takes nothing"),
+        (("--nnodes", "2", "--node-rank", "1"), "cannot be combined with --node-rank or --master-addr"),
+        (("--nnodes", "2", "--print-env"), "--print-env changes nothing"),
     ],
 )
 def test_flags_that_do_not_belong_together(

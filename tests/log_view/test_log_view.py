@@ -300,9 +300,9 @@ def test_what_is_neither_log_nor_job_is_refused_with_the_jobs_that_are_there(fai
         find_logs(["jib"], failed)
     with pytest.raises(InputError, match="does not exist"):
         find_logs(["logs/none.log"], failed)
-    with pytest.raises(LaunchError, match="is no file"):
+    with pytest.raises(LaunchError, match="is not a file"):
         find_logs(["job"], failed / "none")
-    with pytest.raises(LaunchError, match="no launch has written a log yet"):
+    with pytest.raises(LaunchError, match="no logs yet"):
         find_logs([], failed / "none")
     assert [log.node for log in find_logs(["job"], failed)] == [0, 1]
     assert [log.node for log in find_logs([], failed)] == [0, 1]

@@ -51,7 +51,7 @@ def test_a_moved_name_does_not_overwrite_the_new_one() -> None:
         ("NCCL_LAUNCH_MODE", "GROUP", "not read any more"),
         ("NCCL_MAX_NCHANNELS", "8", "NCCL_MAX_CTAS"),
         ("NCCL_SOCKET_IFNAM", "eth0", "did you mean NCCL_SOCKET_IFNAME?"),
-        ("NCCL_MADE_UP_BY_A_GUIDE", "1", "no variable of NCCL's documentation"),
+        ("NCCL_MADE_UP_BY_A_GUIDE", "1", "NCCL's documentation has no variable"),
         ("NCCL_SOCKET_IFNAME", "bond0", "selects no interface of this node (it has eth0)"),
     ],
 )
@@ -74,7 +74,7 @@ def test_gb200_without_an_imex_channel_is_told_what_it_loses() -> None:
     assert "IMEX" in warn(Environment({}), job(), gb200)[0].text
     assert warn(Environment({}), job(), machine(4, name="NVIDIA GB200", imex=True)) == []
     given_up = warn(Environment({"NCCL_MNNVL_ENABLE": "0"}), job(), gb200)
-    assert any("gives up NVLink between the nodes" in warning.text for warning in given_up)
+    assert any("disables NVLink between the nodes" in warning.text for warning in given_up)
 
 
 def test_no_variable_is_in_two_tables() -> None:

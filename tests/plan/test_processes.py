@@ -28,7 +28,7 @@ def test_one_process_a_gpu_and_one_on_a_cpu_machine() -> None:
 
 
 def test_more_processes_than_gpus_are_refused_with_the_source_of_the_number() -> None:
-    with pytest.raises(TopologyError, match=r"8 processes per node \(NPROC_PER_NODE\) but 4 GPU"):
+    with pytest.raises(TopologyError, match=r"8 processes per node \(NPROC_PER_NODE\), but 4 GPU"):
         processes_per_node(8, "NPROC_PER_NODE", machine(4))
 
 

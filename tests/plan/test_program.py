@@ -197,7 +197,7 @@ def test_commands_that_cannot_start_are_refused_with_the_form_that_can(
     (tmp_path / "train.py").touch()
     (tmp_path / "job.sh").write_text("#!/bin/bash\n")
     for word, said, hint in (
-        ("no-such-command", "not found: looked on PATH (/usr/bin:/bin)", "every node"),
+        ("no-such-command", "not found on PATH (/usr/bin:/bin)", "every node"),
         ("train.py", "not found", "--script train.py"),
         ("./train.py", "is not executable", "--script ./train.py"),
         ("./job.sh", "is not executable", "-- bash ./job.sh"),

@@ -210,7 +210,7 @@ def test_a_spare_takes_the_rank_that_it_was_given_whatever_the_host_list_says(no
     [
         ("n1,n2,n3,n4", 1, None, ("n1", "n4"), ""),
         ("n1,n2,n3,n4", 2, None, (), "so that both parts of a divided job could restart"),
-        ("", 1, None, (), "gives no list of the nodes' hosts"),
+        ("", 1, None, (), "does not list the nodes' hosts"),
         ("n1,n2,n3,n4", 0, 3, ("n1", "n4"), ""),
         ("n1,n2,n3,n4,n5", 1, 3, ("n1", "n5", "n4"), ""),
         (

@@ -49,7 +49,7 @@ def test_a_file_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: i
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: No such file"):
         secret_of(PLATFORM_LAUNCH_SECRET_FILE=str(tmp_path / "absent"))
-    with pytest.raises(InputError, match="it is no regular file"):
+    with pytest.raises(InputError, match="it is not a regular file"):
         secret_of(PLATFORM_LAUNCH_SECRET_FILE="/dev/null")
 
 

@@ -37,7 +37,7 @@ def test_a_training_notices_nothing_of_what_the_rendezvous_goes_through(tmp_path
         second.when("node 0 has not answered for")
         until(lambda: second.count("node 0 has not answered for") >= 2, lambda: second.text)
         machines[1].find_port(RENDEZVOUS_PORT)
-        first.when("node 1 (node1 (10.213.0.2)) is heard again")
+        first.when("node 1 (node1 (10.213.0.2)) responds again")
         second.when("node 0 answers again")
         # The launcher of node 1 stands still for longer than the limit.
         second.process.send_signal(signal.SIGSTOP)

@@ -80,12 +80,14 @@ def test_an_absent_node_is_named_on_every_node(machines: tuple[Host, ...], tmp_p
     coming.when("refuses the connection")  # so that no time of node 0's is spent on its start
     nodes = [start(machines[0], 0, 3, logs=tmp_path, options=("--roll-call-timeout", "8")), coming]
     assert [node.code() for node in nodes] == [ABSENT, ABSENT], nodes[0].text
-    assert re.search(r"\[INFO\] waiting for \d+ s: 1 of 3 absent: node 2; never heard from", nodes[0].text)
+    assert re.search(
+        r"\[INFO\] waiting for \d+ s: 1 of 3 nodes missing: node 2; never connected", nodes[0].text
+    )
     for node, limit_s in zip(nodes, (8, 600), strict=True):
         assert node.said(
             f"roll call: waiting at most {limit_s} s for 3 nodes at node0:{candidates(29500)[0]}"
         )
-        assert node.said("error: 1 of 3 absent: node 2; never heard from, after 8 s")
+        assert node.said("error: 1 of 3 nodes missing: node 2; never connected, after 8 s")
 
 
 def test_a_master_name_that_no_server_knows_is_said_at_once(
@@ -140,7 +142,7 @@ def test_a_cut_link_before_the_roll_call_shows_on_both_sides(
         nodes = [start(machines[rank], rank, 2, logs=tmp_path, options=options) for rank in range(2)]
         assert [node.code() for node in nodes] == [ABSENT, ABSENT]
         assert nodes[1].said("does not answer: the packets are lost on the way"), nodes[1].text
-        assert nodes[0].said("1 of 2 absent: node 1; never heard from"), nodes[0].text
+        assert nodes[0].said("1 of 2 nodes missing: node 1; never connected"), nodes[0].text
     finally:
         machines[1].heal()
 
@@ -150,12 +152,12 @@ def test_a_node_that_loses_its_link_while_it_waits_comes_back(
 ) -> None:
     options = ("--node-timeout", "3")
     nodes = [start(machines[rank], rank, 3, logs=tmp_path, options=options) for rank in range(2)]
-    nodes[0].when("1 of 3 absent: node 2; never heard from")
+    nodes[0].when("1 of 3 nodes missing: node 2; never connected")
     nodes[1].when("connected to node 0, waiting for ")
     machines[1].cut()
     try:
         nodes[1].when("node 0 has not answered for")
-        nodes[0].when("2 of 3 absent: node 1, node 2; last heard from node 1 ")
+        nodes[0].when("2 of 3 nodes missing: node 1, node 2; last heard from node 1 ")
         nodes.append(start(machines[2], 2, 3, logs=tmp_path, options=options))
     finally:
         machines[1].heal()
@@ -271,7 +273,7 @@ def test_a_node_that_cannot_start_tells_the_others(
 
 def test_a_node_told_to_end_while_it_waits_leaves_at_once(machines: tuple[Host, ...], tmp_path: Path) -> None:
     node = start(machines[0], 0, 2, logs=tmp_path)
-    node.when("1 of 2 absent: node 1")
+    node.when("1 of 2 nodes missing: node 1")
     node.process.terminate()
     assert node.code() == 143
 

@@ -35,16 +35,18 @@ def test_what_names_no_node_is_refused(text: str) -> None:
 
 
 def test_few_absent_nodes_are_named_one_by_one() -> None:
-    assert describe_absent([4, 9], 16, {}) == "2 of 16 absent: node 4, node 9; never heard from"
+    assert describe_absent([4, 9], 16, {}) == "2 of 16 nodes missing: node 4, node 9; never connected"
 
 
 def test_a_node_that_was_there_before_is_dated() -> None:
     text = describe_absent([4, 9], 16, {9: 41.7})
-    assert text == "2 of 16 absent: node 4, node 9; last heard from node 9 42 s ago, the others never"
+    assert text == "2 of 16 nodes missing: node 4, node 9; last heard from node 9 42 s ago, the others never"
 
 
 def test_many_absent_nodes_are_folded() -> None:
-    assert describe_absent(list(range(1, 1024)), 1024, {}).startswith("1023 of 1024 absent: nodes 1-1023;")
+    assert describe_absent(list(range(1, 1024)), 1024, {}).startswith(
+        "1023 of 1024 nodes missing: nodes 1-1023;"
+    )
 
 
 def test_absent_are_the_ranks_that_did_not_come() -> None:
@@ -67,7 +69,7 @@ def test_ranges_of_ranks() -> None:
 def test_world_size_that_counts_processes_is_recognised(ranks: tuple[int, ...]) -> None:
     """2 nodes came, 16 were announced, 8 GPUs each; numbered by node, or by their first process."""
     text = looks_like_processes({rank: fingerprint(rank, 16) for rank in ranks}, 16)
-    assert text.startswith("2 nodes came, 16 were announced, and each has 8 GPUs: WORLD_SIZE=16 looks like")
+    assert text.startswith("2 nodes connected, 16 were expected, and each has 8 GPUs: WORLD_SIZE=16 ")
 
 
 @pytest.mark.parametrize(("ranks", "nnodes"), [((0, 1), 15), ((0, 3), 16), ((0,), 16), ((0, 1), 32)])

@@ -144,7 +144,7 @@ def test_a_world_size_that_counts_processes_is_named_when_time_is_up(attend: Att
     for node in (host, guest):
         leave = node.expect(RunRefusal)
         assert leave.exit_code == TopologyError.exit_code
-        assert "14 of 16 absent: nodes 2-15; never heard from" in leave.reason
+        assert "14 of 16 nodes missing: nodes 2-15; never connected" in leave.reason
         assert "WORLD_SIZE=16 looks like the number of processes" in leave.reason
     assert any("looks like the number of processes" in text for text in host.said)
 
@@ -154,17 +154,17 @@ def test_a_node_that_left_before_the_start_is_absent_with_a_date(attend: Attend)
     guest = attend(fingerprint(1, 3))
     guest.hear("refuses the connection")
     host = attend(fingerprint(0, 3), timeout_s=12.0)
-    host.hear("1 of 3 absent: node 2")
+    host.hear("1 of 3 nodes missing: node 2")
     guest.link.send(StopAll(NodeEnding(EndKind.STOPPED, 1, "gpu-1", 0, stopped_by="SIGTERM")))
     leave = host.expect(RunRefusal)
-    assert "2 of 3 absent: node 1, node 2; last heard from node 1 " in leave.reason
+    assert "2 of 3 nodes missing: node 1, node 2; last heard from node 1 " in leave.reason
     assert leave.reason.endswith("s ago, the others never, after 12 s")
 
 
 @pytest.mark.parametrize("told", [0, 1])
 def test_a_node_that_is_told_to_end_between_two_starts_ends_all(attend: Attend, told: int) -> None:
     nodes = [attend(fingerprint(rank, 3, restarts_used=1)) for rank in range(2)]
-    nodes[0].hear("1 of 3 absent: node 2")
+    nodes[0].hear("1 of 3 nodes missing: node 2")
     nodes[told].link.send(StopAll(NodeEnding(EndKind.STOPPED, told, "gpu", 143, stopped_by="SIGTERM")))
     assert nodes[1 - told].expect(RunRefusal).exit_code == 143
 
@@ -173,7 +173,7 @@ def test_a_node_that_comes_back_takes_its_own_place(attend: Attend) -> None:
     """A pod that crashed while the others waited, and was started again."""
     host = attend(fingerprint(0, 3))
     lost = attend(fingerprint(1, 3))
-    host.hear("1 of 3 absent: node 2")
+    host.hear("1 of 3 nodes missing: node 2")
     os.kill(lost.link.pid, signal.SIGKILL)
     time.sleep(3)
     again = attend(fingerprint(1, 3, identity="launcher 1, second life"))
@@ -228,7 +228,7 @@ def test_after_a_restart_the_other_nodes_keep_the_ranks_that_the_network_gave(
     joins = attend(
         fingerprint(rank, 4, network=("b",), identity=replacement), spare=replacement == "spare", **job
     )
-    host.hear("2 of 4 absent: node 1, node 3")
+    host.hear("2 of 4 nodes missing: node 1, node 3")
     others = {
         rank: attend(fingerprint(rank, 4, network=(switch,), restarts_used=1, stand_in=True), **job)
         for rank, switch in ((1, "a"), (3, "b"))
@@ -345,7 +345,7 @@ def test_who_gets_no_place_in_a_run_that_goes_on_leaves_when_its_time_is_up(atte
     late = attend(fingerprint(1, 2, identity="another launcher"), node_timeout_s=LIMIT_S, timeout_s=1.0)
     leave = late.expect(RunRefusal)
     assert leave.exit_code == NodesAbsentError.exit_code
-    assert "goes on without this node, which came as node 1 and got no place in 1 s" in leave.reason
+    assert "continues without this node, which tried to join as node 1 for 1 s" in leave.reason
 
 
 @takes_long

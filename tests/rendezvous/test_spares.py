@@ -137,7 +137,7 @@ def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(cod
             node.join()
         until(lambda: gathering.step().phase is RunPhase.RUNNING, *nodes)
         assert gathering.present[1].host == "gpu-2"
-        assert any("not with this node; a spare may take its place" in text for text in rendezvous.warnings)
+        assert any("not with this node; a spare may replace it" in text for text in rendezvous.warnings)
 
 
 def test_more_nodes_without_torch_than_spares_end_the_job_at_once_with_that_reason() -> None:

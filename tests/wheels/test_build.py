@@ -54,7 +54,7 @@ def test_a_build_gives_wheel_note_and_log_and_nothing_of_an_earlier_one(
     assert [name for name in names if "_op." in name] == [f"deepspeed/cpu_adam_op{_suffix()}"]
     assert not [name for name in names if "stale" in name]
     assert "cpu backend has no op utils" in done.stderr
-    assert "DS_BUILD_AIO of the environment is not passed on" in done.stderr
+    assert "DS_BUILD_AIO in the environment is ignored" in done.stderr
     assert "op 1 of 1, cpu_adam: 1 of 1 files, cpu_adam.cpp" in done.stderr
     assert f"platform-launch wheel install '{path}'" in done.stderr
     (log,) = path.parent.glob("deepspeed-build-*.log")
@@ -248,5 +248,5 @@ def test_compare_names_differences_and_exits_non_zero(wheel: Run, tmp_path: Path
 def test_check_and_install_with_an_interpreter_that_is_none(wheel: Run) -> None:
     done = wheel("check", "--python", "/no/such/python")
     assert done.returncode == REFUSED
-    assert "/no/such/python does not say what is installed" in done.stderr
+    assert "cannot list the packages of /no/such/python" in done.stderr
     assert wheel("install", "no such wheel.whl").returncode == 66

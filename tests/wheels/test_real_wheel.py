@@ -86,7 +86,7 @@ def test_a_wheel_with_cpu_adagrad_trains_where_nothing_can_be_compiled(wheel: Ru
     report = json.loads(checked.stdout)
     assert report["ops"]["cpu_adagrad"] == "compiled"
     assert report["ops"]["cpu_lion"] == "at run time"
-    assert "compile at run time" in checked.stderr
+    assert "not compiled" in checked.stderr
 
     extensions = tmp_path / "compiled at run time"
     trained = subprocess.run(

@@ -55,7 +55,7 @@ def test_the_users_backend_holds() -> None:
     ("torch", "wanted", "accelerator", "said"),
     [
         (CPU_TORCH, parse("9.0"), None, "is a CPU build"),
-        (CPU_TORCH, None, "cuda", "DS_ACCELERATOR=cuda asks for GPU code, but torch .* is a CPU build"),
+        (CPU_TORCH, None, "cuda", "DS_ACCELERATOR=cuda requests GPU code, but torch .* is a CPU build"),
         (CUDA_TORCH, parse("9.0"), "cpu", "DS_ACCELERATOR=cpu"),
         (CUDA_TORCH, None, "npu; id", "DS_ACCELERATOR='npu; id'"),
     ],

@@ -14,7 +14,7 @@ from platform_launch.errors import NodesAbsentError
 from platform_launch.text import Phrase
 
 _WORKS = Phrase(
-    "reached, host key as it joined with, key accepted, agent answers, wait lives, files can be written"
+    "reachable, host key unchanged, key accepted, agent responds, wait is running, files writable"
 )
 
 

@@ -44,12 +44,12 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
             free=f"{shm.free_gib * 1024:.0f}",
             folder=shm.folder,
             size=f"{shm.size_gib * 1024:.0f}",
-            needed=Phrase(", and this training takes {gib} GiB", gib=f"{needed_gib:.1f}")
-            if batches_gib
-            else "",
+            needed=Phrase(", and this job needs {gib} GiB", gib=f"{needed_gib:.1f}") if batches_gib else "",
         ),
         str(shm.folder),
-        Phrase("remove what ended runs left in {folder}", folder=shm.folder) if left_behind else give_more,
+        Phrase("remove leftovers of earlier runs from {folder}", folder=shm.folder)
+        if left_behind
+        else give_more,
     )
 
 
@@ -87,5 +87,5 @@ def memory_left(facts: Facts) -> Iterator[Finding]:
                 count=nproc,
             ),
             "memory",
-            "end what else runs here, or raise the container's memory limit",
+            "stop other processes on this node, or raise the container's memory limit",
         )

@@ -18,7 +18,7 @@ def own_name(facts: Facts) -> Iterator[Finding]:
     if master.found and all(is_loopback(address) for address in master.found):
         return  # all nodes are on this machine
     hint = Phrase(
-        "set GLOO_SOCKET_IFNAME, or write this node's address beside {name} in /etc/hosts", name=own.query
+        "set GLOO_SOCKET_IFNAME, or add this node's address for {name} to /etc/hosts", name=own.query
     )
     if not own.found:
         yield warning(
@@ -79,7 +79,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
                 own=", ".join(sorted(own)),
             ),
             master.query,
-            "let MASTER_ADDR name node 0, unless an address is translated on the way",
+            "set MASTER_ADDR to node 0, unless the address is translated on the way",
         )
     elif not topology.is_master and is_here and not _is_written_as_loopback(master.query):
         yield warning(
@@ -92,13 +92,16 @@ def master_name(facts: Facts) -> Iterator[Finding]:
                 source=source,
             ),
             master.query,
-            "give all nodes the address of node 0; a command such as $(hostname -i) differs on each",
+            (
+                "set the address of node 0 on all nodes; a command such as $(hostname -i) gives a "
+                "different one on each"
+            ),
         )
     elif not is_here and machine.route_interface is None and not machine.assumed:
         yield warning(
             "master-no-route",
             Phrase(
-                "no interface of this node leads to the master {name!r} ({found})",
+                "this node has no route to the master {name!r} ({found})",
                 name=master.query,
                 found=", ".join(master.found),
             ),
@@ -124,5 +127,5 @@ def reverse_look_up(facts: Facts) -> Iterator[Finding]:
                 address=reverse.query,
             ),
             reverse.query,
-            "write the nodes' addresses and names in /etc/hosts, or mend the name server's reverse zone",
+            ("add the nodes' addresses and names to /etc/hosts, or fix the name server's reverse zone"),
         )

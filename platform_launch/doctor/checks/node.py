@@ -26,7 +26,7 @@ def master_port(facts: Facts) -> Iterator[Finding]:
         what = Phrase(
             "port {port} (MASTER_PORT) is taken by {holder}", port=port.number, holder=port.held_by()
         )
-        hint = "end it if a former run left it behind, or choose another --master-port for every node"
+        hint = "stop it if an earlier run left it behind, or choose another --master-port for every node"
     else:
         what = Phrase(
             "port {port} (MASTER_PORT) cannot be listened on: {problem}",
@@ -52,9 +52,9 @@ def clock(facts: Facts) -> Iterator[Finding]:
     if not _EARLIEST_YEAR <= year <= _LATEST_YEAR:
         yield warning(
             "clock-wrong",
-            Phrase("this node's clock says it is the year {year}", year=year),
+            Phrase("this node's clock is set to the year {year}", year=year),
             "clock",
-            "set the clock, and let NTP or chrony keep it",
+            "set the clock, and keep it synchronised with NTP or chrony",
         )
 
 
@@ -78,8 +78,10 @@ def build_locks(facts: Facts) -> Iterator[Finding]:
             yield warning(
                 "build-lock-stale",
                 Phrase(
-                    "{path} is {age} old and no process of this node holds it: a training that needs {op} "
-                    "would wait for it for ever",
+                    (
+                        "{path} is {age} old and no process on this node holds it: a job that "
+                        "needs {op} would wait for it forever"
+                    ),
                     path=lock.path,
                     age=_age(lock.age_s),
                     op=lock.path.parent.name,

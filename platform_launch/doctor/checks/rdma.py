@@ -25,7 +25,10 @@ def ports_down(facts: Facts) -> Iterator[Finding]:
                 ports=len(ports),
             ),
             ", ".join(down),
-            "check cable, switch port and subnet manager (ibstat); other nodes will wait for this one's rest",
+            (
+                "check cable, switch port and subnet manager (ibstat); other nodes will wait for "
+                "this node's remaining ports"
+            ),
         )
 
 
@@ -62,7 +65,7 @@ def gids(facts: Facts) -> Iterator[Finding]:
                 found=_indices(without[0]),
             ),
             _names(without),
-            "give the adapter's interface an IP address in this container",
+            "assign an IP address to the adapter's interface in this container",
         )
 
 

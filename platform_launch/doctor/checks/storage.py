@@ -33,13 +33,16 @@ def room(facts: Facts) -> Iterator[Finding]:
             yield warning(
                 "inodes-low",
                 Phrase(
-                    "{count} more files can be made where {folder} ({purpose}) lies, whatever room is left",
+                    (
+                        "only {count} more files can be created on the file system of {folder} "
+                        "({purpose}), however much space is left"
+                    ),
                     count=storage.free_inodes,
                     folder=storage.folder,
                     purpose=Phrase(purpose),
                 ),
                 str(storage.folder),
-                "remove small files there, or name another folder",
+                "remove small files there, or choose another folder",
             )
 
 
@@ -55,9 +58,7 @@ def _not_writable(facts: Facts, purpose: str, storage: Storage) -> Finding:
             problem=storage.problem,
         ),
         str(storage.folder),
-        "name another folder with --log-dir"
-        if purpose == "logs"
-        else "name a folder on a disk that may be written to",
+        "choose another folder with --log-dir" if purpose == "logs" else "choose a folder on a writable disk",
     )
 
 
@@ -67,14 +68,14 @@ def _low(facts: Facts, purpose: str, storage: Storage) -> Finding:
     return level(
         "disk-low",
         Phrase(
-            "{free} of {size} are free where {folder} ({purpose}) lies",
+            "only {free} of {size} are free on the file system of {folder} ({purpose})",
             free=_size(storage.free_gib),
             size=_size(storage.size_gib),
             folder=storage.folder,
             purpose=Phrase(purpose),
         ),
         str(storage.folder),
-        "free some room, or name a folder on another disk",
+        "free some space, or choose a folder on another disk",
     )
 
 

@@ -61,8 +61,10 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "interface-unknown",
             Phrase(
-                "GLOO_SOCKET_IFNAME={chosen}: this node has no {missing} (it has {have}); gloo takes exact "
-                "names, and stops with 'Unable to find address'",
+                (
+                    "GLOO_SOCKET_IFNAME={chosen}: this node has no {missing} (it has {have}); gloo "
+                    "needs exact names, and fails with 'Unable to find address'"
+                ),
                 chosen=gloo,
                 missing=", ".join(missing),
                 have=have,
@@ -121,8 +123,10 @@ def _interfaces(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "variable-contradiction",
             Phrase(
-                "NCCL_SOCKET_IFNAME={nccl} selects {used}, GLOO_SOCKET_IFNAME={gloo} another network: ranks "
-                "would meet on one and train on the other",
+                (
+                    "NCCL_SOCKET_IFNAME={nccl} selects {used}, but GLOO_SOCKET_IFNAME={gloo} "
+                    "selects another network: ranks would connect on one and train on the other"
+                ),
                 nccl=nccl,
                 used=used,
                 gloo=gloo,

@@ -88,10 +88,15 @@ def meet(
         error(
             "meeting-failed",
             Phrase(
-                "this node did not meet the others at {where}: {failure}", where=where, failure=found.failure
+                "this node could not connect to the others at {where}: {failure}",
+                where=where,
+                failure=found.failure,
             ),
             f"node {task.node_rank}",
             found.hint
-            or "was the doctor started on every node, with the same MASTER_ADDR? --timeout waits longer",
+            or (
+                "check that the doctor was started on every node, with the same MASTER_ADDR; "
+                "--timeout waits longer"
+            ),
         )
     ]

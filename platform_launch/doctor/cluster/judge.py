@@ -22,8 +22,9 @@ _NAME_IT = Phrase(
     "headless service)"
 )
 _LARGE_LOST = Phrase(
-    "give all links on the way one MTU (ip link on the nodes; the ports of the switches; VLANs, tunnels and "
-    "overlays take some off), and try it: ping -M do -s 1472 NODE, 8972 for jumbo frames"
+    "use one MTU on all links in between (ip link on the nodes; the ports of the switches; "
+    "VLANs, tunnels and overlays need some of it), and test it: ping -M do -s 1472 NODE, 8972 "
+    "for jumbo frames"
 )
 _ISOLATED = Phrase("check its cable, firewall and network policy: the other nodes reach each other")
 
@@ -46,9 +47,9 @@ def _presence(document: Document) -> Iterator[Finding]:
     for rank in document.absent:
         yield error(
             "node-absent",
-            Phrase("node {rank} of {nnodes} did not come", rank=rank, nnodes=nnodes),
+            Phrase("node {rank} of {nnodes} did not connect", rank=rank, nnodes=nnodes),
             f"node {rank}",
-            "look at that node's log: was it started, does it reach node 0? --timeout waits longer",
+            "check that node's log: was it started, can it reach node 0? --timeout waits longer",
         )
     for rank, host in document.duplicates.items():
         yield error(
@@ -60,7 +61,7 @@ def _presence(document: Document) -> Iterator[Finding]:
                 second=host,
             ),
             f"node {rank}",
-            "give each node a rank of its own",
+            "give each node its own rank",
         )
     for rank, difference in document.foreign.items():
         yield error(
@@ -72,7 +73,7 @@ def _presence(document: Document) -> Iterator[Finding]:
     for rank in document.silent:
         yield error(
             "node-silent",
-            Phrase("{node} came, and then stopped answering", node=_place(rank, document.endpoints)),
+            Phrase("{node} connected, then stopped answering", node=_place(rank, document.endpoints)),
             f"node {rank}",
             "look at that node: it hangs, was cut off, or its doctor was killed",
         )
@@ -102,7 +103,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
             place = _place(rank, document.endpoints)
             if len(comers) >= len(found):
                 what = Phrase(
-                    "{node} is not reached by {count} of {others} other nodes, at {way}",
+                    "{count} of {others} other nodes cannot reach {node}: {way}",
                     node=place,
                     count=len(comers),
                     others=others,
@@ -111,7 +112,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
                 only_large = all(away[a][rank].only_large for a in comers)
             else:
                 what = Phrase(
-                    "{node} does not reach {count} of {others} other nodes, such as {way}",
+                    "{node} cannot reach {count} of {others} other nodes, e.g. {way}",
                     node=place,
                     count=len(found),
                     others=others,
@@ -125,7 +126,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
                 yield error(
                     "link-broken",
                     Phrase(
-                        "{node} does not reach {other} at {way}",
+                        "{node} cannot reach {other}: {way}",
                         node=_place(a, document.endpoints),
                         other=_place(b, document.endpoints),
                         way=at(a, b),
@@ -141,7 +142,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
             yield error(
                 "node-unreachable",
                 Phrase(
-                    "{node} does not get through to MASTER_PORT at {way}",
+                    "{node} cannot reach MASTER_PORT: {way}",
                     node=_place(rank, document.endpoints),
                     way=reason,
                 ),
@@ -170,7 +171,7 @@ def _packet_sizes(endpoints: Endpoints) -> Iterator[Finding]:
         "mtu-differs",
         Phrase("the nodes' interfaces have different MTUs: {sizes}", sizes=joined(sizes)),
         f"node {others[0]}" if len(others) == 1 and len(most) > 1 else "all nodes",
-        "give all of them the one that the switches carry (ip link set dev NAME mtu 9000)",
+        "set them all to the MTU of the switches (ip link set dev NAME mtu 9000)",
     )
 
 
@@ -189,8 +190,10 @@ def _clocks(offsets_s: Mapping[int, float]) -> Iterator[Finding]:
             offset=f"{offsets_s[worst]:+.0f}",
         ),
         f"node {worst}" if len(wrong) == 1 else "all nodes",
-        "let chrony or ntpd set them: times in logs of different nodes cannot be compared, and tokens and "
-        "certificates may be refused",
+        (
+            "synchronise them with chrony or ntpd: otherwise times in the logs of different nodes "
+            "cannot be compared, and tokens and certificates may be refused"
+        ),
     )
 
 
@@ -221,7 +224,7 @@ def _collectives(document: Document) -> Iterator[Finding]:
             yield error(
                 "collective-wrong" if result.wrong else "collective-failed",
                 Phrase(
-                    "each pair does well, but a collective of all {count} nodes does not: {problem}",
+                    "each pair works, but a collective of all {count} nodes does not: {problem}",
                     count=len(result.group),
                     problem=result.problem,
                 ),
@@ -240,14 +243,16 @@ def _of_node(
         return error(
             "collective-wrong" if failed[0].wrong else "collective-failed",
             Phrase(
-                "{node} fails with each partner that does well with others ({partners}): {problem}",
+                ("{node} fails with every partner, while these work with others ({partners}): {problem}"),
                 node=place,
                 partners=partners,
                 problem=failed[0].problem,
             ),
             f"node {rank}",
-            "look there first: the MTU (ip link; ping -M do -s 1472 NODE, 8972 for jumbo frames), firewall, "
-            "cable and port; or take it out",
+            (
+                "check this node first: MTU (ip link; ping -M do -s 1472 NODE, 8972 for jumbo "
+                "frames), firewall, cable and port; or exclude it"
+            ),
         )
     slowest = min(result.bandwidth_gbps for result in results)
     # With an odd number of nodes, or if others failed, a node has had one partner only.
@@ -255,7 +260,7 @@ def _of_node(
     return warning(
         "node-slow",
         Phrase(
-            "{node} reaches {rate} with node {partners}{once}, other pairs {usual}",
+            "{node} reaches only {rate} with node {partners}{once}, other pairs {usual}",
             node=place,
             rate=_rate(slowest),
             partners=partners,
@@ -263,7 +268,10 @@ def _of_node(
             usual=_rate(reference_gbps(pairs)),
         ),
         f"node {rank}",
-        "check its cable, port and NIC rate (ethtool, ibstat), or take it out: all wait for the slowest",
+        (
+            "check its cable, port and NIC rate (ethtool, ibstat), or exclude it: all nodes wait "
+            "for the slowest"
+        ),
     )
 
 
@@ -273,21 +281,21 @@ def _of_link(result: Measurement, pairs: Sequence[Measurement], endpoints: Endpo
     if result.problem:
         finding_id = "collective-wrong" if result.wrong else "link-broken"
         hint = (
-            "the same two may do well on another network: look at NCCL_SOCKET_IFNAME, the MTU between them "
-            "(ping -M do -s 1472 NODE), GIDs and firewalls"
+            "the two may work well on another network: check NCCL_SOCKET_IFNAME, the MTU "
+            "between them (ping -M do -s 1472 NODE), GIDs and firewalls"
         )
         what = Phrase("{a} and {b} fail together: {problem}", **both, problem=result.problem)
         return error(finding_id, what, f"node {a} ↔ node {b}", hint)
     return warning(
         "link-slow",
         Phrase(
-            "{a} and {b} reach {rate} together, other pairs {usual}",
+            "{a} and {b} reach only {rate} together, other pairs {usual}",
             **both,
             rate=_rate(result.bandwidth_gbps),
             usual=_rate(reference_gbps(pairs)),
         ),
         f"node {a} ↔ node {b}",
-        "both do well with others, or neither was tried with one: look at the switches between them",
+        ("both work well with other nodes, or were not tested with others: check the switches between them"),
     )
 
 
@@ -315,7 +323,7 @@ def _measured(results: Sequence[Measurement]) -> Iterator[Finding]:
         yield info(
             "collective-measured",
             Phrase(
-                "{who}: {rate}{spread}, latency {latency} µs; right numbers",
+                "{who}: {rate}{spread}, latency {latency} µs; results correct",
                 who=what,
                 rate=_rate(statistics.median(rates)),
                 spread=spread,

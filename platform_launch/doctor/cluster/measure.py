@@ -83,7 +83,7 @@ class CollectiveWorkers:
             if len(shares) == len(orders):
                 return shares
             problem = Phrase(
-                "{count} of {all} processes of the collective say how it went",
+                "only {count} of {all} processes of the collective reported a result",
                 count=len(shares),
                 all=len(orders),
             )

@@ -55,7 +55,7 @@ T = TypeVar("T")
 _LOOK_S = 0.5
 _HEARTBEAT_S = 0.2
 _SILENT_S = 30.0
-_LOST = Phrase("look at this node's network and at node 0, whose own output says what it found")
+_LOST = Phrase("check this node's network, and the output of node 0")
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -80,7 +80,7 @@ class Part:
     def __init__(self, task: DoctorTask, log: Callable[[ConsoleLine], None]) -> None:
         self.task = task
         self._log = log
-        self.stage = Phrase("before the nodes met")
+        self.stage = Phrase("before the nodes connected")
         self._port = 0
 
     def run(self) -> PartAnswer:
@@ -117,7 +117,7 @@ class Part:
                 director = self._direct(me, secret)
             endpoint = Endpoint(task.host, task.address, own_port, task.mtu, task.network)
             self._participant = self._join(me, secret, endpoint)
-            self.stage = Phrase("while the other nodes come")
+            self.stage = Phrase("while the other nodes connect")
             state = self._await(lambda s: s.endpoints is not None, task.meet_limit_s + MARGIN_S)
             self._workers.start()
             self.stage = Phrase("while the nodes connect to each other")
@@ -172,7 +172,7 @@ class Part:
             if time.monotonic() > deadline:
                 raise LaunchError(
                     Phrase(
-                        "node 0 said nothing within {limit:.0f} s, {stage}", limit=limit_s, stage=self.stage
+                        "node 0 did not answer within {limit:.0f} s, {stage}", limit=limit_s, stage=self.stage
                     )
                 )
             time.sleep(_HEARTBEAT_S)
@@ -247,7 +247,7 @@ class Part:
             if found is not None and found.round == number:
                 return found.address
             time.sleep(_HEARTBEAT_S)
-        raise LaunchError(Phrase("node {rank} did not say where its group meets", rank=group[0]))
+        raise LaunchError(Phrase("node {rank} did not report the address of its group", rank=group[0]))
 
 
 def _gone(stage: str) -> Phrase:

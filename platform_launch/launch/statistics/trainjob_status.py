@@ -112,7 +112,7 @@ class TrainJobStatus:
         from http.client import HTTPSConnection
 
         if not self._env.get(URL, "").strip().startswith("https://") or not host:
-            raise LaunchError(Phrase("{name} is no https:// address", name=URL))
+            raise LaunchError(Phrase("{name} is not an https:// address", name=URL))
         path = self._env.get(CA_CERT, "").strip()
         authority = self._env.read_file(path) if path else None
         if authority is None:
@@ -125,7 +125,7 @@ class TrainJobStatus:
         path = self._env.get(TOKEN, "").strip()
         token = (self._env.read_file(path) or "").strip() if path else ""
         if not (token.isascii() and token.isprintable() and token):
-            raise LaunchError(Phrase("{name}={path} does not hold a token", name=TOKEN, path=path))
+            raise LaunchError(Phrase("{name}={path} contains no token", name=TOKEN, path=path))
         return token
 
 

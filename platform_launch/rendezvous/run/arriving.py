@@ -38,7 +38,7 @@ _GONE_S = 1.0
 # of the same job.
 _OTHER_JOB_S, _EARLIER_START_S = 5.0, 30.0
 _OTHER_PORT = Phrase(
-    "give one of the two jobs another MASTER_PORT, or start this one when the other has ended"
+    "use another MASTER_PORT for one of the two jobs, or start this one when the other has ended"
 )
 
 Command = StopAll | TrainingEnded | TextCommand | None
@@ -164,7 +164,7 @@ class Arrival:
         self._log(
             "WARN",
             Phrase(
-                "node 0, {address}, is not heard: the nodes may meet here, at {host}",
+                ("node 0, {address}, does not respond: the nodes may connect here instead, at {host}"),
                 address=task.master_addr,
                 host=host,
             ),
@@ -271,8 +271,10 @@ class Arrival:
             if goes_on and now - began >= self._task.roll_call_timeout_s:
                 raise NoPlaceError(
                     Phrase(
-                        "the run of node 0, {place}, goes on without this node, which came as node {rank} "
-                        "and got no place in {limit:g} s",
+                        (
+                            "the run of node 0, {place}, continues without this node, which tried "
+                            "to join as node {rank} for {limit:g} s"
+                        ),
                         place=participant.welcome.place,
                         rank=self._me.node_rank,
                         limit=self._task.roll_call_timeout_s,

@@ -194,7 +194,7 @@ class Gathering:
                 self._coordinator.remove(member)
                 if node.identity not in self._unfit:
                     self._unfit.add(node.identity)
-                    text = Phrase("{reason}; a spare may take its place", reason=refusal.reason)
+                    text = Phrase("{reason}; a spare may replace it", reason=refusal.reason)
                     self._log(ConsoleLine("WARN", text, "node-left-out-at-once"))
 
     def _leave_to_spare(self, refusal: RunRefusal) -> bool:
@@ -318,7 +318,7 @@ class Gathering:
         if refusal is not None and spare.node.identity not in self._unfit:
             self._unfit.add(spare.node.identity)
             text = Phrase(
-                "{place} cannot stand in for others: {reason}", place=spare.place, reason=refusal.reason
+                "{place} cannot replace other nodes: {reason}", place=spare.place, reason=refusal.reason
             )
             self._log(ConsoleLine("WARN", text, "spare-unfit"))
         return refusal is None
@@ -345,7 +345,10 @@ class Gathering:
             if left:  # and no spare replaced it
                 self.refuse(self._left_to_spares[left[0]])
                 return
-            hint = "look at the absent nodes: still pulling their image, not scheduled, or crashed"
+            hint = (
+                "check the missing nodes: they may still pull their image, wait to be "
+                "scheduled, or have crashed"
+            )
             if suspicion:
                 hint = "set WORLD_SIZE to the number of nodes, or pass --nnodes"
             elif self.master_addr_problem:

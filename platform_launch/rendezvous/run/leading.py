@@ -67,7 +67,7 @@ class Lead:
         self.port = int(listener.getsockname()[1])
         if self.port != task.ports[0]:
             text = Phrase(
-                "port {taken} for the roll call {why}; the nodes meet on port {port} instead",
+                "port {taken} for the roll call {why}; the nodes connect on port {port} instead",
                 taken=task.ports[0],
                 why=why_taken(task.ports[0]),
                 port=self.port,

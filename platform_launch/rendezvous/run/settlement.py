@@ -247,7 +247,7 @@ class Settlement:
                 )
                 self._log(ConsoleLine("WARN", text, "node-silent"))
             elif news is SilenceNews.HEARD_AGAIN:
-                self._log(ConsoleLine("INFO", Phrase("{who} is heard again", who=who), "node-heard-again"))
+                self._log(ConsoleLine("INFO", Phrase("{who} responds again", who=who), "node-heard-again"))
 
     def _vanished(self, gone: list[int], kind: EndKind | None = None) -> NodeEnding:
         """Return the ending of nodes that are silent."""

@@ -51,7 +51,7 @@ class SilenceNews(Enum):
     """What to report about a silence."""
 
     SILENT = "silent"
-    HEARD_AGAIN = Phrase("heard again")
+    HEARD_AGAIN = Phrase("responds again")
 
 
 class SilenceReporter:

@@ -130,14 +130,15 @@ class TakingPart:
             lead.move()
         elif lead is not None and ending is None:
             reason = Phrase(
-                "node 0, {place}, was told to end before all nodes were there", place=self._task.node.place
+                "node 0, {place}, was asked to stop before all nodes were connected",
+                place=self._task.node.place,
             )
             lead.give_up(NodesAbsentError.exit_code, reason)
         elif lead is not None and ending is not None:  # the others join the next attempt, and are told
             lead.refuse(ending.exit_code, describe_ending(ending))
         self._leave()
         if lead is None and ending is not None:
-            told = Phrase("told to end ({signal})", signal=ending.stopped_by)
+            told = Phrase("asked to stop ({signal})", signal=ending.stopped_by)
             refuse(self._arrival, replace(self._task.node, refusal=told, refusal_code=ending.exit_code))
 
     def _ending_for(self, error: LostError) -> NodeEnding:

@@ -8,6 +8,7 @@ import click
 
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.environment import Environment
 from platform_launch.text import Phrase
@@ -15,6 +16,7 @@ from platform_launch.text import Phrase
 
 @click.command("hosts")
 @json_or_table
+@lang_option
 def command(form: str) -> int:
     """List the nodes of this node's cluster. Works on every node."""
     _, cluster = own.cluster(Environment.of_this_process())

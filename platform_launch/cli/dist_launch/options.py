@@ -12,6 +12,7 @@ import click
 
 from platform_launch.cli import completion
 from platform_launch.cli.flags import flags
+from platform_launch.cli.options import lang_option
 from platform_launch.console.languages import translate
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
@@ -30,6 +31,7 @@ ssh_options = flags(
         help="Rank 0's private key (SSH_KEY; else a new pair).",
     ),
     click.option("--ssh-user", metavar="NAME", help="User to log in as (SSH_USER; the user that runs wait)."),
+    lang_option,
 )
 
 

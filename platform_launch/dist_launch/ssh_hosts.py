@@ -92,7 +92,9 @@ class _HostsRun:
     def _interrupt(self, code: int) -> None:
         """Ask all to stop; on the second call, do not wait for them any longer."""
         if self._stopping:
-            self._output.print("WARN", "no longer waiting for the hosts; their processes have been asked to stop")
+            self._output.print(
+                "WARN", "no longer waiting for the hosts; their processes have been asked to stop"
+            )
             for number in self._running & self._programs.keys():
                 self._programs[number].abort()
             return

@@ -302,9 +302,13 @@ class Settlement:
         ]
         if 0 in missing and not ending.in_good_order and not self._is_silent(0):
             limit_s = max(limit_s, _OWN_REPORT_S)
-        if waited_s < limit_s and not all(self._is_silent(rank) or self._has_gone(rank) for rank in missing):
+        if waited_s < limit_s and not all(
+            self._is_silent(rank) or self._has_gone(self._nodes[rank]) for rank in missing
+        ):
             return
-        dead = [rank for rank in missing if self._silent_s(rank) >= _DEAD_S or self._has_gone(rank)]
+        dead = [
+            rank for rank in missing if self._silent_s(rank) >= _DEAD_S or self._has_gone(self._nodes[rank])
+        ]
         spares = self._coordinator.membership.spares
         self._conclude(
             decide(
@@ -327,13 +331,12 @@ class Settlement:
         if self._coordinator.has_left(member) or self._coordinator.ended_s(member) >= GONE_S:
             return True
         # It finds the next attempt by itself, which need not wait for it.
-        return self.outcome is not None and self.outcome.restart and self._is_gone(member)
+        return self.outcome is not None and self.outcome.restart and self._has_gone(member)
 
     def _is_gone(self, member: Member) -> bool:
         return self._coordinator.gone_s(member) >= GONE_S
 
-    def _has_gone(self, rank: int) -> bool:
-        member = self._nodes[rank]
+    def _has_gone(self, member: Member) -> bool:
         return self._is_gone(member) or self._coordinator.ended_s(member) >= _ENDED_S
 
     def _gone_s(self, rank: int) -> float:

@@ -137,7 +137,7 @@ def test_a_summary_whose_first_failure_is_cut_off_still_tells_the_signal(explain
         ("SIGTERM", 15, "terminated"),
         ("SIGINT", 2, "interrupted"),
         ("SIGHUP", 1, "hung_up"),
-        ("SIGQUIT", 3, "quit"),
+        ("SIGQUIT", 3, "interrupted"),
         ("SIGUSR1", 10, "early_warning"),
     ],
 )

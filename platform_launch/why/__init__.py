@@ -1,6 +1,6 @@
 """Logs of a failed launch → the root cause over all nodes, what it means and what to do.
 
-It never claims more than its evidence: what no signature knows is "no known cause; this line may tell it: …".
+It never claims more than its evidence: what no signature knows is "no known cause; this line may show it: …".
 Nothing here imports torch, and the signatures are read only when a log is.
 
 From a log to the answer, each package uses only those above it:

@@ -112,13 +112,13 @@ def read_record(path: Path) -> HangRecord:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             Phrase(
-                "{path} is no record of a hang ({kind}: {problem}): expected the JSON that the "
-                "hang monitor writes beside a log",
+                "{path} is not a hang record ({kind}: {problem}): expected the JSON that the hang "
+                "monitor writes next to a log",
                 path=path,
                 kind=type(error).__name__,
                 problem=error,
             ),
-            "name the log, or its folder",
+            "pass the log or its folder",
         ) from error
 
 

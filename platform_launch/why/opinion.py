@@ -96,7 +96,7 @@ class ModelEndpoint:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(
                 Phrase(
-                    "{name}={value!r} is no address: expected http(s)://HOST[:PORT]/v1", name=URL, value=url
+                    "{name}={value!r} is not a URL: expected http(s)://HOST[:PORT]/v1", name=URL, value=url
                 )
             )
         return ModelEndpoint(url.rstrip("/"), model, env.get(KEY, ""))
@@ -184,7 +184,7 @@ def opinion(endpoint: ModelEndpoint, told: Material, limit_s: float = LIMIT_S) -
     try:
         text = json.loads(reply)["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        raise OpinionError(Phrase("{url} answered in another form than OpenAI's", url=endpoint.url)) from None
+        raise OpinionError(Phrase("{url} did not answer in OpenAI's format", url=endpoint.url)) from None
     if not isinstance(text, str) or not text.strip():
         raise OpinionError(Phrase("{url} gave an empty answer", url=endpoint.url))
     said = " ".join(shown(part) for part in text[:_LONGEST_ANSWER].split())

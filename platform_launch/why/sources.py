@@ -118,25 +118,25 @@ def _of_folder(folder: Path, job: str | None) -> list[Path]:
         named, logs = logs, [log for log in logs if not holds_no_text(log)]
     if job is not None and not ours:
         raise InputError(
-            Phrase("{folder} holds no log of a job of this launcher", folder=folder),
-            "name the files themselves",
+            Phrase("{folder} contains no log of this launcher's jobs", folder=folder),
+            "pass the files themselves",
         )
     if not logs and not ours and named:
         raise InputError(
             Phrase(
-                "what is named like a log in {folder} holds bytes that are no text: {names}",
+                "the files named like logs in {folder} are binary: {names}",
                 folder=folder,
                 names=shown_list([log.name for log in named]),
             ),
-            "name the files themselves",
+            "pass the files themselves",
         )
     if not logs:
         raise InputError(
             Phrase(
-                "{folder} holds no *.log: expected a folder of logs (*.log, *.out, *.err, *.txt; packed too)",
+                "{folder} contains no log: expected *.log, *.out, *.err or *.txt, perhaps compressed",
                 folder=folder,
             ),
-            "name the files themselves",
+            "pass the files themselves",
         )
     return logs
 
@@ -182,7 +182,7 @@ def _latest(logs: list[Path], job: str | None, folder: Path) -> list[Path]:
     elif job not in names:
         raise InputError(
             Phrase(
-                "{folder} holds no log of the job {job!r}: it holds logs of {names}",
+                "{folder} contains no log of job {job!r}, only of {names}",
                 folder=folder,
                 job=job,
                 names=", ".join(names),

@@ -92,7 +92,7 @@ def test_a_training_that_failed_in_silence_is_not_said_to_run_still(script: Path
     assert done.returncode == 3
     (log,) = logs.glob("*.log")
     assert {told["id"] for told in map(json.loads, beside(log).read_text().splitlines())} >= {"verdict"}
-    assert "nothing tells that this launch ended" not in log.read_text()
+    assert "this launch has no end" not in log.read_text()
     assert "a process ended with exit code 3 [verdict]" in log.read_text()
 
 

@@ -128,5 +128,5 @@ def test_broken_record_is_named_and_keeps_no_log_from_being_read(text: str, tmp_
     path = put(tmp_path)
     path.write_text(text)
     assert "hang" not in why(tmp_path)
-    with pytest.raises(InputError, match=r"hang1\.json is no record of a hang"):
+    with pytest.raises(InputError, match=r"hang1\.json is not a hang record"):
         why(path)

@@ -142,7 +142,7 @@ def test_ranks_that_never_came_to_the_barrier_are_listed(explain_text: Explain) 
     )
     verdict = explain_text(log)
     assert verdict.cause == "barrier_absent"
-    assert "of 6 ranks these did not come, as far as the logs tell: ranks 3, 5" in verdict.notes
+    assert "of 6 ranks, these did not come, according to the logs: ranks 3, 5" in verdict.notes
 
 
 HERE, EPOCHS = "GLOBAL_RANK: {0}, MEMBER: {1}/2\n", "Epoch 0: 3 batches\n"

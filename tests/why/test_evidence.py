@@ -34,7 +34,7 @@ def in_call(code: str, message: str, rank: int | None = None, function: str = "i
         '  File "/workspace/train.py", line 40, in <module>',
         "    main()",
         f'  File "/usr/lib/python3.11/shutil.py", line 7, in {function}',
-        f"    {code}",
+        *([f"    {code}"] if code else []),
         message,
     )
     return "".join(f"{prefix}{line}\n" for line in lines)
@@ -109,6 +109,12 @@ def test_ranks_that_delete_rename_or_create_the_same_thing_at_once_race(
     assert explain_text(both).cause == cause
 
 
+def test_a_race_is_known_by_a_function_of_a_library_whose_code_is_not_shown(explain_text: Explain) -> None:
+    gone = "FileNotFoundError: [Errno 2] No such file or directory: '/ck/tmp-3'"
+    both = "".join(in_call("", gone, rank, "_rmtree_safe_fd") for rank in (2, 5))
+    assert explain_text(both).cause == "file_race"
+
+
 def test_one_rank_that_finds_a_folder_is_told_that_it_exists(explain_text: Explain) -> None:
     one = in_call("os.mkdir(path)", "FileExistsError: [Errno 17] File exists: '/ck/step-100'", 3)
     assert explain_text(one).cause == "file_exists"
@@ -118,6 +124,7 @@ def test_one_rank_that_finds_a_folder_is_told_that_it_exists(explain_text: Expla
     ("code", "message", "rule"),
     [
         ("sock.connect(address)", "ssl.SSLError: record layer failure", "connects_in_vain"),
+        ("sock.connect(address)", "acme.AcmeFault: handshake 0x17", "connects_in_vain"),
         ("self.socket.bind(address)", "OSError: [Errno 22] Invalid argument", "binds_in_vain"),
         ("os.rmdir(path)", "OSError: [Errno 39] Directory not empty: '/ck/tmp'", "deletes_or_renames"),
         ("os.rename(src, dst)", "OSError: [Errno 18] Invalid cross-device link: 'a'", "deletes_or_renames"),

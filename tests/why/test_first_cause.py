@@ -103,14 +103,14 @@ def test_system_error_alone_asks_for_the_earlier_line(explain_text: Explain) -> 
 def test_error_that_training_survived_is_not_the_cause(explain_text: Explain) -> None:
     verdict = explain_text(uncaught("ValueError: of yesterday") + progress(2000) + uncaught(OOM))
     assert verdict.cause == "cuda_out_of_memory"
-    assert "earlier errors were followed by more output, so training went on (errors: 1)" not in verdict.notes
+    assert "training continued after earlier errors (errors: 1)" not in verdict.notes
 
 
 def test_two_survived_errors_are_noted(explain_text: Explain) -> None:
     log = "".join(uncaught(f"ValueError: {n}") + progress(2000) for n in range(2)) + uncaught(OOM)
     verdict = explain_text(log)
     assert verdict.cause == "cuda_out_of_memory"
-    assert any("training went on" in note for note in verdict.notes)
+    assert any("training continued" in note for note in verdict.notes)
 
 
 def test_cause_far_above_its_consequences_is_still_the_cause(explain_text: Explain) -> None:
@@ -281,7 +281,7 @@ def test_earlier_node_wins_by_its_clock(explain_text: Explain) -> None:
         + "[2026-11-21 03:04:02,000] [INFO] bye error\n",
     )  # fmt: skip
     assert (verdict.title, verdict.where.node) == ("ValueError: early", 1)
-    assert not any("do not say" in note for note in verdict.notes)
+    assert not any("do not show" in note for note in verdict.notes)
 
 
 def test_clock_offset_turns_the_order_around(explain_text: Explain) -> None:
@@ -311,7 +311,7 @@ def test_without_times_the_more_specific_cause_is_named_and_the_other_noted(expl
     )
     assert (verdict.cause, verdict.where.node) == ("cuda_out_of_memory", 1)
     assert verdict.notes == (
-        "the logs do not say which came first; also ValueError: perhaps first on node 0 (x_node0:8)",
+        "the logs do not show which came first; also ValueError: perhaps first on node 0 (x_node0:8)",
     )
 
 
@@ -320,7 +320,7 @@ def test_pods_on_one_stream_are_not_ordered_by_its_lines(explain_text: Explain) 
     stream += uncaught(OOM, "[pod/job-1-fghij/main] ")
     verdict = explain_text(stream)
     assert (verdict.cause, verdict.where.pod) == ("cuda_out_of_memory", "job-1-fghij")
-    assert any("do not say" in note for note in verdict.notes)
+    assert any("do not show" in note for note in verdict.notes)
 
 
 def test_warning_of_nemo_is_not_the_first_error(explain_text: Explain) -> None:

@@ -72,7 +72,7 @@ def test_first_collective_that_one_rank_tells_is_the_first_unless_it_worked_befo
 def test_first_collective_of_some_ranks_tells_how_many_there_are(explain_text: Explain) -> None:
     verdict = explain_text("WORLD_SIZE=4\n" + "".join(_WAITED.format(rank=rank, number=1) for rank in (1, 3)))
     assert verdict.cause == "first_collective"
-    assert "of 4 ranks only these report, and from the first collective: ranks 1, 3" in verdict.notes
+    assert "of 4 ranks, only these report a timeout, in the first collective: ranks 1, 3" in verdict.notes
 
 
 def test_process_of_several_gpus_is_no_single_rank(explain_text: Explain) -> None:

@@ -62,7 +62,7 @@ def test_a_note_of_another_version_is_told_in_english() -> None:
     log = [b"RuntimeError: CUDA error: out of memory\n"]
     told = explain([LogSource("a.log", log)]).with_notes([note("oom-kills", count=2)])
     assert "备注：      运行期间 cgroup 记录了 2 次因内存不足的杀死" in told.lines("zh")
-    english = "备注：      out-of-memory kills that the cgroup counted during the run: 2"
+    english = "备注：      out-of-memory kills counted by the cgroup during the run: 2"
     newer = replace(told, noted=(*told.noted[:-1], Note("of-tomorrow", {"count": 2})))
     other = replace(told, noted=(*told.noted[:-1], Note("oom-kills", {"number": 2})))
     for verdict in (replace(told, noted=()), newer, other):

@@ -78,7 +78,7 @@ def test_missing_log_is_named(tmp_path: Path) -> None:
 
 
 def test_folder_without_logs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no \*\.log"):
+    with pytest.raises(InputError, match=r"contains no log"):
         explain_paths([tmp_path])
 
 
@@ -86,7 +86,7 @@ def test_of_a_folder_what_is_called_like_a_log_and_is_none_is_left_out(tmp_path:
     program = tmp_path / "dmesg"
     program.write_bytes(Path("/bin/true").read_bytes())
     (tmp_path / "noise.out").write_bytes(bytes(range(256)) * 40)
-    with pytest.raises(InputError, match=r"holds bytes that are no text: dmesg, noise\.out"):
+    with pytest.raises(InputError, match=r"are binary: dmesg, noise\.out"):
         logs_in([tmp_path])
     log, packed = tmp_path / "a.log", tmp_path / "b.log.gz"
     log.write_text("ValueError: one\n")
@@ -148,7 +148,7 @@ def test_packed_log_that_is_cut_short_is_an_error(
     log = tmp_path / name
     whole = pack(f"{random.Random(1).randbytes(3 << 18).hex()}\n{ERROR}".encode())
     log.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=rf"{name} cannot be unpacked"):
+    with pytest.raises(InputError, match=rf"{name} cannot be decompressed"):
         explain_file(log)
 
 
@@ -170,7 +170,7 @@ def test_a_binary_file_is_no_log_and_an_empty_one_is_said_to_be(tmp_path: Path) 
     log = tmp_path / "a.log"
     for data in (bytes(range(256)) * 8, struct.pack("<2000i", *range(2000))):
         log.write_bytes(data)
-        with pytest.raises(InputError, match=r"a\.log holds bytes that are no text"):
+        with pytest.raises(InputError, match=r"a\.log is binary"):
             explain_file(log)
     for text in ("", "no end of line", "\x1b[31mred\x1b[0m\n", "显存不足\n" * 99, "\0" * 9000 + "late\n"):
         for encoding in ("utf-8", "gb18030", "utf-16"):

@@ -133,23 +133,6 @@ def test_indent_of_another_process_does_not_make_its_code_part_of_a_message(expl
     assert explain_text(torn).title == "ValueError: the adapter's modules are not in this model"
 
 
-def test_an_older_notebook_names_the_line_in_the_code_below_its_frame(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "KeyError                                  Traceback (most recent call last)\n"
-        "<ipython-input-12-8f2f5b0f3f7e> in <module>\n"
-        "      3 trainer = Trainer(cfg)\n"
-        "----> 4 trainer.fit(loader)\n\n"
-        "~/proj/trainer.py in step(self, batch)\n"
-        "     88     def step(self, batch):\n"
-        '---> 89         x = batch["pixels"]\n\n'
-        "KeyError: 'pixels'\n"
-    )
-    code = verdict.exception
-    assert code is not None
-    assert (code.file, code.line, code.function) == ("~/proj/trainer.py", 89, "step")
-    assert code.code == 'x = batch["pixels"]'
-
-
 def test_rank_whose_traceback_a_paste_begins_with_is_named(explain_text: Explain) -> None:
     frames = '  File "/app/save.py", line 40, in plan\n    return self.planner.create()\n'
     head = "Traceback (most recent call last): (RANK {})\n"

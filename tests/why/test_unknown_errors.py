@@ -58,10 +58,10 @@ def test_the_headline_says_whether_there_are_last_words_and_the_launchers_own_ar
     report = "E1125 09:10:20 2 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) "
     report += "local_rank: 1 (pid: 4711) of binary: /usr/bin/python3\n"
     silent = explain_text(ours + report)
-    assert silent.headline("en").startswith("unknown: nothing was printed that tells why; ")
+    assert silent.headline("en").startswith("unknown: nothing printed shows why; ")
     assert "last-words" not in {one.id for one in silent.noted}
     leaving = explain_text(ours + "the data set has 0 samples after filtering\n" + report)
-    assert leaving.headline("en").startswith("unknown: no error was printed, and the last line may tell")
+    assert leaving.headline("en").startswith("unknown: no error was printed; the last line may show")
     assert "last-words" in {one.id for one in leaving.noted}
 
 

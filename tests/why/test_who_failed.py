@@ -68,7 +68,7 @@ def test_where_several_processes_without_a_name_show_the_same_a_note_says_who_en
     explain_text: Explain,
 ) -> None:
     same = explain_text(uncaught(SHORT) * 4 + SUMMARY)
-    said = "of the processes that show it, the first to end, as its launcher saw: rank 3"
+    said = "several processes show it; the first to exit, according to the launcher: rank 3"
     assert (str(same.where), same.notes[0]) == ("host gn7", said)
     # Whose other exception it was does not show; and where only one shows it, it is the place itself.
     assert said not in explain_text(uncaught(SHORT) * 2 + uncaught(ODD) + SUMMARY).notes
@@ -83,7 +83,7 @@ def test_local_rank_of_the_first_of_several_is_named_where_the_launcher_tells_no
     used = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:911, invalid usage, NCCL version 2.7.8"
     verdict = explain_text(uncaught(used) * 3 + f"{line} of binary: python\n")
     assert verdict.cause == "nccl_invalid_usage"
-    assert verdict.notes[0].endswith("the first to end, as its launcher saw: local rank 5")
+    assert verdict.notes[0].endswith("the first to exit, according to the launcher: local rank 5")
 
 
 def test_of_two_nodes_summaries_the_earlier_one_tells_who_ended_first(explain_text: Explain) -> None:

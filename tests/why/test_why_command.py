@@ -54,7 +54,7 @@ def test_unknown_is_an_answer_too() -> None:
     done = why("-", stdin=b"ERROR something odd\n")
     assert done.returncode == 0
     assert done.stdout.decode().splitlines()[0] == (
-        "cause:      no known cause; this line may tell it: -:1: ERROR something odd"
+        "cause:      no known cause; this line may show it: -:1: ERROR something odd"
     )
 
 
@@ -91,7 +91,7 @@ def test_job_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> No
     (tmp_path / "train_mine_node0_20261122-100000.log").touch()
     done = why("--job", "other", str(tmp_path))
     assert done.returncode == 66
-    assert b"holds no log of the job 'other': it holds logs of mine" in done.stderr
+    assert b"contains no log of job 'other', only of mine" in done.stderr
 
 
 def test_job_beside_standard_input_is_an_error_of_usage() -> None:

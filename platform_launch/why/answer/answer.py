@@ -25,10 +25,9 @@ from platform_launch.why.messages.own_advice import led_by, own_advice
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.endings import Ending
-from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence, all_events
+from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
 
 _MOST_OPEN = 8
-_CLOSE_LINES = 8
 # A signal reached the process there, in whatever line it was.
 _HANDLES_SIGNALS = re.compile(r"/torch/utils/data/_utils/signal_handling\.py in handler$")
 # What the ranks' table makes of a timeout.
@@ -49,7 +48,6 @@ def verdict_of(
         signature = catalogue[with_kills if oom_kills else without]
     elif with_kills and (recorded := _recorded(nodes, event)) in (with_kills, without):
         signature = catalogue[recorded]
-    event.where = event.where.filled(_twin(event, nodes))
     where, notes = fill_place(event, _exit_of(nodes, event), nodes)
     role = event.role
     for told in notes:
@@ -57,8 +55,7 @@ def verdict_of(
         # Ranks of different groups may happen to be at the same number.
         if told.id == "ran-another" and role is not SignatureRole.CAUSE:
             role = SignatureRole.SUSPECT
-    beside = _told_beside(event, nodes)
-    held = held_by_others({**beside, **event.details})
+    held = held_by_others(event.details)
     said, places = (raised.whole_message, raised.places) if raised is not None else (event.shown, "")
     signature = catalogue.narrowed(signature, places, said, held=bool(held))
     if raised is not None and _is_a_race(event, raised):
@@ -89,7 +86,6 @@ def verdict_of(
     )
     facts = {name: value for node_events in nodes for name, value in node_events.facts.items()}
     details = {
-        **beside,
         **event.details,
         **words,
         **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
@@ -133,25 +129,6 @@ def _is_a_race(event: Occurrence, raised: Raised) -> bool:
 def _recorded(nodes: Sequence[NodeEvents], event: Occurrence) -> str:
     """Return the cause that the launcher of an event's node found, which had the kernel's count."""
     return next((one.recorded for one in nodes if event in one.episode.events.values()), "")
-
-
-def _told_beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> dict[str, str]:
-    """Return what other lines of its process or close by tell of the same, where its own tell nothing."""
-    told = (
-        other.details
-        for other in all_events(nodes)
-        if other.signature is event.signature
-        and other.log == event.log
-        and (_is_of_same_process(other, event) or abs(other.number - event.number) <= _CLOSE_LINES)
-    )
-    return {} if event.details else max(told, key=len, default={})
-
-
-def _is_of_same_process(one: Occurrence, other: Occurrence) -> bool:
-    """Tell whether two events name one task or rank, as a process and the scheduler do that saw it end."""
-    where, there = one.where, other.where
-    numbered = None not in (where.host, where.task) or None not in (where.host, where.rank)
-    return numbered and where.filled(there) == there.filled(where)
 
 
 def _code(raised: Raised, *, told: bool) -> Code | None:
@@ -261,17 +238,6 @@ def _exit_of(nodes: Sequence[NodeEvents], chosen: Occurrence) -> Ending | None:
             named = by_rank or by_local
             return next(iter(named.values())) if len(named) == 1 else None
     return None
-
-
-def _twin(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:
-    """Return the place of the same exception as its own process told it; Ray repeats it in another one."""
-    if event.raised is None or event.where != NOWHERE:
-        return NOWHERE
-    for other in all_events(nodes):
-        same = other.raised is not None and other.raised.text == event.raised.text
-        if other is not event and same and other.where != NOWHERE:
-            return other.where
-    return NOWHERE
 
 
 def _hosts(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[object]:

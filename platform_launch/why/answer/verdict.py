@@ -264,7 +264,7 @@ class Verdict:
         return self.notes
 
     def _retry_line(self, language: str) -> str:
-        said = {"no": "no", "same_node": "yes, the same node will do", "another_node": "yes, on another node"}
+        said = {"no": "no", "same_node": "yes, on the same node", "another_node": "yes, on another node"}
         if self.kind in ("finished", "nothing"):
             return ""
         answer = Phrase(said.get(self.retry or "", "not known"))
@@ -288,14 +288,14 @@ class Verdict:
             return Phrase("unknown: no line of these logs looks like an error")
         if self.kind == "unknown":
             if self.first_error:
-                return Phrase("no known cause; this line may tell it: {line}", line=self.first_error)
+                return Phrase("no known cause; this line may show it: {line}", line=self.first_error)
             for one in self.noted:
                 if one.id in ("process-ended", "some-process-ended"):
-                    unsaid = Phrase("unknown: nothing was printed that tells why")
+                    unsaid = Phrase("unknown: nothing printed shows why")
                     if any(other.id == "last-words" for other in self.noted):
-                        unsaid = Phrase("unknown: no error was printed, and the last line may tell why")
+                        unsaid = Phrase("unknown: no error was printed; the last line may show why")
                     return joined((unsaid, one.message()), "; ")
-            return _at(Phrase("unknown: these logs only tell that processes ended"), self.where)
+            return _at(Phrase("unknown: these logs only show that processes exited"), self.where)
         return _at(Phrase("{title} [{cause}]", title=self._title(), cause=self.cause or "None"), self.where)
 
 

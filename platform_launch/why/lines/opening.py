@@ -29,10 +29,10 @@ _NO_TEXT = {
     b"PK\x03\x04": (Phrase("a zip archive"), Phrase("unpack it first")),
     b"7z\xbc\xaf": (Phrase("a 7z archive"), Phrase("unpack it first")),
     b"Rar!": (Phrase("a rar archive"), Phrase("unpack it first")),
-    b"\x7fELF": (Phrase("a program or a core file"), Phrase("give the log beside it")),
-    b"\x89HDF": (Phrase("an HDF5 file"), Phrase("give the log beside it")),
-    b"\x89PNG": (Phrase("a picture"), Phrase("give the log as text")),
-    b"%PDF": (Phrase("a PDF"), Phrase("give the log as text")),
+    b"\x7fELF": (Phrase("a program or a core file"), Phrase("pass the log next to it")),
+    b"\x89HDF": (Phrase("an HDF5 file"), Phrase("pass the log next to it")),
+    b"\x89PNG": (Phrase("an image"), Phrase("pass the log as text")),
+    b"%PDF": (Phrase("a PDF"), Phrase("pass the log as text")),
 }
 # Bytes of text in any encoding, and zeros, which a full or crashed file system leaves in a log.
 _TEXT = bytes({0, 8, 9, 10, 11, 12, 13, 27} | set(range(32, 127)) | set(range(128, 256)))
@@ -155,7 +155,7 @@ class OpenedLog:
         except ImportError:
             raise InputError(
                 Phrase(
-                    "{path} is packed with zstd, and the Python package zstandard is not installed",
+                    "{path} is compressed with zstd, but the Python package zstandard is not installed",
                     path=self._path,
                 ),
                 Phrase(
@@ -166,8 +166,8 @@ class OpenedLog:
 
     def _broken(self, error: BaseException) -> InputError:
         return InputError(
-            Phrase("{path} cannot be unpacked: {problem}", path=self._path, problem=error),
-            "the file is cut short or damaged; copy it again",
+            Phrase("{path} cannot be decompressed: {problem}", path=self._path, problem=error),
+            "the file is truncated or corrupt; copy it again",
         )
 
     def _refuse_other_files(self, start: bytes) -> None:
@@ -188,10 +188,10 @@ class OpenedLog:
             self.close()
             raise InputError(
                 Phrase(
-                    "{path} holds bytes that are no text: expected a log (text, .gz, .xz, .bz2 or .zst)",
+                    "{path} is binary: expected a log (text, .gz, .xz, .bz2 or .zst)",
                     path=self._path,
                 ),
-                "give the log beside it",
+                "pass the log next to it",
             )
 
 

@@ -14,16 +14,13 @@ _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most rec
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
 _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in(?: (.+)|\s*$))?')
 # A notebook's, as nbconvert prints them: the lines of code around it follow with their numbers, the one that
-# ran behind an arrow. An older notebook names the line only there.
+# ran behind an arrow.
 _NOTEBOOK_FRAME = re.compile(
     r"(?:File|Cell) (?=\S)((?:In ?\[\d{1,6}\](?=, line ))|[^\s:\"]+)(?::|, line )(\d+)(?:, in ([\w.]+)|\s*$)"
 )
-_OLD_NOTEBOOK_FRAME = re.compile(
-    r"(?=<ipython-input-|[~/.])([^\s:\"]+(?:\.pyx?|-\w{1,40}>))() in (<module>|\w+)(?:\(.*\))?\s*$"
-)
-_CELL = re.compile(r"In ?\[|<ipython-input-")
+_CELL = re.compile(r"In ?\[")
 _NOTEBOOK_CODE = re.compile(r"-{1,8}> *(\d{1,7}) +(?=\S)|\s+\d{1,7}(?:\s|$)")
-_FRAMES = (_FRAME, _NOTEBOOK_FRAME, _OLD_NOTEBOOK_FRAME)
+_FRAMES = (_FRAME, _NOTEBOOK_FRAME)
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) ?in (\S+)")
 _RICH_CODE = re.compile(r"\s*│( +❱?| ❱) *\d* │")

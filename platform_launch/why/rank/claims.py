@@ -7,7 +7,6 @@ what each is worth.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -38,19 +37,12 @@ _LINES_OF_AN_ERROR = 4
 _LINES_OF_A_START = 20
 # Partners that wait for a process that ended say little, and what they say comes soon.
 _LINES_OF_A_STANDSTILL = 50
-_LINES_OF_LAST_WORDS = 24
 _LINES_ABOVE_AN_END = 20
 _LINES_OF_OUTPUT = 60
 # C++ says what was thrown below the line that something was, and a program's own words may come after the
 # banner that it called MPI_Abort.
 _LINES_BELOW = {"abort": 4, "mpi_abort": 12}
 _OF_AN_EXCEPTION = 1
-# What a command of a job's script says that it could not do, where what follows needs it.
-_COMMAND_OF_A_SCRIPT = re.compile(
-    r"(?:/bin/)?(?:cat|cp|mkdir|mv|tar|unzip): |\S{1,300}: line \d{1,6}: (?:cd|source|\.|/\S{1,300}): "
-)
-# What a shell says of a line of a script.
-_LINE_OF_A_SCRIPT = re.compile(r"(\S+): line \d+: ")
 # What may not be there because the program that was to make it had failed.
 LEFT_BY_PROGRAMS = frozenset(("checkpoint_missing", "data_empty", "file_missing", "hub_not_found"))
 _SUSPECT, _CAUSE, _CONSEQUENCE = SignatureRole.SUSPECT, SignatureRole.CAUSE, SignatureRole.CONSEQUENCE
@@ -163,12 +155,6 @@ def _is_heavy(event: Occurrence) -> bool:
     return not event.mention or event.signature.has(SignatureTrait.PREPARES, SignatureTrait.WARNS)
 
 
-def _of_one_script(one: Occurrence, other: Occurrence) -> bool:
-    """Tell whether a shell says two things of lines of the same script."""
-    scripts = [_LINE_OF_A_SCRIPT.match(event.shown) for event in (one, other)]
-    return scripts[0] is not None and scripts[1] is not None and scripts[0][1] == scripts[1][1]
-
-
 class _Around:
     """What the logs of a launch hold, by what marks ask for."""
 
@@ -196,16 +182,15 @@ class _Around:
             codes += [(one.exit_code, one.line.number) for one in episode.endings]
             self.failed_at[node.log] += [at for code, at in codes if 0 < code < FIRST_OF_SIGNALS]
         self.any_ended = any(one.episode.endings or one.episode.steps for one in nodes)
-        self.launched_within = any(one.episode.endings for one in nodes)
         self.suffered: dict[str, list[Occurrence]] = defaultdict(list)
-        self.first_of_role: dict[tuple[int, SignatureRole], int] = {}
+        self.first_cause: dict[int, int] = {}
         for event in sorted(self.events, key=lambda event: event.number):
             if event.role is _CONSEQUENCE:
                 self.suffered[event.log].append(event)
         self._node = {id(e): n for n, node in enumerate(nodes) for e in node.episode.events.values()}
-        for event in self.events:
-            key = self._node[id(event)], event.role
-            self.first_of_role[key] = min(event.start, self.first_of_role.get(key, event.start))
+        for event in (event for event in self.events if event.role is _CAUSE):
+            node_number = self._node[id(event)]
+            self.first_cause[node_number] = min(event.start, self.first_cause.get(node_number, event.start))
         self.suffering = {rank for of_log in self.suffered.values() for e in of_log for rank in _ranks(e)}
         self.first_rank = first_to_end(nodes)
         roots = {one.where.local_rank for node in nodes for one in node.episode.endings if one.is_root}
@@ -261,12 +246,10 @@ class _Around:
             and not event.of_one_process
             and event.where.rank is None,
             "below a cancellation": self._is_of_a_cancelled_step(event),
-            "doubtful": event.doubtful,
             "unknown exception": signature.id == "python_exception" and not is_of_the_code(event),
             "traceback cut": signature.id == "traceback_cut",
             "place of consequence": self.place_in_log[id(event)] * (event.role is _CONSEQUENCE),
-            f"later {role}": event.role is not _CONSEQUENCE
-            and self.first_of_role[self._node[id(event)], event.role] < event.start,
+            "later cause": event.role is _CAUSE and self.first_cause[self._node[id(event)]] < event.start,
             "later by the clock": self.is_later(event),
             "lacks what an ended program left": self._lacks(event),
             "of the first to end": self._is_of_first(event),
@@ -337,15 +320,12 @@ class _Around:
         """Return which kinds of events this one explains, and which explain it."""
         explained = [o for name in event.signature.explains for o in self.by_id[name] if _explains(event, o)]
         roles = {other.role for other in explained if not is_of_the_code(other)}
-        heavy = _is_heavy(event) or any(_of_one_script(event, other) for other in explained)
         told = dict[str, bool]()
         if event.role is _SUSPECT:
-            told["explains a cause"] = heavy and _CAUSE in roles
+            told["explains a cause"] = _is_heavy(event) and _CAUSE in roles
             told["explains what others suffered"] = _CONSEQUENCE in roles
             told["explains a suspect"] = _SUSPECT in roles
-        elif event.role is _CAUSE:
-            told["stands behind a cause"] = _CAUSE in roles
-        else:
+        elif event.role is _CONSEQUENCE:
             near = self._suffered_around(event)
             told["is the reason"] = any(is_reason_of(event, other) for other in near)
             told["has its reason"] = any(is_reason_of(other, event) for other in near)
@@ -370,24 +350,21 @@ class _Around:
             ),
             "mention": event.mention,
             "vague suspect": event.signature.specificity <= 1 and not (event.raised or event.mention),
-            "command of a script": _COMMAND_OF_A_SCRIPT.match(event.shown) is not None,
             "something ended": self.any_ended and not event.mention,
         }
 
 
 def _errors(node: NodeEvents, around: _Around) -> list[Claim]:
     """Return the line of one log that says an error in words that no signature knows, as a claim."""
-    error, words = node.first_error, node.last_words
+    error = node.first_error
     if error is None:
         return []
     suffered = around.suffered[error.log]
     silent = [event for event in suffered if event.signature.has(SignatureTrait.SILENT)]
-    rank, ends = error.where.rank, around.ended_at[error.log]
+    rank = error.where.rank
     told = {
         "error": 1,
         "clear error": error.clear,
-        "error and last words": words is not None and words.number == error.number,
-        "error right above an end": any(0 < end - error.number <= _LINES_OF_LAST_WORDS for end in ends),
         "below what others suffered": any(e.start < error.number for e in suffered if e not in silent),
         "above a silent end": any(
             e.start != error.number
@@ -430,20 +407,12 @@ def _marks_of_step(step: StepEnd, node: NodeEvents, around: _Around) -> Marks:
     own = {place.task for place in step.places} | {place.rank for place in step.places}
     told = {
         "task ended": True,
-        "task was cancelled": step.was_cancelled,
-        "other tasks ended above": step is not node.episode.steps[0],
         "task suffered": bool((own - {None}) & around.suffering),
         "others suffered in other logs": bool(around.suffering) and not suffered,
-        "cancelled above": any(
-            one.log == node.log and one.start < at and any(where.host for where in one.wheres)
-            for one in around.by_id["job_cancelled"]
-        ),
         "others suffered above": any(distance < 0 for distance in lost),
         "told late by the scheduler": _is_told_late(step, node, suffered),
         "others suffered soon": any(0 < distance <= _LINES_OF_A_STANDSTILL for distance in lost),
-        "others suffered later": any(distance > _LINES_OF_A_STANDSTILL for distance in lost),
         "job ended below": any(event.start > at for event in ended),
-        "launcher within the task": around.launched_within,
     }
     return {name: 1.0 for name, value in told.items() if value}
 
@@ -470,7 +439,7 @@ def _of_all(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
     if alike is not None and not any(one.is_root for _, one in endings):
         node, first = endings[0]
         event = occurrence_at(first.line, alike, node, [one.where for _, one in endings])
-        claims.append(Claim({"all ended alike": 1.0}, event, node=node))
+        claims.append(Claim({"task ended": 1.0}, event, node=node))
     table = Collectives()
     for node in nodes:
         table.merge(node.collectives)

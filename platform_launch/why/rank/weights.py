@@ -25,11 +25,9 @@ WEIGHTS = {
     "only ends what was left": -8.0,
     # Whether it happened, and ended something.
     "mention": -5.0,
-    "doubtful": -0.5,
     "raised suspect": 1.0,
     "raised right above an end": 0.5,
     "right above a traceback that is cut off": 4.0,
-    "command of a script": 3.0,
     "something ended": 3.0,
     "at the log's end": 1.5,
     "output below a suspect": -3.0,  # times 0 to 1
@@ -37,7 +35,6 @@ WEIGHTS = {
     "explains what others suffered": 6.5,
     "explains a cause": 11.5,
     "explains a suspect": 6.0,
-    "stands behind a cause": 1.5,
     "is the reason": 2.0,
     "explained consequence": -0.5,
     "has its reason": -5.0,
@@ -49,7 +46,6 @@ WEIGHTS = {
     "of the first to end": 3.5,
     "before it was asked to end": 2.0,
     "place of consequence": -0.5,  # times 0 to 1
-    "later suspect": -1.5,
     "later cause": -3.0,
     "later by the clock": -1.5,
     "of another rank": -1.5,
@@ -58,8 +54,6 @@ WEIGHTS = {
     # Lines in words that no signature knows.
     "error": -1.5,
     "clear error": 3.0,
-    "error and last words": 0.5,
-    "error right above an end": 0.5,
     "of a rank that did not suffer": 4.0,
     "above a silent end": 2.0,
     "above what others suffered": -2.0,
@@ -70,14 +64,8 @@ WEIGHTS = {
     "told late by the scheduler": 3.5,
     "others suffered in other logs": 4.0,
     "others suffered soon": 2.0,
-    "launcher within the task": 1.0,
-    "other tasks ended above": -1.5,
-    "others suffered later": -2.5,
     "others suffered above": -2.5,
-    "cancelled above": -2.0,
     "task suffered": -4.0,
-    "task was cancelled": -3.0,
-    "all ended alike": 3.0,
     "roll call incomplete": -3.0,
     # Nothing in the logs tells.
     "nothing": -3.5,

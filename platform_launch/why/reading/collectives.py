@@ -99,8 +99,7 @@ class Collectives:
         """
         text, rank = line.text, line.where.rank
         if member := _MEMBER.search(text):
-            if not self._is_said_again(line, member[0]):
-                self.members[int(member[1])] += 1
+            self.members[int(member[1])] += 1
             self.world_sizes[int(member[2])] += 1
             self.members_line = line
             return True
@@ -151,11 +150,6 @@ class Collectives:
             if place == 0 or int(rank) not in rows:
                 size = str(prod(map(int, shape.split(",")))) if shape else ""
                 rows[int(rank)] = _Progress(0, operation=operation, size=size)
-
-    def _is_said_again(self, line: Line, said: str) -> bool:
-        """Tell whether a process's line was printed twice, as by two handlers of its logger."""
-        above = self.members_line
-        return above is not None and line.number - above.number <= 1 and said in above.text
 
     def end(self, lines: int) -> None:
         """Take note of how many lines the log has: one that ends within a report may lack others."""

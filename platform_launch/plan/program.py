@@ -266,9 +266,8 @@ def _check_source(file: Path, named: Phrase, env: Environment) -> ast.Module | N
 def _refuse_relative_imports(script: Path, tree: ast.Module) -> None:
     """Raise InputError for ``from .util import x`` at the top of a script, which only works in a module."""
     line = next((one for one in tree.body if isinstance(one, ast.ImportFrom) and one.level), None)
-    sets_package = any(isinstance(one, ast.Name) and one.id == "__package__" for one in ast.walk(tree))
-    if line is None or sets_package:
-        return
+    if line is None or any(isinstance(one, ast.Name) and one.id == "__package__" for one in ast.walk(tree)):
+        return  # a script may set its package itself
     folders = list(script.parents)
     depth = next(number for number, one in enumerate(folders) if not (one / "__init__.py").exists())
     depth = min(max(depth, line.level), len(folders) - 1)

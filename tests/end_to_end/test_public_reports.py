@@ -91,6 +91,15 @@ REPORTS = {
         (r"-m app\.main$",),
         files={"app/main.py": "from .config import Config\n"},
     ),
+    "a script that sets its package, or tries both ways": Report(
+        "github.com/microsoft/project-azua/issues/8",
+        (*PLAN, "--launcher", "torchrun", "--script", "azua/run_experiment.py"),
+        (r"azua/run_experiment\.py$",),
+        files={
+            "azua/run_experiment.py": "__package__ = 'azua'\nfrom . import models\n"
+            "try:\n    from .a import b\nexcept ImportError:\n    from a import b\n"
+        },
+    ),
     # Commands (cases/console-command.sh)
     "xtuner reads PORT and ADDR": Report(
         "github.com/InternLM/xtuner/issues/366",

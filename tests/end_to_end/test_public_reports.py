@@ -91,14 +91,17 @@ REPORTS = {
         (r"-m app\.main$",),
         files={"app/main.py": "from .config import Config\n"},
     ),
-    "a script that sets its package, or tries both ways": Report(
+    "a script that sets its package": Report(
         "github.com/microsoft/project-azua/issues/8",
         (*PLAN, "--launcher", "torchrun", "--script", "azua/run_experiment.py"),
         (r"azua/run_experiment\.py$",),
-        files={
-            "azua/run_experiment.py": "__package__ = 'azua'\nfrom . import models\n"
-            "try:\n    from .a import b\nexcept ImportError:\n    from a import b\n"
-        },
+        files={"azua/run_experiment.py": "__package__ = 'azua'\nfrom . import models\n"},
+    ),
+    "a script that tries both ways": Report(
+        "github.com/microsoft/project-azua/issues/8",
+        (*PLAN, "--launcher", "torchrun", "--script", "train.py"),
+        (r"train\.py$",),
+        files={"train.py": "try:\n    from .a import b\nexcept ImportError:\n    from a import b\n"},
     ),
     # Commands (cases/console-command.sh)
     "xtuner reads PORT and ADDR": Report(

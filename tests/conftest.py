@@ -31,13 +31,15 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Files that share what is made once per worker: a process that has imported torch, accelerate and DeepSpeed
-# (lab/forking.py), what an interpreter knows of its torch (wheels/conftest.py), syntax trees (lab/syntax.py).
+# (lab/forking.py), what an interpreter knows of its torch (wheels/conftest.py), the answers to the corpus of
+# `why`, and the syntax trees of the package (lab/syntax.py).
 _TOGETHER = {
     "forking": (
         *("examples/test_ddp", "taehv/test_evaluate", "taehv/test_launch", "taehv/test_prepare"),
         "taehv/test_readme",
     ),
     "wheels": ("wheels/test_build", "wheels/test_install", "wheels/test_machine"),
+    "corpus": ("test_docs", "why/test_notes", "why/test_recorded_logs"),
     "syntax": ("test_house", "console/test_languages"),
 }
 _GROUPS = {f"tests/{file}.py": group for group, files in _TOGETHER.items() for file in files}

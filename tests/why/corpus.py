@@ -6,6 +6,7 @@ A case is a file ``logs/NAME.log`` and a line in ``logs/truth.tsv``, whose head 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from platform_launch.files import yaml_values
@@ -34,11 +35,16 @@ class Case:
 
     def answer(self) -> Verdict:
         """Return what ``why`` says."""
-        return explain_file(self.log)
+        return _answer(self.log)
 
     def is_right(self, verdict: Verdict) -> bool:
         """Tell whether an answer names the true cause at the true place."""
         return (verdict.kind, verdict.cause or "", str(verdict.where)) == (self.kind, self.cause, self.place)
+
+
+@cache
+def _answer(log: Path) -> Verdict:
+    return explain_file(log)
 
 
 def cases() -> list[Case]:

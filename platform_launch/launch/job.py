@@ -39,7 +39,7 @@ from platform_launch.launch.outcome.exit_code import exit_file
 from platform_launch.launch.outcome.result import Result, SpareNotNeededError, report_outcome
 from platform_launch.launch.process_watch import BindingWatch, MemoryPeak
 from platform_launch.launch.stages import announce
-from platform_launch.launch.statistics.run_report import publishers, publishing
+from platform_launch.launch.statistics.publishing import publishers, publishing
 from platform_launch.launch.training_command import NodePlace, TrainingCommand, training_command
 from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan

@@ -17,14 +17,14 @@ from platform_launch.environment import Environment
 from platform_launch.events import Event
 from platform_launch.health.finding import DeviceFinding, Grade, NodeHealth
 from platform_launch.launch.statistics.cost import RunCost, StartCost, run_cost
-from platform_launch.launch.statistics.run_report import NodeDevices, RunReport
-from platform_launch.launch.statistics.trainjob_status import (
+from platform_launch.launch.statistics.publishing import (
     CA_CERT,
     TOKEN,
     URL,
     TrainJobStatus,
     trainer_status,
 )
+from platform_launch.launch.statistics.run_report import NodeDevices, RunReport
 from platform_launch.observe.steps import StepReading, StepsNamed
 from tests.lab import certificate
 from tests.lab.waiting import until

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from platform_launch.console import Console
-from platform_launch.environment import Environment
-from platform_launch.errors import InstallationError
-from platform_launch.events import Event, event
-from platform_launch.extras import install_extra
-from platform_launch.hostlist import bracketed
-from platform_launch.launch.options import TogetherFlags
+from platform_launch.events import Event
 from platform_launch.launch.statistics.cost import RunClock, RunCost
-from platform_launch.launch.statistics.trainjob_status import URL, TrainJobStatus
 from platform_launch.text import Phrase, counted
 
 if TYPE_CHECKING:
     from platform_launch.health.comparison import GpuSample, NodeSample
     from platform_launch.health.finding import DeviceFinding, NodeHealth
     from platform_launch.launch.health_watch import HealthWatch
-    from platform_launch.launch.statistics.metrics import MetricsServer
     from platform_launch.launch.training_command import HealthOptions
 
 
@@ -131,54 +122,3 @@ def devices(samples: Sequence[NodeSample]) -> tuple[NodeDevices, ...]:
         findings = (*node.findings, *differing)
         found.append(NodeDevices(node.node_rank, node.host, node_health(findings), findings, node.gpus))
     return tuple(found)
-
-
-def publishers(
-    env: Environment, flags: TogetherFlags, console: Console, reporter: RunReporter, *, leads: bool
-) -> list[MetricsServer | TrainJobStatus]:
-    """Return the publishers of the run; the node that ``leads`` reports all nodes, the others themselves.
-
-    Raises InstallationError if metrics are requested and their library is missing. A port in use, perhaps by
-    another job's launcher, is a warning.
-    """
-
-    def report() -> RunReport:
-        return reporter.report(of_all_nodes=leads)
-
-    found: list[MetricsServer | TrainJobStatus] = []
-    if flags.metrics is not None:
-        found += _metrics(flags.metrics, report, console)
-    if leads and URL in env and not flags.no_trainjob_status:
-        found.append(TrainJobStatus(env, report, reporter.report_event))
-    return found
-
-
-@contextmanager
-def publishing(chosen: list[MetricsServer | TrainJobStatus]) -> Iterator[None]:
-    """Publish while the processes run."""
-    with ExitStack() as stack:
-        for publisher in chosen:
-            publisher.start()
-            stack.callback(publisher.stop)
-        yield
-
-
-def _metrics(
-    address: tuple[str, int], report: Callable[[], RunReport], console: Console
-) -> list[MetricsServer]:
-    try:
-        from platform_launch.launch.statistics.metrics import MetricsServer
-    except ModuleNotFoundError as error:
-        raise InstallationError(
-            Phrase("--metrics-port needs {module}, which is not installed", module=error.name),
-            Phrase("{install}, or leave --metrics-port out", install=install_extra("metrics")),
-        ) from error
-    host, port = address
-    try:
-        server = MetricsServer(address, report)
-    except OSError as error:
-        problem = error.strerror or str(error)
-        console.report(event("metrics-not-served", host=bracketed(host), port=port, problem=problem))
-        return []
-    console.report(event("metrics-served", host=bracketed(host), port=server.port))
-    return [server]

@@ -1,29 +1,35 @@
-"""Reports a run's progress to the status of its Kubeflow TrainJob (Trainer 2.2 and later).
+"""Publishes a run's report: to Prometheus (``metrics``), and as the status of its Kubeflow TrainJob.
 
-Sources: kubeflow/trainer, the proposal 2779 (trainjob-progress), pkg/statusserver, and the plugin that sets
-the variables. Nothing here may harm a job: each request has a timeout, and after ten rejections in a row only
-the final status is posted.
+A TrainJob has a status since Trainer 2.2. Sources: kubeflow/trainer, the proposal 2779 (trainjob-progress),
+pkg/statusserver, and the plugin that sets the variables. Nothing here may harm a job: each request has a
+timeout, and after ten rejections in a row only the final status is posted.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from threading import Event as ThreadEvent
 from threading import Thread
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from platform_launch.console import Console
 from platform_launch.environment import Environment
-from platform_launch.errors import LaunchError
+from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.events import Event, event
+from platform_launch.extras import install_extra
+from platform_launch.hostlist import bracketed
+from platform_launch.launch.options import TogetherFlags
 from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
     from http.client import HTTPSConnection
 
-    from platform_launch.launch.statistics.run_report import RunReport
+    from platform_launch.launch.statistics.metrics import MetricsServer
+    from platform_launch.launch.statistics.run_report import RunReport, RunReporter
 
 URL = "KUBEFLOW_TRAINER_SERVER_URL"
 CA_CERT = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
@@ -35,6 +41,57 @@ _LIMIT_S = 5.0
 _MOST_REFUSALS = 10
 _MOST_BYTES = 64 * 1024
 _LARGEST_INT = 2**31 - 1
+
+
+def publishers(
+    env: Environment, flags: TogetherFlags, console: Console, reporter: RunReporter, *, leads: bool
+) -> list[MetricsServer | TrainJobStatus]:
+    """Return the publishers of the run; the node that ``leads`` reports all nodes, the others themselves.
+
+    Raises InstallationError if metrics are requested and their library is missing. A port in use, perhaps by
+    another job's launcher, is a warning.
+    """
+
+    def report() -> RunReport:
+        return reporter.report(of_all_nodes=leads)
+
+    found: list[MetricsServer | TrainJobStatus] = []
+    if flags.metrics is not None:
+        found += _metrics(flags.metrics, report, console)
+    if leads and URL in env and not flags.no_trainjob_status:
+        found.append(TrainJobStatus(env, report, reporter.report_event))
+    return found
+
+
+@contextmanager
+def publishing(chosen: list[MetricsServer | TrainJobStatus]) -> Iterator[None]:
+    """Publish while the processes run."""
+    with ExitStack() as stack:
+        for publisher in chosen:
+            publisher.start()
+            stack.callback(publisher.stop)
+        yield
+
+
+def _metrics(
+    address: tuple[str, int], report: Callable[[], RunReport], console: Console
+) -> list[MetricsServer]:
+    try:
+        from platform_launch.launch.statistics.metrics import MetricsServer
+    except ModuleNotFoundError as error:
+        raise InstallationError(
+            Phrase("--metrics-port needs {module}, which is not installed", module=error.name),
+            Phrase("{install}, or leave --metrics-port out", install=install_extra("metrics")),
+        ) from error
+    host, port = address
+    try:
+        server = MetricsServer(address, report)
+    except OSError as error:
+        problem = error.strerror or str(error)
+        console.report(event("metrics-not-served", host=bracketed(host), port=port, problem=problem))
+        return []
+    console.report(event("metrics-served", host=bracketed(host), port=server.port))
+    return [server]
 
 
 class TrainJobStatus:

@@ -1,13 +1,13 @@
-"""What a screen shows of tracebacks, of which a log keeps every line.
+"""Shortens tracebacks on the screen; the log keeps every line.
 
-    of torchrun or accelerate, because a rank failed    one line: the rank's own traceback is the one to read
-    of a rank, equal to that of another rank            one line for all such ranks
-    any other                                           as it is
+    from torchrun or accelerate, because a rank failed    one line: the rank's own traceback matters
+    from a rank, equal to that of another rank            one line for all such ranks
+    any other                                             unchanged
 
-A traceback is known by its shape: the line that opens it, frames, and the line that names the exception.
-torch puts ``[rank3]: `` before each line of an exception that ends a rank, so that ranks which write at the
-same time can be told apart. Before the process group is there, ranks write line by line into each other's
-tracebacks: what then holds every line as often as it was opened is one traceback, so many times.
+A traceback is recognized by its shape: the header, frames, and the line that names the exception. torch puts
+``[rank3]: `` before each line of an exception that ends a rank, so ranks that write at the same time can be
+told apart. Before the process group exists, ranks write line by line into each other's tracebacks. If every
+line then appears as often as the header, it is the same traceback that many times.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _RANK = re.compile(rb"\[rank(\d{1,7})\]: ")
 _FRAME = re.compile(rb'  File "([^"]+)", line \d+')
 _RAISED = re.compile(rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|\Z)")
 _NUMBER = re.compile(rb"0x[0-9a-fA-F]+|\d+")
-# What a launcher raises once a rank has failed, and the package that raises it.
+# What a launcher raises after a rank has failed, and the package that raises it.
 _OF_A_RANK = (b"ChildFailedError", b"CalledProcessError")
 _LAUNCHER = re.compile(rb"/(torch)/distributed/|/(accelerate)/commands/")
-_RULE = re.compile(rb"=+\Z")  # the summary of torchrun stands between two such lines
+_RULE = re.compile(rb"=+\Z")  # torchrun's summary is between two such lines
 
-# A traceback comes at once. What takes longer, or is larger, is shown as it is.
+# A traceback arrives at once. One that takes longer, or is larger, is shown unchanged.
 _PATIENCE_S = 0.5
 _MOST_BYTES = 64 * 1024
 # Ranks that fail together do so within about a second.
@@ -43,10 +43,10 @@ _MOST_KNOWN = 64
 
 @dataclass
 class _Open:
-    """A traceback that has begun. ``text`` is as it is shown, ``lines`` lack prefixes, colours and rank.
+    """A traceback that has begun. ``text`` is what is shown; ``lines`` have no prefix, colours or rank.
 
-    ``copies`` counts how often it was opened, ``ended`` how often an exception was named. ``package`` is the
-    launcher that raised it because a rank failed, empty for any other traceback.
+    ``copies`` counts the headers, ``ended`` the lines that name an exception. ``package`` is the launcher
+    that raised it because a rank failed, empty for any other traceback.
     """
 
     text: list[bytes] = field(default_factory=list)
@@ -66,7 +66,7 @@ class _Open:
         self.due = time.monotonic() + _PATIENCE_S
 
     def once(self) -> _Open | None:
-        """Return what is written into each other as one traceback; None if it is not the same one."""
+        """Return interleaved copies as one traceback; None if they are not the same."""
         of_all, seen, one = Counter(self.lines), Counter[bytes](), _Open()
         if any(count % self.copies for count in of_all.values()):
             return None
@@ -77,7 +77,7 @@ class _Open:
         return one
 
     def end(self, raised: bytes) -> None:
-        """Take the exception that was raised."""
+        """Set the exception that was raised."""
         self.raised, self.ended = raised, self.ended + 1
         frames = [found[1] for line in self.lines if (found := _FRAME.match(line))]
         is_one = self.copies == 1 and raised in _OF_A_RANK
@@ -87,7 +87,7 @@ class _Open:
 
 @dataclass
 class _Repeats:
-    """Tracebacks that equal one that is shown, that of rank ``first``, and have not been reported yet."""
+    """Tracebacks equal to the one of rank ``first``, which was shown; not reported yet."""
 
     first: int | None
     ranks: list[int] = field(default_factory=list)
@@ -96,10 +96,10 @@ class _Repeats:
 
 
 class TracebackFold:
-    """Takes output with the launcher's prefix before each line, and returns what the screen gets of it.
+    """Takes output with the launcher's prefix before each line, and returns what the screen shows.
 
-    ``show`` makes a line of an event. Output without a traceback passes as it is. ``many``: several
-    processes may write, and one that repeats a traceback without a rank may be another.
+    ``show`` formats an event as a line. Output without a traceback is not changed. ``many``: several
+    processes write, so a repeated traceback without a rank may come from another process.
     """
 
     def __init__(self, prefix: str, show: Callable[[Event], bytes], *, many: bool = False) -> None:
@@ -107,7 +107,7 @@ class TracebackFold:
         self._show = show
         self._many = many
         self._open: dict[int | None, _Open] = {}
-        self._latest: int | None = None  # whose line came last: torch leaves empty lines without a rank
+        self._latest: int | None = None  # the rank of the last line: torch writes empty lines without a rank
         self._known: dict[bytes, tuple[int | None, bytes]] = {}
         self._repeats: dict[bytes, _Repeats] = {}
         self._repeats_due = float("inf")
@@ -120,7 +120,7 @@ class TracebackFold:
         return min((one.due for one in self._open.values()), default=self._repeats_due)
 
     def feed(self, data: bytes) -> bytes:
-        """Return what is to be shown now."""
+        """Return what to show now."""
         if not self._open and _HEADER not in data:
             self._mid_line = data[-1:] != b"\n" if data else self._mid_line
             return data
@@ -130,14 +130,14 @@ class TracebackFold:
             shown.append(lines.pop(0) + b"\n")
         for line in lines:
             self._line(line + b"\n", shown)
-        if not tail:  # a rank writes all of it at once: here it is whole, or in its middle
+        if not tail:  # a rank writes all of it at once: it is complete, or in its middle
             shown += [self._closed(rank) for rank in self._ended_ranks()]
         self._tail = tail if self._open else b""
         self._mid_line = bool(tail) and not self._tail
         return b"".join(shown) + (b"" if self._open else tail)
 
     def flush(self) -> bytes:
-        """Return what waited for more, and waits no longer."""
+        """Return what was held back for too long."""
         now, shown = time.monotonic(), []
         for rank, one in list(self._open.items()):
             if one.due <= now:
@@ -147,7 +147,7 @@ class TracebackFold:
         return b"".join(shown) + self._freed_tail()
 
     def finish(self) -> bytes:
-        """Return what is still held back."""
+        """Return everything that is held back."""
         shown = [self._closed(rank) for rank in list(self._open)]
         return b"".join(shown) + self._name_repeats() + self._freed_tail()
 
@@ -159,7 +159,7 @@ class TracebackFold:
         return tail
 
     def _line(self, whole: bytes, shown: list[bytes]) -> None:
-        """Put one line where it belongs: to a traceback that is open, or on the screen."""
+        """Add a line to an open traceback, or show it."""
         line = without_escapes(whole[:-1]).removeprefix(self._prefix)
         tag = _RANK.match(line)
         rank = int(tag[1]) if tag else None
@@ -167,7 +167,7 @@ class TracebackFold:
             rank = self._latest
         line = line[tag.end() :] if tag else line
         self._latest = rank
-        if rank is None:  # what others than ranks write comes after what ranks have written
+        if rank is None:  # lines without a rank come after what ranks have written
             shown += [self._closed(one) for one in self._ended_ranks()]
         one = self._open.get(rank)
         if line == _HEADER and (one is None or (rank is None and not one.in_summary)):
@@ -186,7 +186,7 @@ class TracebackFold:
             shown.append(self._closed(rank))
 
     def _ended_ranks(self) -> list[int | None]:
-        """Return the ranks whose traceback has come to the line of its exception."""
+        """Return the ranks whose traceback has reached the line of its exception."""
         return [rank for rank, one in self._open.items() if rank is not None and one.raised]
 
     def _takes(self, one: _Open, rank: int | None, whole: bytes, line: bytes) -> bool:
@@ -200,7 +200,7 @@ class TracebackFold:
             if raised is not None:
                 one.end(raised[1])
             elif rank is None:
-                return False  # of another process, which writes beside this one
+                return False  # of another process that writes at the same time
         one.add(whole, line)
         return True
 
@@ -208,11 +208,11 @@ class TracebackFold:
         if one.in_summary:
             rules = sum(_RULE.match(line) is not None for line in one.lines)
             return rules > 1
-        # After a launcher's exception its summary may follow.
+        # A launcher's exception may be followed by its summary.
         return one.ended >= one.copies and not one.package
 
     def _closed(self, rank: int | None) -> bytes:
-        """Return what is shown of a traceback that has come to its end."""
+        """Return what is shown of a complete traceback."""
         one = self._open.pop(rank)
         whole = b"".join(one.text)
         if package := one.package:

@@ -45,7 +45,7 @@ class UsageError(LaunchError):
 
 
 class TopologyError(LaunchError):
-    """The variables or flags do not tell which node this is, or how many there are. Fix the job.
+    """The variables or flags do not determine which node this is, or how many there are. Fix the job.
 
     ``reading`` has what could be read, in the form of ``platform-launch topology``.
     """

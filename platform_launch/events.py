@@ -1,4 +1,4 @@
-"""What the launcher says, as values: an event has an id and fields, and the line for people is made of them.
+"""What the launcher reports, as values: an event has an id and fields, and becomes a line for people.
 
     Event      one thing that was said                    CATALOGUE  every id: its level and its line
     line       event → the line for people                mark       event → `` [id key=value]``, a line's end
@@ -32,7 +32,7 @@ _IN_A_MARK = re.compile(r"[\w.:+-]+")
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that was said. ``where`` names a variable, file, device or node that it is about, if any.
+    """One report. ``where`` names a variable, file, device or node that it is about, if any.
 
     ``fields`` hold what JSON can; ``node_rank`` and ``time`` (UTC, ISO 8601) are known of one that was read.
     """
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
     marked: tuple[str, ...] = ()
 
 
-# Whatever a line of it says may change; ids, levels and fields are what programs read.
+# The wording of a line may change; programs read ids, levels and fields.
 CATALOGUE: dict[str, Kind] = {
     # A launch, from its opening to its end.
     "launch-opened": Kind(
@@ -148,7 +148,7 @@ CATALOGUE: dict[str, Kind] = {
         "INFO", "no step for {still_s:.0f} s, but not a hang: {headline}", ("kind", "ranks")
     ),
     "slow-but-working-detail": Kind("INFO", "{text}"),
-    # A job that goes on, more slowly than it could.
+    # A job that continues, but more slowly than it could.
     "slow-rank": Kind("INFO", "slow: {headline}", ("ranks",)),
     "slow-rank-over": Kind("INFO", "no longer slow: {headline}", ("ranks",)),
     "slower-than-before": Kind("INFO", "slower than before: {headline}"),
@@ -158,7 +158,7 @@ CATALOGUE: dict[str, Kind] = {
     "hang-ends-training": Kind(
         "ERROR", "the training hangs; stopping it (--on-hang {on_hang})", ("on_hang",)
     ),
-    # Devices; what is wrong with them is said under the findings' own ids.
+    # Devices; their problems are reported under the ids of the findings.
     "device-well-again": Kind("INFO", "{where}: no longer, after {after_s:.0f} s: {what}", ("finding",)),
     "devices-not-watched": Kind("WARN", "GPUs and ports are not watched: {problem}"),
     "xids-not-heard": Kind("INFO", "the driver does not report XIDs here: {problem}"),
@@ -306,7 +306,7 @@ OF_NODE_0 = frozenset(
 
 
 def is_for_every_screen(event: Event, node_rank: int) -> bool:
-    """Tell whether an event belongs on a screen that nobody watches: a pipe, a platform's log."""
+    """Return whether an event belongs in a pipe or a platform's log, which nobody watches."""
     if event.id == "end-asked":  # without a signal it follows from what another node reported
         return bool(event.fields.get("signal"))
     return event.id not in DETAILS and (node_rank == 0 or event.id not in OF_NODE_0)
@@ -350,7 +350,7 @@ def mark(event: Event) -> str:
 
 
 def marked(text: str) -> tuple[str, Event] | None:
-    """Take a line with a mark apart: its text, and the event with the fields the mark carries (as text).
+    """Split a line with a mark: its text, and the event with the fields of the mark (as text).
 
     None for any other line. ``text`` comes without what stands before the launcher's own part of the line.
     """

@@ -69,7 +69,7 @@ def split_hosts(text: str, source: str) -> tuple[str, ...]:
 
 
 def refuse_repeats(items: list[str] | tuple[str, ...], source: str) -> None:
-    """Raise TopologyError when an item stands in a list of nodes twice."""
+    """Raise TopologyError if an item is in a list of nodes twice."""
     seen: set[str] = set()
     for item in items:
         if item in seen:
@@ -124,12 +124,12 @@ def parse_host(text: str, source: str) -> str:
 
 
 def bracketed(address: str) -> str:
-    """Return a host as it stands before a port: an IPv6 address in brackets."""
+    """Return a host as written before a port: an IPv6 address in brackets."""
     return f"[{address}]" if ":" in address else address
 
 
 def position(hosts: tuple[str, ...], names: frozenset[str]) -> int | None:
-    """Return where one of ``names`` stands in the list, or None when nowhere or not decidable.
+    """Return the index of one of ``names`` in the list, None if there is none or it is ambiguous.
 
     Whole names are compared first, then the parts before the first dot, as one side may be qualified and
     the other not.

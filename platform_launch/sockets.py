@@ -7,7 +7,7 @@ import socket
 import time
 
 FOR_A_MOMENT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
-"""Of accept(): what passes, while the socket goes on listening."""
+"""Errors of accept() after which the socket keeps listening."""
 PAUSE_S = 0.1
 
 

@@ -88,7 +88,7 @@ class Phrase(str):
 
 
 class Listed(Phrase):
-    """Texts as one. Its template shows what stands between two of them."""
+    """Several texts as one. Its template shows what separates two of them."""
 
     __slots__ = ()
 
@@ -136,7 +136,7 @@ def _read(value: object, deepest: int) -> Any:
 
 
 def asks_for_values_only(words: str) -> bool:
-    """Tell whether a template that a stranger may have written does nothing but name values."""
+    """Return whether a template, which may come from a stranger, only names values."""
     return not any(brace in _FIELD.sub("", words.replace("{{", "").replace("}}", "")) for brace in "{}")
 
 

@@ -102,7 +102,7 @@ def available_gib(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")
 
 
 def may_lock_any(proc_root: Path = Path("/proc")) -> bool:
-    """Tell whether this process is exempt from the limit on locked memory."""
+    """Return whether this process is exempt from the limit on locked memory."""
     effective = fields(proc_root / "self/status").get("CapEff", "0")
     return bool(int(effective, 16) >> _CAP_IPC_LOCK & 1)
 

@@ -124,7 +124,7 @@ def route_towards(master_addr: str, interfaces: Iterable[Interface]) -> str | No
 
 
 def is_own(address: str) -> bool:
-    """Tell whether an address is one of this machine's: the kernel would use itself to reach it."""
+    """Return whether an address is one of this machine's: the kernel routes it to itself."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return names.is_loopback(address) or _source_address(family, address) == address
 

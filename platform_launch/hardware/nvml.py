@@ -26,7 +26,7 @@ LIBRARY = "libnvidia-ml.so.1"
 
 
 def library_is_here() -> bool:
-    """Tell whether NVML can be loaded. Raises HardwareError when it is there and cannot."""
+    """Return whether NVML can be loaded. Raises HardwareError if it exists but cannot."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError as error:

@@ -80,7 +80,7 @@ def _in_stages(machine: Gpus, environment: Environment) -> Gpus:
 
 
 def _numbered(devices: tuple[Gpu, ...], name: str, value: str) -> tuple[Gpu, ...]:
-    """Take what a list of positions or UUIDs names. Other entries, such as tiles, are only counted."""
+    """Return the devices that positions or UUIDs name. Other entries, such as tiles, are only counted."""
     entries = [entry.strip() for entry in value.split(",") if entry.strip()]
     taken: list[Gpu] = []
     for entry in entries:
@@ -107,7 +107,7 @@ def _numbered(devices: tuple[Gpu, ...], name: str, value: str) -> tuple[Gpu, ...
 
 
 def _by_cuda(devices: Sequence[Gpu], value: str) -> _Shown:
-    """Take the GPUs that CUDA_VISIBLE_DEVICES names, in its order; ``-1`` ends the list, as in CUDA."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order; ``-1`` ends the list, as in CUDA."""
     entries = [entry.strip() for entry in value.rstrip(", ").split(",")]
     if entries[0] in HIDING:
         return _hidden(devices, value)

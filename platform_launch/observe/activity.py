@@ -15,7 +15,7 @@ from platform_launch.sentences import Sentence, sentence
 
 @dataclass(frozen=True)
 class Activity:
-    """What a frame stands for. ``lengthy``: it works by itself for long, rather than waits for somebody.
+    """What a frame does. ``lengthy``: it works for long by itself instead of waiting for others.
 
     ``id`` is what programs read, ``doing`` the code of what completes "rank 0 …".
     """
@@ -32,12 +32,12 @@ class Activity:
         return sentence(self.doing)
 
     def covers(self, frame: PythonFrame) -> bool:
-        """Tell whether a frame is of this."""
+        """Return whether a frame does this."""
         return bool(re.search(self.file, frame.file) and re.fullmatch(self.function, frame.function))
 
 
 ACTIVITIES = (
-    # Before all others: it stands above whatever the rank was doing.
+    # Before all others: it is above whatever the rank was doing.
     Activity("debugger", "is-debugged", r"/_platform_launch_look\.py$"),
     Activity("compile", "compiles-model", r"/torch/(_dynamo|_inductor|_functorch)/", lengthy=True),
     Activity("compile", "compiles-kernels", r"/triton/(compiler|backends|runtime)/", lengthy=True),

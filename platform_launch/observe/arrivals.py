@@ -200,7 +200,7 @@ def _common(
     found = []
     for (sequence, kind), at in whole.items():
         if all(duration_s > 0 for _, duration_s in at.values()):
-            # All leave it at the same time: whoever was in it for the shortest time came last.
+            # All leave it at the same time: the rank that was in it for the shortest time came last.
             end_s = median_low(at_s for at_s, _ in at.values()) + median_low(d for _, d in at.values())
             came_s = {rank: end_s - duration_s for rank, (_, duration_s) in at.items()}
             found.append(_Operation(sequence, kind, came_s, on_device=True))
@@ -247,7 +247,7 @@ def _paces(operations: Sequence[_Operation]) -> list[RankPace]:
 
 
 def _ends_a_round(operation: _Operation, following: Iterable[_Operation]) -> bool:
-    """Tell whether all came to an operation before anybody came to the next one."""
+    """Return whether all ranks reached an operation before any reached the next one."""
     return all(
         operation.on_device or min(after.at_s.values()) >= max(operation.at_s.values()) for after in following
     )
@@ -273,7 +273,7 @@ class SlowRule:
         self.current: dict[int, RankPace] = {}
 
     def add(self, paces: Mapping[int, RankPace]) -> tuple[set[int], set[int]]:
-        """Take the next window; return the ranks that are slow from now on, and those no longer."""
+        """Process the next window; return the ranks that became slow, and those that no longer are."""
         begun, ended = set(), set()
         for rank, pace in paces.items():
             self._slow[rank] = self._slow.get(rank, 0) + 1 if pace.is_slow else 0

@@ -185,7 +185,7 @@ class CheckpointWatch:
         Thread(target=self._work, name="checkpoints", daemon=True).start()
 
     def request(self) -> None:
-        """Take note of a request to stop; one soon after another is the same.
+        """Record a request to stop; one soon after another counts as the same.
 
         Returns when it is known what was there before, which takes milliseconds unless a disk is slow.
         """

@@ -83,7 +83,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class WaitReport:
-    """Who waits for whom. ``suspect_ranks`` are sorted global ranks; empty when nobody waits.
+    """Which ranks wait for which. ``suspect_ranks`` are sorted global ranks; empty if none waits.
 
     With ``circular`` each of them waits for another one of them, in operations of several groups.
     """
@@ -150,7 +150,7 @@ def compare(
 
 
 def _is_circular(suspects: Collection[int], waiting: Iterable[Waiting]) -> bool:
-    """Tell whether all suspects wait themselves, in operations of more than one group."""
+    """Return whether all suspects wait themselves, in operations of more than one group."""
     groups = {rank: one.group.name for one in waiting for rank in one.ranks if rank in suspects}
     return bool(suspects) and len(groups) == len(suspects) and len({*groups.values()}) > 1
 
@@ -227,7 +227,7 @@ def _waits_in_group(
         at.stopped = earlier - behind
         waits.add(at.ranks, at.stopped)
         if any(oldest[rank].on_gloo and oldest[rank].kind in WITH_A_ROOT for rank in earlier):
-            # One of them may have another rank for its root: the recorder does not tell who.
+            # One of them may have another root: the recorder does not record which.
             waits.add(earlier, at.ranks)
         waits.add([rank for rank in at.ranks if behind != {rank}], at.behind)
         _compare_kinds(at, oldest, waits)
@@ -275,7 +275,7 @@ def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: _Waits
     most = max(counts.values())
     usual = [kind for kind, count in counts.items() if count == most]
     odd = {rank for rank in at.ranks if kinds[rank] not in usual}
-    if len(usual) > 1:  # who is right cannot be told: each waits for those that differ from it
+    if len(usual) > 1:  # it is unknown which are right: each waits for those that differ from it
         odd = set(at.ranks)
         waits.add(at.ranks, at.ranks)
     else:
@@ -290,7 +290,7 @@ def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: _Waits
 _SHAPES_MAY_DIFFER = frozenset(
     {"all_to_all", "alltoall", "alltoall_base", "all_gather", "gather", "scatter", "ALLGATHER"}
 )
-# The operations in which one rank is told from the others by an argument.
+# The operations with an argument that distinguishes one rank from the others.
 WITH_A_ROOT = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 

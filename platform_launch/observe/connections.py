@@ -1,4 +1,4 @@
-"""TCP connections of a process, as the kernel counts them: bytes moved, packets that nobody acknowledges.
+"""TCP connections of a process, as the kernel counts them: bytes moved, packets that were not acknowledged.
 
 A firewall, a switch or a wrong MTU may let packets vanish without a reset. Both ends then wait in the same
 collective, and no recorder tells them apart; the kernel alone knows that it sends the same bytes again.

@@ -22,7 +22,7 @@ _PROBLEM = "no_answer"
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Give a path by which a socket can be reached wherever it lies: their addresses end at 107 bytes."""
+    """Yield a short path to a socket: socket addresses are limited to 107 bytes."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -73,7 +73,7 @@ class ControlSocket:
         try:
             request = json.loads(line)
             return json.dumps(self._answer(request if isinstance(request, dict) else {})).encode()
-        except Exception as error:  # whoever asks next may be answered
+        except Exception as error:  # the next request may succeed
             return json.dumps({_PROBLEM: f"{type(error).__name__}: {error}"}).encode()
 
 

@@ -104,7 +104,7 @@ def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
             continue
         launches: dict[str, dict[Path, float]] = {}
         for file in _files_below(path):
-            with suppress(FileNotFoundError):  # a job that goes on replaces its dumps
+            with suppress(FileNotFoundError):  # a running job replaces its dumps
                 if _RANK_IN_NAME.search(file.name) and file.is_file() and looks_like_dump(file):
                     written = file.stat().st_mtime
                     launches.setdefault(_RANK_IN_NAME.sub("", file.name), {})[file] = written

@@ -35,7 +35,7 @@ _MOST_GROUPS = 8
 
 
 class FindingKind(str, Enum):
-    """``hang``: somebody is stuck; ``busy``: who is waited for works; ``unknown``: nobody can be named."""
+    """``hang``: a rank is stuck; ``busy``: the awaited rank works; ``unknown``: no rank stands out."""
 
     HANG = "hang"
     BUSY = "busy"
@@ -105,7 +105,7 @@ class HangFinding:
         return [*named, sentence("more-ranks", count=more)] if more > 0 else named
 
     def details(self) -> list[Sentence | str]:
-        """Return what stands below it: sentences, and lines of stacks as they are."""
+        """Return the lines below it: sentences, and lines of stacks unchanged."""
         waiting = self.waiting if self.culprits else ()
         stacks = [
             f"rank {culprit.rank}:   {line}"
@@ -115,7 +115,7 @@ class HangFinding:
         return [*waiting, *stacks, *self.groups]
 
     def lines(self) -> list[Phrase]:
-        """Return the whole paragraph; what stands in a line of a stack is never translated."""
+        """Return the whole paragraph; lines of stacks are never translated."""
         below = (one if isinstance(one, str) else message(one) for one in self.details())
         return [self.headline(), *(Phrase("  {line}", line=one) for one in below)]
 
@@ -153,7 +153,7 @@ def judge(nodes: Sequence[NodeSnapshot], world_size: int, silent_nodes: Mapping[
     )
     suspects = _suspects(ranks, alive, waiters, report)
     idle = [found.work for rank, found in waiters.items() if found.work is not None and rank not in suspects]
-    if not suspects:  # nobody stands apart; whoever works is no hang
+    if not suspects:  # no rank stands out; if one works, it is no hang
         suspects = {rank for rank, found in alive.items() if rank not in waiters and _works(found, idle)}
     culprits = [
         _culprit(rank, ranks.get(rank), home.get(rank), report, idle, silent_nodes)
@@ -177,7 +177,7 @@ def _suspects(
     waiters: Mapping[int, RankSnapshot],
     report: WaitReport,
 ) -> set[int]:
-    """Return the ranks that the others wait for, or that stand apart; empty if nobody does."""
+    """Return the ranks that the others wait for, or that stand out; empty if there are none."""
     suspects = (
         set(report.suspect_ranks) or _stuck_by_themselves(alive) or _unheard(alive) or _outliers(alive, ranks)
     )
@@ -199,7 +199,7 @@ def _owners_of_locks(suspects: set[int], alive: Mapping[int, RankSnapshot]) -> s
 
 
 def _waits_for_others(found: RankSnapshot) -> bool:
-    """Tell whether a rank is in a collective, or waits for the other ranks in a store."""
+    """Return whether a rank is in a collective, or waits for the other ranks in a store."""
     activity = activity_of(found.main.frames) if found.main else None
     return _operation(found) is not None or (activity is not None and activity.id in _WAITS_FOR_RANKS)
 
@@ -252,7 +252,7 @@ def _works(found: RankSnapshot, idle: Sequence[Work]) -> str:
 
 
 def _device_computes(found: RankSnapshot) -> bool:
-    """Tell whether a rank's GPU is busy with something other than an operation that waits for other ranks."""
+    """Return whether a rank's GPU does something other than waiting for other ranks."""
     alone = found.trace is not None and all(one.on_gloo for one in found.trace.pending)
     return alone and found.gpu_busy is not None and found.gpu_busy >= _BUSY_GPU_PERCENT
 
@@ -299,7 +299,7 @@ def _computes(found: RankSnapshot) -> bool:
     return found.work.main >= _BUSY_SHARE if found.work is not None else found.state.state == "R"
 
 
-# What computes is told from what wakes up now and then.
+# Distinguishes what computes from what wakes up now and then.
 _BUSY_SHARE = 0.05
 # A device that only keeps a process's context computes for 0 % of the time.
 _BUSY_GPU_PERCENT = 5.0
@@ -318,7 +318,7 @@ def _outliers(alive: Mapping[int, RankSnapshot], ranks: Mapping[int, RankSnapsho
         places.setdefault(main.functions if main is not None else None, set()).add(rank)
     sizes = sorted((len(members) for members in places.values()), reverse=True)
     if len(sizes) < 2 or sizes[0] == sizes[1]:
-        # Two equal groups: whoever does not wait for others stands apart.
+        # Two equal groups: the ranks that do not wait for others stand out.
         outside = {rank for rank, found in alive.items() if not _waits_for_others(found)}
         return outside if 0 < len(outside) < len(ranks) else set()
     return {rank for members in places.values() if len(members) < sizes[0] for rank in members}
@@ -453,7 +453,7 @@ def _waiting_for(
 
 
 def _waits(state: ProcessState) -> Sentence:
-    """Return what the main thread of a process waits for, as far as the kernel tells."""
+    """Return what the main thread of a process waits for, as far as the kernel knows."""
     if state.call == "lock" and state.waits_for:
         code = "waits-lock-of" if state.lock_owner else "waits-lock"
         values = {"pid": state.lock_owner} if state.lock_owner else {}

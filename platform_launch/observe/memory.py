@@ -63,7 +63,7 @@ class MemoryHeld:
 
     @property
     def busy_now(self) -> Phrase | None:
-        """How busy the GPUs are at the moment; None if nobody knows."""
+        """How busy the GPUs are at the moment; None if unknown."""
         return _busy("GPUs {percent:.0f}% busy now{idle}", self.gpus_busy_now) if self.gpus_busy_now else None
 
 

@@ -32,7 +32,7 @@ class MemoryOwner:
 
 @dataclass(frozen=True)
 class MemorySnapshot:
-    """One rank. ``wanted_bytes`` is the allocation that failed, 0 if the history does not tell."""
+    """One rank. ``wanted_bytes`` is the allocation that failed, 0 if the history does not contain it."""
 
     path: Path
     rank: int

@@ -150,7 +150,7 @@ class HangMonitor:
         return self._progress.still_s(time.monotonic()) if self._progress.sees_ranks else None
 
     def record_finding(self, report: HangReport) -> None:
-        """Record what another node found, so that this node notices when the job goes on.
+        """Record what another node found, so that this node notices when the job continues.
 
         A shorter time than the last means that it went on in between, though it was not seen here.
         """
@@ -171,7 +171,7 @@ class HangMonitor:
                     self._report_at_s = self._hang_after_s
                 if self._leads and still >= self._report_at_s:
                     self._conclude()
-        except Exception as error:  # whatever it is, the training goes on
+        except Exception as error:  # whatever it is, the job continues
             # What it looks at goes away as the training ends.
             if not self._ended.is_set():
                 self._failed(f"{type(error).__name__}: {error}")
@@ -185,7 +185,7 @@ class HangMonitor:
         self._ran_at = now
 
     def _look(self, now: float, *, thoroughly: bool = False) -> None:
-        """Take in what is new on this node."""
+        """Read what is new on this node."""
         before, self._looked_at = self._progress.moved_at, now
         if novelty := self._lines.novelty(self._new_output()):
             self._progress.output(now, novelty)
@@ -206,11 +206,11 @@ class HangMonitor:
             self._progress.samples(self._probe.sample(stacks=stacks), now)
         if self._progress.moved_at > before:
             self._probe.forget_samples()
-            self._probe.forget_work()  # what was worked before tells nothing of a silence that begins now
+            self._probe.forget_work()  # earlier work says nothing about a silence that begins now
         self._ran_at = time.monotonic()  # a look may take long
 
     def _evidence(self, still_s: float, quiet_s: float) -> AbstractContextManager[None]:
-        """Count what the ranks work, unless the job moves: then nobody will want to know for long."""
+        """Measure how the ranks work, unless the job moves: then it will not be needed soon."""
         soon_s = self._hang_after_s - work_window_s(self._hang_after_s) - 3 * self._look_s
         if still_s >= soon_s or quiet_s >= min(_QUIET_S, self._hang_after_s / 4):
             return self._probe.asking()
@@ -239,7 +239,7 @@ class HangMonitor:
         still = self._progress.still_s(time.monotonic())
         finding = judge(nodes, self._world_size, replies.silent)
         if finding.kind is FindingKind.BUSY:
-            # It is said as seldom as a hang, but looked at more often.
+            # It is reported as rarely as a hang, but checked more often.
             self._report_at_s = still + self._hang_after_s / _JUDGED_WHILE_BUSY
             if self._known_kind is FindingKind.BUSY and still < self._known_still_s * 2:
                 return

@@ -47,10 +47,10 @@ from platform_launch.process_stat import read_stat
 T = TypeVar("T")
 
 _TORCH_LIMIT_S = 1.5
-# Before a process is said to hold its GIL: on a machine under load an answer may be late.
+# Before a process is considered to hold its GIL: on a loaded machine an answer may be late.
 _SURE_LIMIT_S = 3.0
 _SIGNAL_LIMIT_S = 2.0
-# What a rank's children may take together: who asks waits for a node for 8 s, and hears of none that is late.
+# The limit for all children of a rank: the caller waits 8 s for a node, and ignores later answers.
 _CHILDREN_LIMIT_S = 3.0
 _AT_ONCE = 16
 _MOST_CHILDREN = 16
@@ -118,7 +118,7 @@ class NodeProbe:
     def ranks(self) -> list[HookedProcess]:
         """Return the process of each rank: of several with one rank the first, which started the others."""
         hooked = [one for one in find_hooked(self._folder) if one.rank is not None]
-        if not hooked:  # the script's interpreter was told to ignore its environment
+        if not hooked:  # the script's interpreter ignores its environment
             hooked = find_unhooked(self._folder, self._root)
         descendants = {child for one in hooked for child in processes.children(one.pid)}
         first: dict[int, HookedProcess] = {}
@@ -179,7 +179,7 @@ class NodeProbe:
         return {one.rank or 0: samples[one.pid] for one in ranks}
 
     def forget_samples(self) -> None:
-        """Begin anew: something moved, so that whoever held the GIL gave it back."""
+        """Start over: something moved, so the GIL was released."""
         self._samples.clear()
         self._without_gil.clear()
 

@@ -16,7 +16,7 @@ from platform_launch.sentences import Sentence, Value, sentence
 
 MOST_LINES = 20
 """So many places fit a screen."""
-# While something moves, whoever is waited for now is so for a moment.
+# While something moves, a rank that others wait for now is waited for only briefly.
 _STILL_S = 10.0
 
 
@@ -59,7 +59,7 @@ def finding_lines(finding: HangFinding, still_s: float | None) -> list[Sentence]
 
 
 def stack_lines(nodes: Sequence[NodeSnapshot], translated: Callable[[Sentence], str] = english) -> list[str]:
-    """Return the whole stacks of all ranks and of what they started; ``say`` says what is no line of code."""
+    """Return the stacks of all ranks and of what they started; ``translated`` translates all but code."""
     lines = []
     for node in nodes:
         for rank in node.ranks:
@@ -89,7 +89,7 @@ def stack_lines(nodes: Sequence[NodeSnapshot], translated: Callable[[Sentence], 
 
 
 def rarest(nodes: Sequence[NodeSnapshot], most: int) -> list[NodeSnapshot]:
-    """Return so many ranks, each with its node, the rarest places first: of thousands one tells all."""
+    """Return that many ranks, each with its node, the rarest stacks first: one of equal ones is enough."""
     found = [(_place(rank), rank, node) for node in nodes for rank in node.ranks]
     at = Counter(place for place, _, _ in found)
     found.sort(key=lambda one: (at[one[0]], one[1].rank))

@@ -24,7 +24,7 @@ from platform_launch.process_stat import read_stat
 _LIMIT_S = 3.0
 _AT_ONCE = 4
 _SAMPLES = 20
-# Of a core: less than this holds nobody up.
+# Of a core: less than this delays no other rank.
 _RIVAL_SHARE = 0.25
 _FEWEST_SEGMENTS = 500
 # Random, so that a step that takes as long as the pause is not always met at the same place.

@@ -139,13 +139,13 @@ def throttled_s(pid: int) -> float:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Tell whether a process has a handler for a signal; the default action of many is death."""
+    """Return whether a process has a handler for a signal; by default, many signals kill it."""
     caught = _status(Path("/proc", str(pid))).get("SigCgt", "0")
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def holds_open(pid: int, descriptor: int, file: Path) -> bool:
-    """Tell whether a descriptor of a process is this file."""
+    """Return whether a descriptor of a process is this file."""
     try:
         return Path(f"/proc/{pid}/fd/{descriptor}").readlink() == file
     except OSError:

@@ -18,7 +18,7 @@ from platform_launch.observe.snapshot import Sample, busy_share, has_moved, with
 
 # A main thread that waits in a loop of short sleeps uses less of a core than this.
 BUSY_SHARE = 0.05
-# How many lines are remembered, to know one that is said again.
+# How many lines are remembered, to recognize repeated ones.
 _MOST_LINES = 4096
 _CHANGES_BY_ITSELF = re.compile(
     r"\x1b\[[0-9;?]*[A-Za-z]"  # colours
@@ -90,7 +90,7 @@ class Progress:
         self._ranks = 0
 
     def leave_out(self, pause_s: float) -> None:
-        """Count a pause, in which nobody could look, neither as work nor as standstill."""
+        """Count a pause, in which nothing was observed, neither as work nor as standstill."""
         self.moved_at += pause_s
         self.spoke_at += pause_s
         self.printed_at += pause_s
@@ -165,4 +165,4 @@ class Progress:
         self.moved_at, self.because = at, because
         if because != "cpu":
             self.spoke_at = at
-            self._samples.clear()  # where a rank was before says nothing about where it stays from now on
+            self._samples.clear()  # earlier places say nothing about where the rank stays from now on

@@ -304,7 +304,7 @@ def described(finding: SlowFinding, slow: RankSamples, others: Sequence[RankSamp
 
     usual_queued = max((one.queued for one in others), default=0.0)
     usual_faults = max((one.disk_faults_per_s for one in others), default=0.0)
-    # What belongs to a whole node tells nothing if the others, some on the same node, have it as well.
+    # A property of a whole node explains nothing if other ranks, some on the same node, have it as well.
     usual_stolen = min((one.stolen for one in others), default=0.0)
     usual_resent = min((one.resent for one in others), default=0.0)
     if slow.device:

@@ -97,7 +97,7 @@ def with_sample(samples: Sequence[Sample], new: Sample) -> list[Sample]:
 
 
 def has_moved(samples: Sequence[Sample]) -> bool | None:
-    """Tell whether the main thread was in several functions, or data was moved; None for a single sample."""
+    """Return whether the main thread changed functions, or data was moved; None for a single sample."""
     if len(samples) < 2:
         return None
     functions = {sample.functions for sample in samples if sample.functions is not None}

@@ -66,7 +66,7 @@ def _step_of(line: str) -> NamedStep | None:
 
 
 def _is_no_sentence(before: str) -> bool:
-    """Tell whether only times, levels, names of loggers, and numbers with names stand before a step."""
+    """Return whether only times, levels, logger names and named numbers precede a step."""
     tokens = _IN_BRACKETS.sub(" ", before).split()
     return all(_is_label(token, after) for token, after in zip(tokens, [*tokens, ""][1:], strict=True))
 

@@ -66,7 +66,7 @@ class Work:
 
 
 class WorkMeter:
-    """Adds up what a rank uses while nobody asks it anything, over the last ``window_s`` seconds."""
+    """Adds up what a rank uses while it is not queried, over the last ``window_s`` seconds."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -118,7 +118,7 @@ def _enough(least: float, of_waiting: Sequence[float]) -> float:
 
 
 def _polling_s(before: Usage, after: Usage) -> float:
-    """Return the CPU time of threads that only look again and again whether they may go on."""
+    """Return the CPU time of threads that only poll."""
     total = 0.0
     for thread, (used_s, turns) in after.threads.items():
         used_before_s, turns_before = before.threads.get(thread, (0.0, 0))
@@ -161,7 +161,7 @@ def _work(spans: Sequence[tuple[float, Usage]], observed_s: float) -> Work:
     busiest = max(by_child, key=lambda pid: by_child[pid], default=0)
     if not by_child.get(busiest):
         busiest = 0
-    # On a crowded machine, too, a rank that computes is told from one that waits.
+    # Distinguishes a rank that computes from one that waits, on a crowded machine too.
     main_cpu_s = sum(used.main_cpu_s for _, used in spans)
     queued_s = sum(used.main_queued_s for _, used in spans)
     return Work(

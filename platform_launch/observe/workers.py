@@ -18,7 +18,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class NoAnswerError(Exception):
-    """A source did not answer; the message says which and why."""
+    """A source did not answer; the message states which and why."""
 
 
 @dataclass(frozen=True)

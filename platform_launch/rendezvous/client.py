@@ -40,7 +40,7 @@ _CLOCK_WINDOW_S = 300.0
 
 @dataclass(frozen=True)
 class Unopened:
-    """Why a port led to no rendezvous: ``step`` is what failed, ``says`` what else answered there."""
+    """Why a port led to no rendezvous: ``step`` is what failed, ``says`` what answered instead."""
 
     port: int
     step: ReachStep

@@ -170,7 +170,7 @@ class Connector:
             self._pause(min(_FIRST_RETRY_S + (now - self._began) / 8, _RETRY_S))
 
     def find(self) -> tuple[Participant | None, str]:
-        """Try once; return who could join where this node is expected, or None and what stands in the way.
+        """Try once; return a participant that can join, or None and the obstacle.
 
         Raises RejectedError and ConnectionLostError.
         """
@@ -236,12 +236,12 @@ class Connector:
                 self.address = _reached[target.host] = address
                 return ours[0], ""
             if address == known and addresses:
-                continue  # what stands in the way is that of the name
+                continue  # the obstacle of the name is reported
             obstacle = self._in_words(address, tried)
         return None, obstacle
 
     def _in_words(self, address: str, tried: Sequence[Opened | Unopened]) -> str:
-        """Say what stands in the way of the ports of an address."""
+        """Describe the obstacle at the ports of an address."""
         host = self._target.host
         for one in tried:
             where = f"{host}:{one.port} ({address})"

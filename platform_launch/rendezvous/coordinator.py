@@ -279,7 +279,7 @@ class Coordinator:
                 self._forget(peer)
 
     def _restore(self) -> list[Change]:
-        """Admit nodes again that were given up and are heard."""
+        """Readmit nodes that were given up and send again."""
         changes = []
         for number, count in list(self._removed.items()):
             peer = self._peers.get(number)

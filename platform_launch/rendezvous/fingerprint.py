@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a 
 
 ARGUMENT = "argument "  # how the names of the facts begin that are arguments
 
-# What training libraries read; other variables are nobody's business here.
+# What training libraries read; other variables are private.
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "DEEPSPEED_", "DS_", "ACCELERATE_", "CUDA_", "UCX_", "FI_")
 # Differ between nodes without meaning: paths with the node or the start time in them, chosen devices.
 _OWN_TO_EACH_NODE = frozenset(

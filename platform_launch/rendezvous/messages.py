@@ -27,7 +27,7 @@ _DEEPEST = 24
 
 
 class InvalidMessageError(ValueError):
-    """What was read is not a message that belongs here; the text says what was expected."""
+    """What was read is not a message that belongs here; the text states what was expected."""
 
 
 class Message:
@@ -241,7 +241,7 @@ def _record(kind: type) -> _Reader:
             return kind(**content)
         except InvalidMessageError:
             raise
-        except ValueError as error:  # of a class that checks what stands in it
+        except ValueError as error:  # from a class that checks its values
             raise InvalidMessageError(f"{where}: {escaped(str(error))}") from error
 
     return read

@@ -191,7 +191,7 @@ class Participant:
         return None if client is None or client.error_s is None else (client.offset_s, client.error_s)
 
     def join(self) -> None:
-        """Take part. Raises RejectedError, of which node 0 has heard then, too."""
+        """Join. Raises RejectedError; node 0 knows of that too."""
         mine, theirs = self._opened.hello, self.welcome
         misfit = None
         if not self._opened.trusted:
@@ -215,7 +215,7 @@ class Participant:
         )
 
     def step(self) -> None:
-        """Take in what has come. Raises RejectedError and CoordinatorGoneError."""
+        """Process what has arrived. Raises RejectedError and CoordinatorGoneError."""
         assert self._client is not None
         self._liveness.observe({"coordinator": self._client.coordinator_count}, time.monotonic())
         while True:

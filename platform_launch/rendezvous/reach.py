@@ -46,7 +46,7 @@ class Reach:
     address: str = ""
 
     def in_words(self, host: str, port: int) -> str:
-        """Say what stands in the way."""
+        """Describe the obstacle."""
         if self.step is ReachStep.NAME:
             return Phrase("the name {host!r} does not resolve here", host=host)
         if self.step is ReachStep.NO_NAME_SERVER:
@@ -77,7 +77,7 @@ def reach(host: str, port: int, limit_s: float) -> Reach:
 
 @dataclass(frozen=True)
 class ResolvedName:
-    """Family and address of a name, each once; where there are none ``step`` says why.
+    """Family and address of a name, each once; if there are none, ``step`` is the reason.
 
     NAME: a server or the system said so; NO_NAME_SERVER: none has answered yet, or none could be asked.
     """
@@ -86,7 +86,7 @@ class ResolvedName:
     step: ReachStep = ReachStep.NO_NAME_SERVER
 
 
-# Lookups that are under way: whoever asks again waits for the same one, which a slow server may need.
+# Running lookups: a repeated query waits for the same one, as a slow server may need that long.
 _inquiries: dict[str, ResolverInquiry] = {}
 
 
@@ -146,7 +146,7 @@ def _connect_all(places: Mapping[_Key, tuple[str, int]], limit_s: float) -> dict
 
 
 def reach_step(code: int) -> ReachStep:
-    """Return what an error number of connect() says."""
+    """Return what an error number of connect() means."""
     if code in (0, errno.ECONNRESET):  # somebody took the connection, and perhaps dropped it
         return ReachStep.OPEN
     if code == errno.ECONNREFUSED:
@@ -157,7 +157,7 @@ def reach_step(code: int) -> ReachStep:
 
 @contextmanager
 def open_port(number: int = 0) -> Iterator[int]:
-    """Take and drop connections on a port of all addresses (0: one that is free); gives its number.
+    """Accept and drop connections on a port of all addresses (0: a free one); yield its number.
 
     Raises OSError when that cannot be done.
     """
@@ -181,7 +181,7 @@ async def _drop(stream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def is_here(family: int, address: str) -> bool:
-    """Tell whether this machine has an address: the kernel lets only those be bound."""
+    """Return whether this machine has an address: the kernel lets only those be bound."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))

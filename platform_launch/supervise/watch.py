@@ -324,7 +324,7 @@ class Watch:
             processes.signal_child(pid, signal.SIGTERM)
 
     def _left(self) -> dict[int, str]:
-        """Return the living children that are ours; orphans of deeper levels come to be among them."""
+        """Return the running children that are ours; orphans from deeper levels become our children too."""
         if not processes.has_children():
             return {}
         return {pid: name for pid, name in processes.children().items() if pid not in self._strangers}
@@ -353,7 +353,7 @@ class Watch:
         self._traffic.last_call()
         self._agenda = []
         if self.stopped_by is not None:
-            # Whoever asked for the end waits for us, not for a reader that may have stopped reading.
+            # Whoever requested the stop waits for us, not for a reader that may have stopped reading.
             self._agenda = [(max(self._kill_at, time.monotonic() + _LEAVE_S), self._traffic.abandon)]
 
 

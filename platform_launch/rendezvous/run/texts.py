@@ -27,7 +27,7 @@ class RelayedText(Message):
 
 @dataclass(frozen=True)
 class SharedText(Message):
-    """What a launcher shares with whoever asks for it; what it shared before is replaced."""
+    """What a launcher shares with nodes that request it; replaces what it shared before."""
 
     text: str
 
@@ -63,7 +63,7 @@ class SharedTexts:
 
 @dataclass(frozen=True)
 class RequestReceived:
-    """Another node asks something; ``key`` tells its request from others.
+    """A request of another node; ``key`` identifies it.
 
     ``clock`` is this node's clock less that of node 0, and the most that this is wrong; None: not known.
     """

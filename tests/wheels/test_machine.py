@@ -23,7 +23,7 @@ from tests.wheels.conftest import CUDA_TORCH, interpreter
 ENV = dict(os.environ)
 
 
-def test_this_describes_itself_and_its_torch(this: Interpreter) -> None:
+def test_this_interpreter_describes_itself_and_its_torch(this: Interpreter) -> None:
     import torch
 
     assert this.torch is not None

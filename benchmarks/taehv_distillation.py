@@ -101,9 +101,11 @@ def main() -> int:
     return 0 if decodes and shipped["latent_error"]["max"] <= LATENT_ERROR else 1
 
 
-def summary(values: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+def summary(
+    values: list[dict[str, float]], measures: tuple[str, ...] = MEASURES
+) -> dict[str, dict[str, float]]:
     """Return mean and range of each measure."""
-    columns = {name: [row[name] for row in values] for name in MEASURES}
+    columns = {name: [row[name] for row in values] for name in measures}
     return {
         name: {
             "mean": round(statistics.fmean(column), 3),

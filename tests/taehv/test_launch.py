@@ -15,6 +15,7 @@ import psutil
 import pytest
 import yaml
 from safetensors.torch import load_file
+from torch import Tensor
 
 from tests.lab.disk import requires_mount, small_disk
 from tests.lab.forking import ON_CPU, Program, program
@@ -176,7 +177,8 @@ def resumable(run: Path, step: int, folder: Path) -> None:
     """Copy a run as it was after ``step``."""
     name = f"checkpoint-{step:08d}"
     shutil.copytree(run / "checkpoints" / name, folder / "run" / "checkpoints" / name)
-    shutil.copy(run / "metrics.jsonl", folder / "run")
+    if (run / "metrics.jsonl").exists():  # only the first process of all writes it
+        shutil.copy(run / "metrics.jsonl", folder / "run")
 
 
 @pytest.mark.nightly
@@ -311,6 +313,31 @@ def test_a_run_goes_on_with_another_number_of_processes_and_another_stage_of_zer
         assert "World size: 2" in nodes.said()
         assert "step 25, 100 clips seen" in nodes.said()
         assert losses(two / "run") == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.nightly
+def test_the_adversary_is_the_same_on_all_processes_and_after_a_resume(tmp_path: Path) -> None:
+    short = (*SHORT, "--max-train-steps=4", "--checkpoint-every=2", "--adversarial-loss-weight=0.02")
+
+    def trained(folder: Path) -> list[dict[str, Tensor]]:
+        runs = [folder / f"disk{node_rank}" / "run" for node_rank in (0, 1)]
+        commands = [(str(TRAIN), "--config", str(SMALL), "--output-dir", str(run), *short) for run in runs]
+        with two_nodes(folder, ("--multi_gpu", "--mixed_precision", "no"), *commands) as nodes:
+            assert nodes.wait() == [0, 0], nodes.said()
+        last = [run / "checkpoints" / "checkpoint-00000004" for run in runs]
+        return [
+            load_file(one / name) for one in last for name in ("adversary.safetensors", "ema.safetensors")
+        ]
+
+    (tmp_path / "whole").mkdir()
+    adversary, weights, of_other, _ = trained(tmp_path / "whole")
+    assert adversary.keys() == of_other.keys()
+    assert all(adversary[name].equal(of_other[name]) for name in adversary)
+    for disk in ("disk0", "disk1"):
+        resumable(tmp_path / "whole" / disk / "run", 2, tmp_path / "resumed" / disk)
+    resumed, same_weights, *_ = trained(tmp_path / "resumed")
+    assert all(adversary[name].equal(resumed[name]) for name in adversary)
+    assert all(weights[name].equal(same_weights[name]) for name in weights)
 
 
 @takes_long

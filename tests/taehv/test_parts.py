@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from taehv_trainer import picture, session
+from taehv_trainer.adversary import Adversary
 from taehv_trainer.architecture import ARCHITECTURES
 from taehv_trainer.clips import Clip
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
-from taehv_trainer.metrics import compare, psnr_db
+from taehv_trainer.metrics import compare, detail, psnr_db
 from taehv_trainer.model import TAEHV
 from taehv_trainer.nonfinite import skip_nonfinite_steps, where_it_began
 from taehv_trainer.objective import Objective, latent_distance
@@ -158,6 +159,53 @@ def test_quality_is_measured_against_the_frames_that_the_model_reconstructs() ->
     mse = (reconstruction - frames[:, :5] / 255).square().mean().item()
     assert values["psnr"] == pytest.approx(-10 * math.log10(mse), abs=1e-4)
     assert -1 <= values["ssim"] <= 1
+
+
+def test_a_blurred_reconstruction_is_less_sharp_than_its_video() -> None:
+    frames = torch.rand(1, 2, 3, 32, 32)
+    blurred = torch.nn.functional.avg_pool2d(frames[0], 3, 1, 1)[None]
+    assert detail(torch.full_like(frames, 0.5)) == 0
+    assert detail(blurred) < 0.1 * detail(frames)
+    # One bright pixel: its own Laplacian is -4, that of its four neighbours 1.
+    point = torch.zeros(1, 1, 3, 7, 7)
+    point[..., 3, 3] = 1.0
+    assert detail(point).item() == pytest.approx((16 + 4) / 25)
+
+
+def test_an_adversary_learns_beside_the_objective_and_its_verdict_reaches_the_model() -> None:
+    torch.manual_seed(0)
+    adversary = Adversary(torch.device("cpu"))
+    config = TrainConfig(adversarial_loss_weight=0.5)
+    objective = Objective(TAEHV(ARCHITECTURES["small"]), config, adversary)
+    names = {name for name, _ in objective.named_parameters()}
+    assert names == {f"model.{name}" for name, _ in objective.model.named_parameters()}
+    frames = torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8)
+    before = {name: value.clone() for name, value in adversary.network.state_dict().items()}
+    losses = objective(frames)
+    torch.testing.assert_close(losses["loss"], losses["reconstruction"] + 0.5 * losses["adversarial"])
+    losses["adversarial"].backward()
+    assert all(p.grad is not None for p in objective.model.decoder[-1].parameters())
+    learned = adversary.network.state_dict()
+    assert not all(learned[name].equal(before[name]) for name in before)
+    with torch.no_grad():
+        objective(frames)
+    weights = {name: value for name, value in learned.items() if "original" in name}
+    assert all(adversary.network.state_dict()[name].equal(value) for name, value in weights.items())
+
+
+def test_an_adversary_tells_noise_from_grey_and_goes_on_from_its_state() -> None:
+    torch.manual_seed(0)
+    one, other = (Adversary(torch.device("cpu")) for _ in range(2))
+    made, real = torch.full((2, 2, 3, 16, 16), 0.5), torch.rand(2, 2, 3, 16, 16)
+    for adversary in (one, other):
+        for group in adversary.optimizer.param_groups:
+            group["lr"] = 2e-3
+    verdicts = [float(one.loss(made, real)) for _ in range(60)]
+    assert verdicts[-1] > verdicts[0] + 0.5
+    other.restore({name: value.clone() for name, value in one.state().items()})
+    assert [float(other.loss(made, real)) for _ in range(3)] == [
+        float(one.loss(made, real)) for _ in range(3)
+    ]
 
 
 def test_the_picture_shows_every_clip_twice_above_the_curve() -> None:

@@ -38,6 +38,7 @@ _NOT_NEGATIVE = (
     "min_learning_rate",
     "weight_decay",
     "seed",
+    "adversarial_loss_weight",
     "max_nonfinite_steps",
 )
 
@@ -84,6 +85,9 @@ class TrainConfig:
     reconstruction_loss: Literal["l1", "mse"] = _key("l1", "distance between video and reconstruction")
     reconstruction_loss_weight: float = _key(1.0, "weight of the reconstruction")
     encoder_loss_weight: float = _key(0.0, "weight of the distance to the teacher's latents")
+    adversarial_loss_weight: float = _key(
+        0.0, "weight of an adversarial loss: sharper, and further from the video; for trained weights"
+    )
     teacher_checkpoint: str | None = _key(None, "state dict of a TAEHV whose latents are the target")
     teacher_latents: str | None = _key(
         None, "folder with the target latents: <video's path below data_root>.safetensors"

@@ -1,4 +1,4 @@
-"""What is minimized: the distance to the video and, with a teacher, to its latents."""
+"""What is minimized: the distance to the video, to a teacher's latents, and an adversary's judgement."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 
+from taehv_trainer.adversary import Adversary
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.model import TAEHV
 
@@ -21,13 +22,15 @@ class Objective(nn.Module):
     bypass them.
     """
 
-    def __init__(self, model: TAEHV, config: TrainConfig) -> None:
+    def __init__(self, model: TAEHV, config: TrainConfig, adversary: Adversary | None = None) -> None:
         super().__init__()
         self.model = model
         self._distance = F.l1_loss if config.reconstruction_loss == "l1" else F.mse_loss
         self._reconstruction_weight = config.reconstruction_loss_weight
         self._encoder_weight = config.encoder_loss_weight
         self._decodes_own_latents = config.decoder_input == "student"
+        self._adversary = adversary
+        self._adversarial_weight = config.adversarial_loss_weight
 
     def forward(
         self, frames: Tensor, target_latents: Tensor | None = None, lacks_past: Tensor | None = None
@@ -50,6 +53,9 @@ class Objective(nn.Module):
         if target_latents is not None:
             parts["encoder"] = latent_distance(latents, target_latents, lacks_past)
             loss = loss + self._encoder_weight * parts["encoder"]
+        if self._adversary is not None:
+            parts["adversarial"] = self._adversary.loss(reconstruction, target)
+            loss = loss + self._adversarial_weight * parts["adversarial"]
         with torch.no_grad():
             parts["mse"] = F.mse_loss(reconstruction.clamp(0, 1), target)
             if target_latents is not None:

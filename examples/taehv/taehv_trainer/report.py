@@ -87,7 +87,7 @@ class Report:
         """Report the quality on unseen frames after ``step`` steps."""
         if math.isfinite(values["psnr"]):
             self.curve.append((step, values["psnr"]))
-        said = f"PSNR {values['psnr']:.2f} dB, SSIM {values['ssim']:.3f}"
+        said = f"PSNR {values['psnr']:.2f} dB, SSIM {values['ssim']:.3f}, sharpness {values['sharpness']:.2f}"
         if "latent_error" in values:
             said += (
                 f"; of the teacher's latents: PSNR {values['teacher_psnr']:.2f} dB, "

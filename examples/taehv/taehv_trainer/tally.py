@@ -11,7 +11,7 @@ from torch import Tensor
 
 from taehv_trainer.session import average
 
-_PARTS = ("loss", "reconstruction", "encoder", "latent_error", "mse")
+_PARTS = ("loss", "reconstruction", "encoder", "adversarial", "latent_error", "mse")
 
 
 class Tally:

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from taehv_trainer import training_state
+from taehv_trainer.adversary import Adversary
 from taehv_trainer.checkpoints import Checkpoints, Progress, read_progress
 from taehv_trainer.clips import Clip, ClipDataset, ClipStream, load_batches
 from taehv_trainer.config import TrainConfig
@@ -36,7 +37,7 @@ from taehv_trainer.tally import Tally
 from taehv_trainer.validation import Validation
 from taehv_trainer.weights import AveragedWeights, load_model, load_weights
 
-_WEIGHTS, _STATE = "ema.safetensors", "training.safetensors"
+_WEIGHTS, _STATE, _ADVERSARY = "ema.safetensors", "training.safetensors", "adversary.safetensors"
 _PROFILED_STEPS = 3
 _FP16_SEARCH_STEPS = 20  # a loss scale that starts at 2**16 is below 1 after so many overflows
 
@@ -61,6 +62,7 @@ class Training:
             load_weights(model, Path(config.init_from))
         elif config.encoder_loss_weight and config.decoder_input == "teacher":
             model.start_latents_at_zero()
+        self._adversary = Adversary(self.accelerator.device) if config.adversarial_loss_weight else None
         self._skipped: dict[str, str] = {}
         self._dataset = ClipDataset(sources, config)
         self._validation = Validation(
@@ -142,7 +144,8 @@ class Training:
         self, batches: Iterator[Clip], learning_rate: float, tally: Tally
     ) -> Tensor | float | None:
         """Take one optimizer step; return its gradient's norm. Nothing in here waits for the GPU."""
-        for group in self._optimizer.param_groups:
+        of_adversary = self._adversary.optimizer.param_groups if self._adversary is not None else []
+        for group in [*self._optimizer.param_groups, *of_adversary]:
             group["lr"] = learning_rate
         limit, norm = self.config.gradient_clipping, None
         self._batches = [self._batches[1], []]
@@ -249,9 +252,10 @@ class Training:
                 config=asdict(self.config),
             )
             try:
-                path = self._checkpoints.write(
-                    progress, {_STATE: state, _WEIGHTS: self.averaged.model.state_dict()}
-                )
+                files = {_STATE: state, _WEIGHTS: self.averaged.model.state_dict()}
+                if self._adversary is not None:
+                    files[_ADVERSARY] = self._adversary.state()
+                path = self._checkpoints.write(progress, files)
             except TrainingError as error:
                 failure = error
         raise_together(failure)
@@ -262,6 +266,8 @@ class Training:
         zero = getattr(self._optimizer, "optimizer", None)
         training_state.restore(self._model, self._adamw, zero, load_file(checkpoint / _STATE))
         load_weights(self.averaged.model, checkpoint / _WEIGHTS)
+        if self._adversary is not None and (checkpoint / _ADVERSARY).exists():
+            self._adversary.restore(load_file(checkpoint / _ADVERSARY))
 
     def _new_run(self) -> Progress:
         (run_id,) = broadcast_object_list([uuid.uuid4().hex[:8]])
@@ -279,7 +285,7 @@ class Training:
             fused=True,
         )
         skip_nonfinite_steps(self._adamw)
-        objective = Objective(model, config)
+        objective = Objective(model, config, self._adversary)
         if config.compile:
             objective.compile()  # in place: names in checkpoints stay as they are
         self._objective, self._optimizer = self.accelerator.prepare(objective, self._adamw)

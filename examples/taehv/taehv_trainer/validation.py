@@ -17,7 +17,7 @@ from taehv_trainer.objective import scaled
 from taehv_trainer.session import average
 
 _PICTURED_CLIPS = 3
-_NAMES = ("psnr", "ssim", "mean_colour_psnr")
+_NAMES = ("psnr", "ssim", "sharpness", "mean_colour_psnr")
 Targets = Callable[[Clip], Tensor | None]
 
 

@@ -256,7 +256,7 @@ def _load(data: bytes) -> object:
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise InputError(Phrase("it is not whole JSON: {problem}", problem=error)) from None
+            raise InputError(Phrase("it is not complete JSON: {problem}", problem=error)) from None
     # A launch that watches its ranks asks for JSON, and has no use for pickles.
     from platform_launch.observe.plain_pickle import load
 

@@ -84,7 +84,7 @@ def test_what_is_no_whole_dump_is_an_error_that_says_so(data: bytes) -> None:
     if data == b"\x80\x02}q\x00.":  # an empty dump is what a rank without any collective writes
         assert parse_dump(data, rank=0).pending == ()
         return
-    with pytest.raises(InputError, match=r"expected a dump|whole pickle|whole JSON"):
+    with pytest.raises(InputError, match=r"expected a dump|complete pickle|complete JSON"):
         parse_dump(data, rank=0)
 
 

@@ -12,5 +12,6 @@ answer      one chosen event → the verdict: where it happened, what to do, whe
 rank        all that could be the root cause → the highest claim, by one table of weights
 
 ``explaining`` runs all of them. Beside them: sources (which files are logs), note (remarks as ids and
-values), hang_records (what the hang monitor wrote), opinion (what a language model makes of it, if asked).
+values), hang_records and dump_reading (what the hang monitor and torch's flight recorder wrote), opinion
+(what a language model makes of it, if asked).
 """

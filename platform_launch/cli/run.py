@@ -35,7 +35,8 @@ class ArgumentsAfterDashes(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in groups."""
         for title, params in launch_options.grouped(self.get_params(ctx)).items():
-            if rows := [row for param in params if (row := param.get_help_record(ctx)) is not None]:
+            records = (param.get_help_record(ctx) for param in params if isinstance(param, click.Option))
+            if rows := [record for record in records if record is not None]:
                 with formatter.section(title or "Options"):
                     formatter.write_dl(rows)
 

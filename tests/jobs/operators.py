@@ -137,6 +137,15 @@ RELEASES = (
 """Oldest first for each target; the last is the newest that could be read."""
 
 
+POD_GROUPS: dict[str, Schema] = {
+    # volcano-sh/apis pkg/apis/scheduling/v1beta1 at 062ae57e5e0c
+    "volcano": {"minMember": int, "queue": str, "priorityClassName": str},
+    # kubernetes-sigs/scheduler-plugins apis/scheduling/v1alpha1 at 08079b777f33
+    "scheduler-plugins": {"minMember": int},
+}
+"""``--gang`` → the fields of its PodGroup that the manifests set."""
+
+
 def faults(value: Any, schema: Schema, path: str = "spec") -> list[str]:
     """What a server of that release would say to ``value``: a line for each fault, none when it takes it."""
     if schema is TEMPLATE:

@@ -17,6 +17,7 @@ from platform_launch.jobs.job import Rdma, RunAs, Runtime, Toleration, Volume
 from tests.jobs.api_server import pod_security_violation
 from tests.jobs.controllers import CONTROLLERS
 from tests.jobs.manifests import IMAGE, KUBERNETES_TARGETS, a_job, documents, pod_templates
+from tests.jobs.operators import POD_GROUPS, faults
 from tests.lab.needs import Need
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +132,7 @@ def test_a_gang_is_a_pod_group_that_every_pod_joins(
 ) -> None:
     group, *rest = documents(render(a_job(nodes=3, spares=0, gang=gang, namespace="team"), target))
     assert (group["kind"], group["spec"]) == ("PodGroup", {"minMember": 3})
+    assert faults(group["spec"], POD_GROUPS[gang]) == []
     assert group["metadata"] == {"name": "demo", "namespace": "team"}
     for template in pod_templates(rest):
         assert template["spec"]["schedulerName"] == scheduler
@@ -145,6 +147,8 @@ def test_a_queue_and_a_priority_belong_to_volcanos_group_or_to_kueue(target: str
     given = {"queue": "team-a", "priority_class": "high", "gang": "volcano"}
     group, *rest = documents(render(a_job(**given), target))
     assert group["spec"] == {"minMember": 2, "queue": "team-a", "priorityClassName": "high"}
+    assert faults(group["spec"], POD_GROUPS["volcano"]) == []
+    assert faults(group["spec"], POD_GROUPS["scheduler-plugins"])
     assert "kueue" not in str(rest)
     group, *rest = documents(render(a_job(**{**given, "gang": "scheduler-plugins"}), target))
     assert group["spec"] == {"minMember": 2}

@@ -1,12 +1,58 @@
-"""Rules of the API server that schemas cannot express, for the fields that the manifests set.
+"""Rules of servers that schemas cannot express, for the fields that the manifests set.
 
-Source: kubernetes pkg/apis/batch/validation and pkg/apis/core/validation.
+Sources: kubernetes pkg/apis/batch/validation and pkg/apis/core/validation; jobset
+pkg/webhooks/jobset_webhook.go at 01078527ec43; volcano pkg/webhooks/admission/jobs/validate at 00d063664d64.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
+
+_RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_REASONS = {
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
+}
+
+
+def of_jobset(name: str, spec: dict[str, Any]) -> Iterator[str]:
+    """What JobSet's webhook objects to; it also has a last say on the JobSets that Trainer makes."""
+    for job in spec["replicatedJobs"]:
+        last = job["template"]["spec"]["completions"] - 1
+        pod = f"{name}-{job['name']}-{job['replicas'] - 1}-{last}-abcde"
+        if len(pod) > 63 or not _LABEL.fullmatch(pod):
+            yield f"pods cannot be called {pod}"
+    rules = spec.get("failurePolicy", {}).get("rules", [])
+    names = [rule["name"] for rule in rules]
+    if len(set(names)) < len(names) or not all(_RULE_NAME.fullmatch(name) for name in names):
+        yield "rules of the failure policy have unique names of letters and digits"
+    if not {reason for rule in rules for reason in rule["onJobFailureReasons"]} <= _REASONS:
+        yield "a reason that Jobs do not fail for"
+
+
+def of_volcano(name: str, spec: dict[str, Any]) -> Iterator[str]:
+    """What Volcano's webhook objects to."""
+    tasks = {task["name"]: task["replicas"] for task in spec["tasks"]}
+    if len(tasks) < len(spec["tasks"]) or not all(_LABEL.fullmatch(task) for task in tasks):
+        yield "tasks have unique names that are labels of DNS"
+    if spec["minAvailable"] > sum(tasks.values()):
+        yield "minAvailable exceeds the replicas of all tasks"
+    if any(len(f"{name}-{task}-{replicas - 1}") > 63 for task, replicas in tasks.items()):
+        yield "names of pods are longer than 63 characters"
+    if spec.get("maxRetry", 0) < 0 or spec.get("ttlSecondsAfterFinished", 0) < 0:
+        yield "maxRetry and ttlSecondsAfterFinished are at least 0"
+    codes = [policy["exitCode"] for policy in spec["policies"] if "exitCode" in policy]
+    events = [policy["event"] for policy in spec["policies"] if "event" in policy]
+    if 0 in codes or len(set(codes)) < len(codes) or len(set(events)) < len(events):
+        yield "exit codes and events of policies are given once, and 0 is none"
+    if any(("event" in policy) == ("exitCode" in policy) for policy in spec["policies"]):
+        yield "a policy has one of event and exitCode"
 
 
 def of_job(spec: dict[str, Any]) -> Iterator[str]:

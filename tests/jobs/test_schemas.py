@@ -152,6 +152,50 @@ def test_the_rules_refuse_what_the_server_refuses(change: dict[str, Any], words:
     assert any(words in found for found in server_rules.of_job(spec))
 
 
+def webhook_faults(target: str, values: dict[str, Any]) -> list[str]:
+    """What the operator's webhook says to the first document."""
+    document = documents(render(a_job(**values), target))[0]
+    name, spec = document["metadata"]["name"], document["spec"]
+    if target == "volcano":
+        return list(server_rules.of_volcano(name, spec))
+    return list(server_rules.of_jobset(name, spec["template"]["spec"] if target == "trainjob" else spec))
+
+
+LARGEST: dict[str, Any] = {"name": "a" * LONGEST_NAME, "nodes": 9999}
+
+
+@pytest.mark.parametrize("target", ["jobset", "trainjob", "volcano"])
+@pytest.mark.parametrize("values", [{}, EVERYTHING, ON_CPU, LARGEST], ids=["least", "all", "CPU", "largest"])
+def test_the_webhooks_of_operators_have_nothing_to_object_to(target: str, values: dict[str, Any]) -> None:
+    assert webhook_faults(target, values) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "change", "words"),
+    [
+        ("jobset", {"failurePolicy": {"rules": [{"name": "1st", "onJobFailureReasons": []}]}}, "letters"),
+        (
+            "jobset",
+            {"failurePolicy": {"rules": [{"name": "a", "onJobFailureReasons": ["Evicted"]}]}},
+            "do not fail for",
+        ),
+        ("volcano", {"minAvailable": 3}, "minAvailable exceeds"),
+        ("volcano", {"policies": [{"exitCode": 0, "action": "RestartJob"}]}, "0 is none"),
+        ("volcano", {"policies": [{"exitCode": 1, "event": "*", "action": "RestartJob"}]}, "one of event"),
+        ("volcano", {"maxRetry": -1}, "at least 0"),
+    ],
+)
+def test_the_rules_of_webhooks_refuse_what_those_refuse(
+    target: str, change: dict[str, Any], words: str
+) -> None:
+    document = documents(render(a_job(), target))[0]
+    rules = server_rules.of_volcano if target == "volcano" else server_rules.of_jobset
+    (found,) = rules("demo", {**document["spec"], **change})
+    assert words in found
+    (longer,) = rules("a" * 63, document["spec"])
+    assert "pods" in longer
+
+
 def test_the_schemas_would_notice_a_misspelled_field() -> None:
     (service, _job) = documents(render(a_job(), "kubernetes"))
     service["spec"]["publishNotReadyAdresses"] = True

@@ -155,7 +155,7 @@ def _read(dialect: Dialect, environment: Environment) -> Reading:
         try:
             workers.mark_worker(reading, environment)
         except TopologyError as error:
-            reading.note("level", error)
+            reading.add_problem("level", error)
     return reading
 
 

@@ -121,7 +121,7 @@ def _own_group(environment: Environment, config: Sourced[Mapping[str, object]]) 
 
 
 def _read_job_name(reading: Reading, environment: Environment) -> None:
-    """Take the job's name from SM_TRAINING_ENV when TRAINING_JOB_NAME is not there; it is only reported."""
+    """Read the job's name from SM_TRAINING_ENV if TRAINING_JOB_NAME is not set; it is only reported."""
     text = environment.text("SM_TRAINING_ENV")
     if reading.job_id or text is None:
         return

@@ -31,15 +31,15 @@ def _read_mpi(reading: Reading, environment: Environment) -> None:
     divide(reading, environment, f"{world}_RANK", f"{world}_SIZE", (f"{world}_LOCAL_SIZE",))
     reading.nproc_per_node = gpus or reading.nproc_per_node
     if counted and reading.nnodes and counted.value != reading.nnodes.value:
-        reading.note("nnodes", disagreement(counted, reading.nnodes))
+        reading.add_problem("nnodes", disagreement(counted, reading.nnodes))
     if reading.master_addr is None:
         for name in ("AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE"):
-            _take_address(reading, environment, name)
+            _read_address(reading, environment, name)
     if "AZ_BATCH_MASTER_NODE" not in environment and reading.nnodes and reading.nnodes.value == 1:
         reading.default_port = _PORT_ONE_NODE
 
 
-def _take_address(reading: Reading, environment: Environment, name: str) -> None:
+def _read_address(reading: Reading, environment: Environment, name: str) -> None:
     text = environment.text(name)
     if text is None or reading.master_addr:
         return
@@ -53,7 +53,7 @@ def _read_pytorch(reading: Reading, environment: Environment) -> None:
         rank = environment.integer("RANK")
         local_rank = environment.integer("LOCAL_RANK")
     except TopologyError as error:
-        reading.note("node_rank", error)
+        reading.add_problem("node_rank", error)
         return
     nnodes, node_rank = reading.nnodes, reading.node_rank
     several = (

@@ -31,7 +31,7 @@ def mark_process_names(reading: Reading, environment: Environment) -> None:
     try:
         _mark_process_names(reading, environment)
     except TopologyError as error:
-        reading.note("node_rank", error)
+        reading.add_problem("node_rank", error)
 
 
 def _mark_process_names(reading: Reading, environment: Environment) -> None:
@@ -143,7 +143,7 @@ def _refine_torchrun(reading: Reading, environment: Environment) -> None:
         workers.mark(reading, environment, workers.TORCHRUN, "TORCHELASTIC_RUN_ID is set")
     except TopologyError as error:
         reading.level = "process"
-        reading.note("level", error)
+        reading.add_problem("level", error)
     size, local = reading.world_size, reading.nproc_per_node
     if reading.nnodes is None and size and local and size % local.value == 0:
         reading.nnodes = Sourced(size // local.value, "WORLD_SIZE ÷ LOCAL_WORLD_SIZE")

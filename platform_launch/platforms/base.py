@@ -173,7 +173,7 @@ class Dialect:
 
 
 def _read_processes(reading: Reading, environment: Environment) -> None:
-    """Take WORLD_SIZE for processes if the number of nodes and of processes per node multiply to it.
+    """Read WORLD_SIZE as processes if it is the number of nodes times that of processes per node.
 
     Users write all three, as torchrun's names suggest, on platforms whose own WORLD_SIZE counts nodes. RANK
     then is the node's rank, or that of its first process.
@@ -244,16 +244,16 @@ def first_hosts(environment: Environment, names: Names) -> Sourced[tuple[str, ..
 
 
 def require_equal(reading: Reading, name: str, environment: Environment, others: Names) -> None:
-    """Note a contradiction when one of ``others`` is set and differs from the field's value."""
+    """Add a problem if one of ``others`` is set and differs from the field's value."""
     value: Sourced[int] | None = getattr(reading, name)
     for other_name in others if value else ():
         try:
             other = environment.integer(other_name)
         except TopologyError as error:
-            reading.note(name, error)
+            reading.add_problem(name, error)
             continue
         if value and other and value.value != other.value:
-            reading.note(name, disagreement(value, other))
+            reading.add_problem(name, disagreement(value, other))
 
 
 def lenient_count(environment: Environment, names: Names) -> Sourced[int] | None:

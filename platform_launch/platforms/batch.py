@@ -94,7 +94,7 @@ def _distinct(hosts: list[str], source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parse_host(host, source) for host in hosts))
 
 
-def place_in_list(reading: Reading, environment: Environment, hosts: Hosts | None) -> None:
+def rank_in_list(reading: Reading, environment: Environment, hosts: Hosts | None) -> None:
     """Read nodes, address and own rank from the list; if this node is not in it, report that."""
     if hosts is None:
         return
@@ -138,7 +138,7 @@ def warn_script_body(reading: Reading, start: str) -> None:
 
 def _refine_lsf(reading: Reading, environment: Environment) -> None:
     hosts = reading.attempt("nnodes", lambda: lsf_hosts(environment), "LSB_MCPU_HOSTS or LSB_DJOB_HOSTFILE")
-    place_in_list(reading, environment, hosts)
+    rank_in_list(reading, environment, hosts)
     set_derived_port(reading, reading.job_id)
     task = reading.attempt("node_rank", lambda: environment.integer("JSM_NAMESPACE_RANK"), "")
     if task is None:
@@ -160,7 +160,7 @@ def _refine_pbs(reading: Reading, environment: Environment) -> None:
     number = reading.node_rank  # PBS_NODENUM
     reading.node_rank = None if "HOSTNAME" in environment else number
     hosts = reading.attempt("nnodes", lambda: read_host_file(environment, "PBS_NODEFILE"), "PBS_NODEFILE")
-    place_in_list(reading, environment, hosts)
+    rank_in_list(reading, environment, hosts)
     reading.node_rank = reading.node_rank or (number if hosts is None else None)
     set_derived_port(reading, reading.job_id)
     if number and number.value and reading.node_rank and reading.node_rank.value != number.value:
@@ -180,7 +180,7 @@ def _refine_cobalt(reading: Reading, environment: Environment) -> None:
     hosts = reading.attempt(
         "hosts", lambda: read_host_file(environment, "COBALT_NODEFILE"), "COBALT_NODEFILE"
     )
-    place_in_list(reading, environment, hosts)
+    rank_in_list(reading, environment, hosts)
     set_derived_port(reading, reading.job_id)
     warn_script_body(reading, "mpirun --hostfile $COBALT_NODEFILE with one process per node")
 

@@ -147,7 +147,7 @@ def _refine_procguard(reading: Reading, environment: Environment) -> None:
             for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
         )
     except TopologyError as error:
-        reading.note("node_rank", error)
+        reading.add_problem("node_rank", error)
         return
     if local_size is not None and local_size > 1:
         reading.mark_process(

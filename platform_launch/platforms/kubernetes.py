@@ -13,7 +13,7 @@ from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import shown
 from platform_launch.hostlist import short_name
 from platform_launch.platforms.base import Dialect
-from platform_launch.platforms.local import settle
+from platform_launch.platforms.local import assume_one_node
 from platform_launch.platforms.reading import USER_NNODES, Reading
 from platform_launch.text import Phrase
 
@@ -137,7 +137,7 @@ def _refine_downward(reading: Reading, environment: Environment) -> None:
     counted = reading.nnodes is not None or "nnodes" in reading.problems
     projected = "POD_NAME" in environment or "SVC_NAME" in environment
     if not counted and not (projected and ordinal):
-        settle(reading, environment)
+        assume_one_node(reading, environment)
         if reading.nnodes and reading.nnodes.value == 1:
             reading.doubts["nnodes"] = _alone(ordinal, name)
         return

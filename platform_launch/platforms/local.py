@@ -62,7 +62,7 @@ def _hosts_of_tf_config(environment: Environment) -> int:
         ) from error
 
 
-def settle(reading: Reading, environment: Environment) -> None:
+def assume_one_node(reading: Reading, environment: Environment) -> None:
     """Read as one node if nothing indicates several; else keep what the table gave and refuse the rest."""
     hint = multi_node_hint(environment)
     if hint is None:
@@ -70,7 +70,7 @@ def settle(reading: Reading, environment: Environment) -> None:
             hosts = _hosts_of_tf_config(environment)
         except TopologyError as error:
             if not any(name in environment for name in _COUNTS):
-                reading.note("nnodes", error)
+                reading.add_problem("nnodes", error)
                 return
             hosts = 0
         hint = Phrase("TF_CONFIG with {hosts} hosts", hosts=hosts) if hosts > 1 else None
@@ -97,14 +97,14 @@ def settle(reading: Reading, environment: Environment) -> None:
         )
         advice = "start it on every node: flux run -N <nodes> --tasks-per-node=1 <this command>"
     others = Phrase("pass --nnodes --node-rank --master-addr; for a job of one node pass --nnodes 1")
-    reading.note(
+    reading.add_problem(
         "nnodes", TopologyError(message, Phrase("{first}; or {others}", first=advice, others=others))
     )
 
 
 def _refine(reading: Reading, environment: Environment) -> None:
     require_equal(reading, "nnodes", environment, USER_NNODES)
-    settle(reading, environment)
+    assume_one_node(reading, environment)
 
 
 LOCAL = Dialect(

@@ -29,7 +29,7 @@ def divide(
     size_name: str,
     local_names: tuple[str, ...],
 ) -> None:
-    """Derive nodes and node rank from processes. Notes a problem when the nodes cannot be alike."""
+    """Derive nodes and node rank from processes. Adds a problem if the nodes cannot be alike."""
     size = reading.attempt("nnodes", lambda: environment.integer(size_name, 1), size_name)
     rank = reading.attempt("node_rank", lambda: environment.integer(rank_name), rank_name)
     local = reading.attempt("nnodes", lambda: first_integer(environment, local_names, 1), either(local_names))
@@ -120,7 +120,7 @@ def _check_pals_size(reading: Reading, environment: Environment) -> None:
         local = first_integer(environment, ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"))
         size = environment.integer("PMI_SIZE")
     except TopologyError as error:
-        reading.note("nnodes", error)
+        reading.add_problem("nnodes", error)
         return
     if local and local.value == 1 and size and reading.nnodes and size.value != reading.nnodes.value:
         reading.refuse(
@@ -141,7 +141,7 @@ def _refine_mpijob(reading: Reading, environment: Environment) -> None:
     try:
         lines = hostfile_slots(environment)
     except TopologyError as error:
-        reading.note("nnodes", error)
+        reading.add_problem("nnodes", error)
         lines = ()
     if lines:
         hosts, slots = tuple(host for host, _ in lines), {count for _, count in lines}
@@ -189,7 +189,7 @@ def fill_from_allocation(reading: Reading, environment: Environment) -> None:
         hosts = hosts_of_allocation(environment)
     except TopologyError as error:
         if reading.master_addr is None:
-            reading.note("master_addr", error)
+            reading.add_problem("master_addr", error)
         hosts = None
     reading.job_id = reading.job_id or first_text(environment, _JOB_IDS)
     set_derived_port(reading, first_text(environment, _JOB_IDS))

@@ -9,7 +9,7 @@ from platform_launch.environment import Environment, Sourced, parse_port
 from platform_launch.errors import TopologyError, shown
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading, first_host
-from platform_launch.platforms.roles import Role, place_by_role, training_roles
+from platform_launch.platforms.roles import Role, rank_by_role, training_roles
 from platform_launch.text import Phrase
 
 
@@ -23,7 +23,7 @@ def _refine(reading: Reading, environment: Environment) -> None:
         reading.node_rank = None
         reading.missing["node_rank"] = "PAI_CURRENT_TASK_ROLE_NAME"
     else:
-        place_by_role(reading, roles, own.value, index)
+        rank_by_role(reading, roles, own.value, index)
         reading.nproc_per_node = reading.accelerators = _gpus(environment, own.value)
     training = training_roles(roles)
     if not training:

@@ -77,7 +77,7 @@ class Reading:
         try:
             value = read()
         except TopologyError as error:
-            self.note(name, error)
+            self.add_problem(name, error)
             return None
         if value is None:
             self.missing[name] = expected
@@ -86,19 +86,19 @@ class Reading:
         return value
 
     def compose_master_addr(self, address: str, names: str, source: str = "") -> None:
-        """Take what these names compose for node 0's address, or note why it is none."""
+        """Set node 0's address to what was composed from ``names``, or add the problem with it."""
         self.master_addr = self.attempt(
             "master_addr", lambda: Sourced(parse_host(address, names), source or names), ""
         )
 
-    def note(self, name: str, error: TopologyError) -> None:
-        """Note why a field cannot be trusted. The first objection is the one a user reads."""
+    def add_problem(self, name: str, error: TopologyError) -> None:
+        """Record why a field cannot be used. The user reads the first problem of a field."""
         self.problems.setdefault(name, error)
 
     def refuse(self, name: str, message: str, hint: str = "") -> None:
-        """Note a problem in the usual form; the hint names the field's flag when none is given."""
+        """Add a problem in the usual form; the default hint names the field's flag."""
         hint = hint or Phrase("pass {flag}", flag=FLAGS[name])
-        self.note(
+        self.add_problem(
             name,
             TopologyError(
                 Phrase("platform {platform}: {message}", platform=self.platform, message=message), hint
@@ -108,10 +108,10 @@ class Reading:
     def mark_process(
         self, message: str, hint: str, *, rank: int | None, local_rank: int | None, world_size: int | None
     ) -> None:
-        """Note that this command runs once per process: it must not start processes itself."""
+        """Record that this command runs once per process: it must not start processes itself."""
         self.level = "process"
         self.rank, self.local_rank, self.world_size = rank, local_rank, world_size
-        self.note(
+        self.add_problem(
             "level",
             TopologyError(
                 Phrase("platform {platform}: {message}", platform=self.platform, message=message), hint

@@ -40,10 +40,10 @@ def is_not_training(name: str) -> bool:
     return name.upper().replace("-", "_") in NOT_TRAINING
 
 
-def place_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index: Sourced[int] | None) -> None:
+def rank_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index: Sourced[int] | None) -> None:
     """Set nodes and node rank from the training roles and this node's role and index in it.
 
-    Notes a problem when the role does not train, does not exist or has fewer nodes than the index requires.
+    Adds a problem if the role does not train, does not exist or has fewer nodes than the index requires.
     """
     training = training_roles(roles)
     total = sum(role.count.value for role in training)

@@ -14,7 +14,7 @@ from platform_launch.errors import TopologyError, shown_list
 from platform_launch.hostlist import position, split_hosts
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading, disagreement, first_host
-from platform_launch.platforms.roles import LEADERS, Role, place_by_role, training_roles
+from platform_launch.platforms.roles import LEADERS, Role, rank_by_role, training_roles
 from platform_launch.text import Phrase
 
 _HOSTS = re.compile(r"VC_(.+)_HOSTS")
@@ -33,13 +33,13 @@ def _refine_volcano(reading: Reading, environment: Environment) -> None:
     training = training_roles(roles)
     if plugin_rank is None:
         if roles:
-            _place_without_plugin(reading, environment, roles, index)
+            _rank_without_plugin(reading, environment, roles, index)
         else:
             reading.missing["nnodes"] = Phrase("VC_<TASK>_NUM or {folder}/<task>.host", folder=_HOST_FILES)
             reading.node_rank = None
     elif index and {role.name for role in training} <= _KNOWN and training:
         _check_plugin(reading, training, plugin_rank, plugin_size, index)
-    _take_hosts(reading, training)
+    _read_hosts(reading, training)
     if plugin_rank:
         reading.node_rank = plugin_rank
         reading.missing.pop("node_rank", None)
@@ -75,7 +75,7 @@ def _read_roles(environment: Environment) -> tuple[Role, ...]:
     return tuple(roles)
 
 
-def _place_without_plugin(
+def _rank_without_plugin(
     reading: Reading, environment: Environment, roles: tuple[Role, ...], index: Sourced[int] | None
 ) -> None:
     """Without the pytorch plugin the task is known by this pod's own name, or when there is just one."""
@@ -99,7 +99,7 @@ def _place_without_plugin(
         index = Sourced(place, Phrase("place of this pod among the hosts of {own}", own=own.name))
     if index is None:
         reading.missing["node_rank"] = "VC_TASK_INDEX"
-    place_by_role(reading, roles, own.name, index)
+    rank_by_role(reading, roles, own.name, index)
     training = training_roles(roles)
     unknown = {role.name for role in training} - _KNOWN
     if unknown and len(training) > 1:
@@ -125,7 +125,7 @@ def _check_plugin(
     """The plugin's RANK and WORLD_SIZE must fit the tasks: masters first, then workers."""
     total = Sourced(sum(role.count.value for role in training), "the sum of VC_<TASK>_NUM")
     if size and size.value != total.value:
-        reading.note("nnodes", disagreement(size, total))
+        reading.add_problem("nnodes", disagreement(size, total))
     offsets = [sum(role.count.value for role in training[:place]) for place in range(len(training))]
     if rank.value not in {offset + index.value for offset in offsets}:
         tasks = ", ".join(f"{role.count.value} × {role.name}" for role in training)
@@ -141,7 +141,7 @@ def _check_plugin(
         )
 
 
-def _take_hosts(reading: Reading, training: tuple[Role, ...]) -> None:
+def _read_hosts(reading: Reading, training: tuple[Role, ...]) -> None:
     """Join the hosts of the training tasks, unless a task of unknown purpose makes their order a guess."""
     if not training or (len(training) > 1 and not {role.name for role in training} <= _KNOWN):
         return

@@ -12,7 +12,7 @@ from platform_launch.errors import TopologyError
 from platform_launch.hostlist import refuse_repeats, split_host_port
 from platform_launch.platforms.base import Dialect, first_count, first_hosts
 from platform_launch.platforms.reading import Reading, first_host
-from platform_launch.platforms.roles import Role, place_by_role, training_roles
+from platform_launch.platforms.roles import Role, rank_by_role, training_roles
 from platform_launch.text import Phrase
 
 _ROLES = ("CHIEF", "WORKER", "PS", "SERVER", "SCHEDULER", "EVALUATOR")
@@ -30,7 +30,7 @@ def _refine_mlp(reading: Reading, environment: Environment) -> None:
     if not own_role:
         reading.refuse("node_rank", "MLP_ROLE is not set, and the job has several roles")
     else:
-        place_by_role(reading, roles, own_role, index)
+        rank_by_role(reading, roles, own_role, index)
     reading.nproc_per_node = reading.attempt(
         "nproc_per_node",
         lambda: first_count(environment, (f"MLP_{own_role}_GPU", "MLP_WORKER_GPU", "MLP_GPU")),

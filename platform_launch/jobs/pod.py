@@ -97,18 +97,19 @@ def spare_notes(job: Job) -> tuple[Phrase, ...]:
     """Return what to know if the job may lose nodes, nothing otherwise."""
     if not job.may_lose:
         return ()
+    spares = Phrase(
+        "{pods} pods: {nodes} nodes that train and {spares} spare. The replacement of a lost pod is a spare.",
+        pods=job.started,
+        nodes=job.nodes,
+        spares=job.spares,
+    )
     fewer = Phrase(
         "If no spare is left, the job continues with the remaining nodes, at least {least}.",
         least=job.min_nodes,
     )
     return (
-        Phrase(
-            "{pods} pods: {nodes} nodes that train and {spares} spare. A lost pod is replaced alone, without "
-            "restarting the others, and its replacement is a spare.",
-            pods=job.started,
-            nodes=job.nodes,
-            spares=job.spares,
-        ),
+        Phrase("A lost pod is replaced alone, without restarting the others."),
+        *((spares,) if job.spares else ()),
         *((fewer,) if job.may_lose > job.spares else ()),
     )
 

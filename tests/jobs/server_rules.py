@@ -70,6 +70,8 @@ def of_job(spec: dict[str, Any]) -> Iterator[str]:
             yield "successPolicy needs completionMode Indexed"
         if rule.get("succeededCount", 0) > spec["completions"]:
             yield "succeededCount exceeds completions"
+        if int(rule.get("succeededIndexes", "0").split("-")[-1]) >= spec["completions"]:
+            yield "succeededIndexes are below completions"
     pod = spec["template"]["spec"]
     names = {container["name"] for container in [*pod["containers"], *pod.get("initContainers", [])]}
     if "podFailurePolicy" in spec and pod.get("restartPolicy") != "Never":

@@ -115,6 +115,16 @@ def test_jobs_with_spares_need_a_success_policy_that_kubernetes_1_31_has(target:
                 kubernetes_validate.validate(item, "1.29", strict=True)
 
 
+@pytest.mark.parametrize("target", ["kubernetes", "jobset", "leaderworkerset"])
+@pytest.mark.parametrize("values", [{"spares": 1}, {"min_nodes": 1}, {"spares": 1, "min_nodes": 1}], ids=str)
+def test_jobs_that_may_lose_nodes_are_valid_too(target: str, values: dict[str, Any]) -> None:
+    for item in core_objects(target, render(a_job(**values), target)):
+        kubernetes_validate.validate(item, KUBERNETES[-1], strict=True)
+        if item["kind"] in ("Job", "Pod"):
+            rules = server_rules.of_job if item["kind"] == "Job" else server_rules.of_pod
+            assert list(rules(item["spec"])) == []
+
+
 @pytest.mark.parametrize("target", KUBERNETES_TARGETS)
 @pytest.mark.parametrize(
     "values", [{}, EVERYTHING, ON_CPU, RESTRICTED], ids=["least", "all", "CPU", "restricted"]

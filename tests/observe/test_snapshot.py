@@ -316,7 +316,7 @@ def test_rank_that_left_with_a_code_of_its_own_is_not_said_to_have_finished(
 )
 def test_what_computes_is_told_from_what_sleeps_on_a_crowded_core(folder: Path, start: Start) -> None:
     computes, sleeps = start(HALF, 0), start(SLEEP, 1)
-    crowd = [start(LOOP, 2, hooked=False) for _ in range(12)]
+    crowd = [start(LOOP, 2, hooked=False) for _ in range(6)]
     core = {min(os.sched_getaffinity(0))}
     for process in (computes, sleeps, *crowd):
         os.sched_setaffinity(process.pid, core)

@@ -107,7 +107,7 @@ class Gathering:
         self._min_nodes = me.nnodes if min_nodes is None else min_nodes
         self._trained = me.nnodes if trained is None else trained
         self._by_network = by_network
-        coordinator.membership.newcomers_wait = by_network and me.restarts_used > 0
+        coordinator.membership.newcomers_wait = by_network and bool(me.network) and me.restarts_used > 0
         self._enough_since: float | None = None
         self._unfit: set[str] = set()
         self._doubted: set[str] = set()

@@ -49,7 +49,7 @@
     const now = (values) => shown(values.slice(-2).findLast((one) => one !== null), unit); // what ended has none
     const last = lines.map(([name, values]) => `${name} ${now(values)}`);
     const caption = element("figcaption");
-    caption.append(element("b", title), element("span", lines.length <= 2 ? now(lines[0][1]) : "", "muted"));
+    caption.append(element("b", title), element("span", lines[0][0] === title ? now(lines[0][1]) : "", "muted"));
     const canvas = element("div");
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${title}: ${last.slice(0, 8).join(", ")}`);

@@ -1,6 +1,6 @@
 """ProcGuard: a web control plane for groups of workers, with an agent on each node.
 
-One direction of truth: people change groups on the server, the server says in every heartbeat's answer what
-is wanted, agents make it so and report what is. Nothing is sent once and hoped for. How it fits together:
+Desired state flows one way: people change groups on the server, the server repeats the desired state in the
+answer to every heartbeat, and agents apply it and report the actual state. No message has to arrive. See
 ``docs/decisions/0008-procguard.md``.
 """

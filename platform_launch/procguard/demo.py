@@ -1,4 +1,4 @@
-"""A whole ProcGuard on one machine, to be tried: a server, four agents, and a group that trains."""
+"""A whole ProcGuard on one machine, to try it: a server, four agents, and a training group."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from platform_launch.hardware import ports
 from platform_launch.helper import PACKAGE
 from platform_launch.project import project_root
 from platform_launch.supervise import Command, Watch
+from platform_launch.text import Phrase
 
 GROUP = "demo"
-# The first is the master's: a name that every machine resolves. The others need none that does.
+# The first is the master's, a name that every machine resolves. The others need not be resolvable.
 NODES = ("localhost", "node2", "node3", "node4")
 _READY_S = 60.0
 _END_S = 40.0
@@ -30,7 +31,7 @@ _END_S = 40.0
 
 @dataclass(frozen=True)
 class Demo:
-    """What is started: ``command`` is the group's, ``environment`` that of all processes."""
+    """What to start: ``command`` is the group's, ``environment`` that of all processes."""
 
     folder: Path
     port: int
@@ -39,7 +40,7 @@ class Demo:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The page's URL."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -48,8 +49,8 @@ class Demo:
         return self.folder / "server"
 
     def commands(self) -> dict[str, Command]:
-        """Return what runs, by the name of its log: the server and the agents."""
-        # By path: with -m the working directory would decide what is imported.
+        """Return the server and the agents, by the name of their log."""
+        # By path: with -m, the working directory would decide what is imported.
         program = (sys.executable, f"{PACKAGE}/__main__.py", "procguard")
         at = f"127.0.0.1:{self.port}"
         token = str(self.data / "join-token")
@@ -64,10 +65,10 @@ class Demo:
 
 
 def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str], None]) -> int:
-    """Run it until a signal, and return the exit code; ``ready`` is given the password of `admin`.
+    """Run it until a signal, and return the exit code; ``ready`` is called with the password of `admin`.
 
-    Main thread only. Raises UsageError where its port is taken, LaunchError where a part of it ends by
-    itself, or the group cannot be started.
+    Main thread only. Raises UsageError if its port is taken, LaunchError if a part exits by itself or the
+    group cannot start.
     """
     trouble: list[str] = []
     names: dict[int, str] = {}
@@ -76,14 +77,16 @@ def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str],
 
     def ended(pid: int, code: int) -> None:
         if watch.stopped_by is None:
-            trouble.append(f"{names[pid]} has ended with exit code {code}: {_last_line(demo, names[pid])}")
+            name = names[pid]
+            text = "{name} has exited with code {code}: {line}"
+            trouble.append(Phrase(text, name=name, code=code, line=_last_line(demo, name)))
             watch.stop(trouble[0])
 
     def set_up() -> None:
         try:
             ready(_set_up(demo, lambda: watch.stopped_by is not None))
         except (LaunchError, httpx.HTTPError, OSError, KeyError, ValueError) as error:
-            if watch.stopped_by is not None:  # what it lacks has ended, or never began
+            if watch.stopped_by is not None:  # the server has exited, or never started
                 return
             trouble.append(str(error) or type(error).__name__)
             watch.stop(trouble[0])
@@ -96,7 +99,7 @@ def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str],
         with watch:
             for name, command in demo.commands().items():
                 if name != "server":
-                    _wait(lambda: (demo.data / "join-token").exists(), "the server's join token")
+                    _wait(lambda: (demo.data / "join-token").exists(), "join token of the server")
                 written = os.open(
                     demo.folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
                 )
@@ -109,20 +112,20 @@ def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str],
     finally:
         os.close(nothing)
     if trouble:
-        raise LaunchError(trouble[0], "with --folder FOLDER what each part said stays there, in *.log")
+        raise LaunchError(trouble[0], "use --folder FOLDER to keep the log of each part")
     return 0
 
 
 def _set_up(demo: Demo, leaving: Callable[[], bool]) -> str:
-    """Create the group and start it, unless it is there already. Returns the password of `admin`."""
+    """Create and start the group, unless it exists already. Returns the password of `admin`."""
     password = demo.data / "initial-password"
-    _wait(lambda: leaving() or _answers(demo.url), "the server's answer")
+    _wait(lambda: leaving() or _answers(demo.url), "answer from the server")
     with httpx.Client(base_url=f"{demo.url}/api/v1", timeout=30, trust_env=False) as api:
         secret = password.read_text(encoding="utf-8").strip()
         answer = _checked(api.post("/login", json={"name": "admin", "password": secret}))
         api.headers["Authorization"] = f"Bearer {answer.json()['token']}"
         workers = [f"{node}-0" for node in NODES]
-        _wait(lambda: leaving() or _alive(api) >= set(workers), "the heartbeats of the agents")
+        _wait(lambda: leaving() or _alive(api) >= set(workers), "heartbeats from the agents")
         settings = {
             "master_addr": NODES[0],
             "master_port": ports.free(),
@@ -137,30 +140,31 @@ def _set_up(demo: Demo, leaving: Callable[[], bool]) -> str:
 
 
 def training_command() -> str:
-    """Return the command of the example that trains on drawn images."""
+    """Return the command of the example that trains on generated images."""
     script = project_root() / "examples" / "ddp" / "train.py"
     return shlex.join((sys.executable, str(script), "--steps", "100000", "--log-every", "50"))
 
 
 def _refuse_if_taken(port: int) -> None:
-    """Raise UsageError where another server has the port: its answers would be taken for the demo's."""
+    """Raise UsageError if another server has the port: its answers would be mistaken for the demo's."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise UsageError(
-                f"--port {port}: {error.strerror}", "name another, or leave --port out"
+                Phrase("--port {port}: {problem}", port=port, problem=error.strerror),
+                "choose another, or omit --port",
             ) from error
 
 
 def _last_line(demo: Demo, name: str) -> str:
-    """Return what a part said last."""
+    """Return the last line of a part's log."""
     try:
         lines = (demo.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return "nothing is known of it"
-    return shown(lines[-1], 400) if lines else "it said nothing"
+        return Phrase("no log")
+    return shown(lines[-1], 400) if lines else Phrase("no output")
 
 
 def _alive(api: httpx.Client) -> set[str]:
@@ -177,7 +181,8 @@ def _answers(url: str) -> bool:
 
 def _checked(answer: httpx.Response) -> httpx.Response:
     if not answer.is_success:
-        raise LaunchError(f"{answer.request.method} {answer.request.url.path}: {answer.text[:400]}")
+        what = f"{answer.request.method} {answer.request.url.path}"
+        raise LaunchError(Phrase("{request}: {answer}", request=what, answer=answer.text[:400]))
     return answer
 
 
@@ -185,5 +190,8 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
     until = time.monotonic() + _READY_S
     while not condition():
         if time.monotonic() > until:
-            raise LaunchError(f"{what} did not come within {_READY_S:g} s", "is this machine very busy?")
+            raise LaunchError(
+                Phrase("no {what} within {limit} s", what=Phrase(what), limit=f"{_READY_S:g}"),
+                "this machine may be very busy",
+            )
         time.sleep(0.1)

@@ -20,6 +20,7 @@ from platform_launch.doctor.quick import NAMES
 from platform_launch.errors import LaunchError
 from platform_launch.events import CATALOGUE
 from platform_launch.procguard.api.english import TEMPLATES as SENTENCES
+from platform_launch.procguard.api.refused import problem_templates
 from platform_launch.procguard.web.language import templates as page_templates
 from platform_launch.rendezvous import rejection
 from platform_launch.text import counted
@@ -64,8 +65,8 @@ _MESSAGES = {
     "warnings.append": (0,),
 }
 _NAMED_ARGUMENTS = ("hint", "address_hint", "mend")
-# Programs for another Python; ProcGuard's agent, server and command line, which print and log English.
-_ENGLISH_ONLY = {"probes", "procguard"}
+# Programs for another Python.
+_ENGLISH_ONLY = {"probes"}
 
 
 def _of_code(path: Path, tree: ast.AST) -> Iterator[str]:
@@ -132,7 +133,7 @@ def _of_help(command: click.Command) -> Iterator[str]:
         context = click.Context(command)
         for name in command.list_commands(context):
             below = command.get_command(context, name)
-            if below is not None and name != "procguard":
+            if below is not None:
                 yield from _of_help(below)
 
 
@@ -152,9 +153,11 @@ def messages() -> frozenset[str]:
         if _ENGLISH_ONLY.isdisjoint(path.relative_to(PACKAGE).parts)
         for text in _of_code(path, tree)
     }
-    found |= (
-        {kind.template for kind in CATALOGUE.values()} | {*SENTENCES.values()} | {*page_templates().values()}
-    )
+    found |= {kind.template for kind in CATALOGUE.values()} | {
+        *SENTENCES.values(),
+        *page_templates().values(),
+        *problem_templates().values(),
+    }
     found |= {*_of_help(group), *GROUPS, "Usage: ", "Commands", "Options", "Show this message and exit."}
     found |= {*_of_entrypoint(), *_of_why()}
     found |= {text for _, *texts in rejection._KINDS.values() for text in texts}

@@ -15,7 +15,7 @@ import httpx
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.server.sessions import hash_password
 from tests.lab.netns import Host
 from tests.lab.port import reserved_port
 from tests.lab.waiting import until

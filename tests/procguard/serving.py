@@ -16,10 +16,9 @@ import httpx
 import uvicorn
 
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.server.assembly import assembled
-from platform_launch.procguard.server.parts import ServerParts
-from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.server.assembly import ServerParts, assembled
 from platform_launch.procguard.server.run import configured, listening
+from platform_launch.procguard.server.sessions import hash_password
 from platform_launch.procguard.server.settings import ServerSettings
 from tests.lab.waiting import LIMIT_S, until
 

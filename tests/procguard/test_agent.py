@@ -17,8 +17,7 @@ import pytest
 
 from platform_launch import events
 from platform_launch.hardware import running
-from platform_launch.procguard.agent.rhythm import OutputRhythm
-from platform_launch.procguard.agent.slow_ranks import SlowRanksReader
+from platform_launch.procguard.agent.output import OutputRhythm, SlowRanksReader
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from platform_launch.sentences import sentence
 from tests.conftest import FakeNvml
@@ -152,7 +151,7 @@ def test_a_newer_generation_ends_the_older_first(server: WireServer, node: Agent
 def test_run_without_having_been_ready_is_lost(server: WireServer, node: AgentNode) -> None:
     server.order(0, WorkerOrder(action=OrderAction.RUN, generation=9, command=python(NOTE)))
     node.start(server.url)
-    assert "does not remember" in server.wait(WorkerState.LOST, 9).reason
+    assert "no record of being ready" in server.wait(WorkerState.LOST, 9).reason
     assert not (node.work / "starts").exists()
 
 
@@ -258,9 +257,9 @@ def test_what_may_not_or_cannot_start_is_refused_with_the_reason(server: WireSer
     port = int(server.url.rpartition(":")[2])
     cases: tuple[tuple[tuple[str, ...], dict[str, object], str], ...] = (
         (("sh", "-c", "touch owned"), {}, "is not allowed on this node"),
-        (("nowhere/train.sh",), {}, "there is no program"),
+        (("nowhere/train.sh",), {}, "no program "),
         ((sys.executable, "-c", "0"), {"environment": {"LD_PRELOAD": "/x.so"}}, "LD_PRELOAD"),
-        ((sys.executable, "-c", "0"), {"check_port": port}, "is taken by pid"),
+        ((sys.executable, "-c", "0"), {"check_port": port}, "is in use by pid"),
         ((), {}, "no command"),
         ((sys.executable, "-c", "0"), {"environment": {"MASTER_ADDR": "no-such.invalid"}}, "be resolved"),
     )
@@ -356,13 +355,13 @@ def test_two_agents_one_folder_wrong_token_taken_node(
     node.process = first
     with node_in(tmp_path / "other") as other:
         assert other.start(server.url, token="wrong").wait(LIMIT_S) == 64
-        assert "the join token is not the server's" in other.said.read_text()
+        assert "wrong join token" in other.said.read_text()
         assert other.start(server.url, token=None).wait(LIMIT_S) == 64
-        assert "error: this agent was given no join token" in other.said.read_text()
+        assert "error: this agent has no join token" in other.said.read_text()
         assert "trying again" not in other.said.read_text(), "of what ends at once"
         server.taken = True
         waiting = other.start(server.url)
-        until(lambda: "another agent is node gn6" in other.said.read_text(), "the refusal")
+        until(lambda: "another agent has the name gn6" in other.said.read_text(), "the refusal")
         server.taken = False
         until(lambda: len(server.joins) == 2, "the node to be free")
         assert waiting.poll() is None
@@ -374,9 +373,9 @@ def test_two_agents_one_folder_wrong_token_taken_node(
         (["--server", "ftp://x"], 64, "expected http://HOST:PORT"),
         (["--server", "http://a b"], 64, "expected http://HOST:PORT"),
         (["--server", "http://h:port"], 64, "expected http://HOST:PORT"),
-        (["--server", "http://127.0.0.1:1", "--node", "../x"], 64, "is not a valid name"),
-        (["--server", "http://127.0.0.1:1", "--allow", "*"], 64, "names no command"),
-        (["--server", "http://127.0.0.1:1", "--allow", "a", "--command", "b"], 64, "is not among"),
+        (["--server", "http://127.0.0.1:1", "--node", "../x"], 64, "is not a node name"),
+        (["--server", "http://127.0.0.1:1", "--allow", "*"], 64, "contains no command"),
+        (["--server", "http://127.0.0.1:1", "--allow", "a", "--command", "b"], 64, "is not allowed by"),
         (["--server", "http://127.0.0.1:1", "--command", "a 'b"], 64, "cannot be split"),
         (["--server", "http://127.0.0.1:1", "--directory", "/nowhere"], 66, "no such folder"),
         (["--server", "http://127.0.0.1:1", "--token-file", "/nowhere"], 66, "No such file"),
@@ -454,7 +453,7 @@ def test_https_by_the_authority_that_was_given(server: WireServer, node: AgentNo
     server.encrypt(certificate, key)
     server.start()
     node.start(server.url)
-    until(lambda: "pass --ca-file" in node.said.read_text(), "the refusal of an unknown authority")
+    until(lambda: "with --ca-file" in node.said.read_text(), "the refusal of an unknown authority")
     assert not server.joins
     node.kill()
     node.start(server.url, "--ca-file", str(certificate))

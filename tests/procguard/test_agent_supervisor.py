@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 def keep(folder: Path, tmp_path: Path) -> Iterator[Keep]:
     """Start a supervisor as an agent does; the test itself is the living agent."""
     lock = AgentLock(tmp_path / "agent.lock")
-    assert lock.take()
+    assert lock.acquire()
     mark = f"{os.getpid()}:0:7"
     started: list[subprocess.Popen[bytes]] = []
 
@@ -296,7 +296,7 @@ def test_what_cannot_be_seen_is_not_gone(tmp_path: Path) -> None:
         worker.advance()
         report = worker.report(())
         assert (report.state, report.generation) == (WorkerState.RUNNING, 7)
-    assert [line for line in said if "cannot see what runs" in line]
+    assert [line for line in said if "cannot read the state of runs" in line]
     state.close()
 
 
@@ -304,12 +304,12 @@ def test_the_lock_is_seen_without_being_touched(tmp_path: Path) -> None:
     path = tmp_path / "agent.lock"
     assert is_free(path)
     first, second = AgentLock(path), AgentLock(path)
-    assert first.take()
+    assert first.acquire()
     assert not is_free(path)
-    assert not second.take()
+    assert not second.acquire()
     first.release()
     assert is_free(path)
-    assert second.take()
+    assert second.acquire()
     second.release()
 
 
@@ -317,7 +317,7 @@ def test_the_folder_keeps_its_identity_and_the_last_runs(tmp_path: Path) -> None
     state = StateFolder(tmp_path / "a" / "b")
     state.open()
     name = state.instance()
-    state.keep_credential("https://one", "as this", "secret")
+    state.save_credential("https://one", "as this", "secret")
     for generation in range(1, 12):
         state.make_run(0, generation)
     state.close()

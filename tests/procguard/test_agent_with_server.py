@@ -16,7 +16,7 @@ import pytest
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.server.sessions import hash_password
 from tests.lab.needs import takes_long
 from tests.lab.waiting import until
 from tests.procguard.agent_lab import TOKEN, AgentNode, node_in

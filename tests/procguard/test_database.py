@@ -16,8 +16,8 @@ from sqlalchemy import text
 
 from platform_launch.errors import InputError, LaunchError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import accounts, serving

@@ -12,8 +12,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import LaunchError
 from platform_launch.procguard.api.refused import Superseded, Unavailable
-from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.wire import OrderAction, WorkerState
 from platform_launch.procguard.database import engine as database_engine
 from platform_launch.procguard.database import serving
@@ -66,7 +66,7 @@ def goes_on(cluster: Cluster) -> None:
     cluster.join("gn7")
     cluster.kill_and_start()
     assert cluster.control.queries.group("g").phase is GroupPhase.FAILED
-    assert len(cluster.control.queries.workers()) == 2
+    assert len(cluster.control.queries.worker_names()) == 2
 
 
 def test_a_locked_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_postgresql_that_restarts_and_one_that_was_taken_meanwhile() -> None:
         refuses_every_change(cluster)
         server.start()
         goes_on(cluster)  # claimed again: nobody came in between
-        with pytest.raises(LaunchError, match="another server serves"), serving(url):
+        with pytest.raises(LaunchError, match="another server uses"), serving(url):
             pass
         server.stop()
         cluster.clock_s += 6

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.wire import (
     GpuReport,
     Heartbeat,
@@ -121,7 +121,7 @@ def test_a_day_leaves_memory_as_it_was(tmp_path: Path) -> None:
 
 def look(control: Control) -> None:
     """Look as people do, and start what rests."""
-    control.queries.workers()
+    control.queries.glances()
     for group in control.queries.groups():
         control.queries.preview(group.name)
         if group.phase in (GroupPhase.IDLE, GroupPhase.FINISHED, GroupPhase.FAILED):

@@ -91,7 +91,7 @@ def test_two_agents_of_one_name(tmp_path: Path) -> None:
         here.launch()
         pids = here.pids()
         other.start(here.url)
-        until(lambda: "another agent is node localhost" in other.said.read_text(), "the second to be refused")
+        until(lambda: "another agent has the name localhost" in other.said.read_text(), "the refusal")
         assert here.pids() == pids
         assert here.group()["phase"] == "running"
         assert "join-refused" in here.actions()
@@ -109,7 +109,7 @@ def test_two_servers_of_one_postgresql(tmp_path: Path, postgres_server: Postgres
         with server(tmp_path / "second", "--database", url) as second:
             assert second.process.wait(LIMIT_S) == 75
         no_trouble(first.lines)
-    assert "error: another server serves" in second.said
+    assert "error: another server uses" in second.said
     assert f"process {first.process.pid}" in second.said
     assert "Traceback" not in second.said
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.procguard.agent.progress import StepMeter
-from platform_launch.procguard.api.shapes.charts import ChartKind
+from platform_launch.procguard.agent.output import StepMeter
+from platform_launch.procguard.api.shapes.history import ChartKind
 from platform_launch.procguard.api.wire import (
     GpuReport,
     Heartbeat,
@@ -74,7 +74,7 @@ def test_days_are_in_the_database(database_url: str) -> None:
     with serving(database_url) as database:
         again = History(Cluster(database.store).control.queries, database.measurements)
         assert again.chart(GROUP, "g", days=True) == chart
-        database.measurements.forget(GROUP, 0)
+        database.measurements.delete_older(GROUP, 0)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_steps_are_read_from_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, step: int | None
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("platform_launch.procguard.agent.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("platform_launch.procguard.agent.output.time.monotonic", lambda: now)
     log = tmp_path / "output.log"
     meter = StepMeter()
     rates = []
@@ -111,7 +111,7 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("platform_launch.procguard.agent.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("platform_launch.procguard.agent.output.time.monotonic", lambda: now)
     log = tmp_path / "output.log"
     meter = StepMeter()
     rates = []

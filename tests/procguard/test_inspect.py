@@ -30,7 +30,7 @@ from platform_launch.procguard.api.wire import (
 )
 from platform_launch.procguard.server.assembly import assembled
 from platform_launch.procguard.server.inspections import Inspections
-from platform_launch.procguard.server.middleware import answer_heartbeat
+from platform_launch.procguard.server.routes.agents import answer_heartbeat
 from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.sentences import Sentence
 from tests.lab.waiting import LIMIT_S, until
@@ -176,10 +176,10 @@ def test_two_who_ask_at_once_ask_once_and_late_answers_are_left() -> None:
         await asyncio.sleep(0)
         ((number, question),) = inspections.of("gn6").items()
         seen = RanksSeen(number=number, question=question)
-        assert not inspections.take(worker, seen.model_copy(update={"question": "another"}))
-        assert inspections.take(worker, seen)
+        assert not inspections.answer(worker, seen.model_copy(update={"question": "another"}))
+        assert inspections.answer(worker, seen)
         assert await both == [{worker: seen}] * 2
-        assert not inspections.take(worker, seen)
+        assert not inspections.answer(worker, seen)
         assert inspections.of("gn6") == {}
 
     asyncio.run(asked())
@@ -211,13 +211,12 @@ def test_a_question_and_the_end_of_a_quarantine_travel_in_one_answer(tmp_path: P
         both = answered()
         assert (both.release, set(both.orders), set(both.questions)) == (5.0, {0}, {0})
         seen = RanksSeen(number=0, question=both.questions[0])
-        assert inspections.take(worker, seen)
+        assert inspections.answer(worker, seen)
         assert await asking == {worker: seen}
         assert (answered().release, answered().questions) == (5.0, {})
 
     def answered() -> WorkerOrders:
-        answer = answer_heartbeat(parts, "gn6", beat.model_dump_json().encode())
-        return WorkerOrders.model_validate_json(bytes(answer.body))
+        return answer_heartbeat(parts, "gn6", beat.model_dump_json().encode())
 
     with assembled(ServerSettings(data=tmp_path / "server", listen="127.0.0.1:0"), TOKEN) as parts:
         parts.control.join(JoinRequest(node="gn6", instance="instance-of-gn6", workers=1, hostname="gn6"))

@@ -32,7 +32,7 @@ def write(root: Path, parts: list[tuple[int, str, bytes]]) -> None:
         if worker not in clocks:
             (folder / FILE).unlink(missing_ok=True)  # the clock of this moment
             clocks[worker] = ArrivalClock(folder)
-        clocks[worker].note(size, at * 1000)
+        clocks[worker].record(size, at * 1000)
         sizes[worker] = size + len(data)
 
 
@@ -258,7 +258,7 @@ def test_new_lines_are_seen_after_older_ones_while_a_clock_that_was_set_back_cat
 def test_marks_of_a_long_log_are_thinned_out_and_never_go_back(tmp_path: Path) -> None:
     clock = ArrivalClock(tmp_path)
     for step in range(20_000):
-        clock.note(step * 10, (step if step != 19_000 else 3) * 1000)
+        clock.record(step * 10, (step if step != 19_000 else 3) * 1000)
     marks = ArrivalMarks.read(tmp_path)
     assert (tmp_path / FILE).stat().st_size < 200_000
     times = [marks.at_ms(offset) for offset in range(0, 200_000, 777)]
@@ -271,11 +271,11 @@ def test_marks_of_a_long_log_are_thinned_out_and_never_go_back(tmp_path: Path) -
 def test_a_mark_that_a_full_disk_tore_spoils_none_of_those_that_follow(tmp_path: Path) -> None:
     clock = ArrivalClock(tmp_path)
     for step in range(1, 4):
-        clock.note(step * 10, step * 1000)
+        clock.record(step * 10, step * 1000)
     os.truncate(tmp_path / FILE, 40)  # two marks and a half
     clock = ArrivalClock(tmp_path)
     for step in range(4, 6):
-        clock.note(step * 10, step * 1000)
+        clock.record(step * 10, step * 1000)
     marks = ArrivalMarks.read(tmp_path)
     assert [marks.at_ms(offset) for offset in (15, 25, 45, 55)] == [1000, 2000, 4000, 5000]
 

@@ -41,7 +41,7 @@ def repeated(work: Work) -> Iterator[PeriodicThread]:
 @pytest.mark.parametrize(
     ("result", "trouble", "traceback"),
     [
-        (Unavailable("the database is locked"), "the database is locked", False),
+        (Unavailable("database-away", reason="locked"), "the database cannot be used: locked", False),
         (OSError("the disk is gone"), "the disk is gone", False),
         ("there is too much", "there is too much", False),
         (RuntimeError("a fault"), "a fault", True),
@@ -68,7 +68,7 @@ def test_it_is_logged_again_when_it_comes_back(caplog: pytest.LogCaptureFixture)
 
 
 def test_another_server_ends_it() -> None:
-    work = Work("", Superseded("another server has served it since"), "never reached")
+    work = Work("", Superseded("database-taken"), "never reached")
     with repeated(work) as thread:
         until(lambda: thread.superseded is not None)
         assert "another server" in thread.trouble

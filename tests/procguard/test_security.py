@@ -19,8 +19,7 @@ from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.server.app import build_app
 from platform_launch.procguard.server.gate import CSRF_COOKIE, CSRF_HEADER, SESSION_COOKIE
-from platform_launch.procguard.server.passwords import hash_password
-from platform_launch.procguard.server.sessions import Sessions
+from platform_launch.procguard.server.sessions import Sessions, hash_password
 from platform_launch.procguard.server.throttle import BY_NAME, FROM_ALL, Throttle
 from platform_launch.procguard.web import stream as stream_module
 from tests.procguard.serving import PASSWORD, FakeAgent, Served, hashed_password, served

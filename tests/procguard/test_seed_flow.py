@@ -54,7 +54,7 @@ def make_group(page: Page, name: str, workers: Sequence[str]) -> None:
     page.get_by_label("Name of the group").fill(name)
     page.get_by_role("button", name="Create group").click()
     for worker in workers:
-        page.get_by_role("checkbox", name=f"Tick {worker}", exact=True).check()
+        page.get_by_role("checkbox", name=f"Select {worker}", exact=True).check()
     expect(page.get_by_text(f"{len(workers)} selected")).to_be_visible()
     page.get_by_role("button", name="Move to").click()
     page.get_by_role("dialog").get_by_role("button", name=name).click()

@@ -113,7 +113,7 @@ def test_users_are_those_of_a_server_that_is_there(tmp_path: Path, program: Prog
     for words in (("add", "eve", "--password-file", str(tmp_path / "new")), ("list",)):
         code, *said = program("user", *words, *elsewhere)
         assert code == 66
-        assert f"no server's database is at {tmp_path}/elsewhere/procguard.db" in "".join(said)
+        assert f"no server's database at {tmp_path}/elsewhere/procguard.db" in "".join(said)
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -161,7 +161,7 @@ def test_a_server_ends_when_another_has_taken_its_database(tmp_path: Path) -> No
         with serving(url):
             running.process.send_signal(signal.SIGCONT)
             assert running.process.wait(LIMIT_S) == 75
-    until(lambda: "another server has served it since" in running.said)
+    until(lambda: "another server has served the database" in running.said)
 
 
 def test_a_database_that_somebody_holds_is_said_so(tmp_path: Path, program: Program) -> None:
@@ -239,7 +239,7 @@ def test_few_open_files_are_said(tmp_path: Path) -> None:
     with subprocess.Popen(limited, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            assert any("only 600 files may be open" in line for line in islice(process.stderr, 10))
+            assert any("at most 600 files" in line for line in islice(process.stderr, 10))
         finally:
             process.kill()
 

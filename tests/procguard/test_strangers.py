@@ -15,7 +15,7 @@ import pytest
 from limits import RateLimitItemPerMinute
 
 from platform_launch.errors import InputError
-from platform_launch.procguard.api.shapes.events import EventFilter
+from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database import store as store_module
 from platform_launch.procguard.server.settings import read_settings

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from platform_launch.errors import InputError
-from platform_launch.procguard.api.shapes.events import AuditEvent
+from platform_launch.procguard.api.shapes.history import AuditEvent
 from platform_launch.procguard.server import notices as notices_module
 from platform_launch.procguard.server.notices import Notice, Notices
 from platform_launch.procguard.server.settings import NoticeReceiver, read_settings
@@ -156,7 +156,7 @@ def test_a_receiver_that_is_none_is_refused_without_its_address(tmp_path: Path, 
     with pytest.raises(InputError, match="notices") as refused:
         read_settings(config)
     assert "t0ps3cret" not in str(refused.value)
-    with pytest.raises(InputError, match="not an address of Apprise") as refused:
+    with pytest.raises(InputError, match="not an Apprise address") as refused:
         Notices([NoticeReceiver(url="nosuch://t0ps3cret")], lambda _group: "", "", results())
     assert "t0ps3cret" not in str(refused.value)
 

@@ -1,4 +1,4 @@
-"""The command line of ``procguard``: the server, the agent of a node, and groups from a terminal."""
+"""The command line of ``procguard``: the server, a node's agent, and groups from a terminal."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import click
 
 from platform_launch import __version__
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.program import SETTINGS, Commands, run_program
 
 COMMANDS = {
-    "demo": "try it on this machine: a server, four agents and a group that runs a job",
+    "demo": "try it: a server, four agents and a training group on this machine",
     "server": "run the server with its web page",
-    "agent": "run a node's agent: it registers the node's workers and starts them for the server",
-    "ctl": "list, start and stop groups and workers, and read their logs",
+    "agent": "run a node's agent: it registers the node's workers, and starts and stops their runs",
+    "ctl": "show, start and stop groups, and read logs",
     "user": "add, change and remove users",
 }
 
@@ -26,8 +27,9 @@ COMMANDS = {
     epilog="Exit codes: docs/reference/exit-codes.md",
 )
 @click.version_option(__version__)
+@lang_option
 def command() -> None:
-    """Start groups of workers together from a web page, with ranks assigned by rule."""
+    """Groups of workers that start as one from a web page, with ranks assigned by rule."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

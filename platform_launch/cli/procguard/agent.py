@@ -1,4 +1,4 @@
-"""``procguard agent``: run the agent of one node until it is stopped."""
+"""``procguard agent``: runs one node of ProcGuard until it is stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment, hide_from_neighbours
 from platform_launch.errors import HardwareError, InputError, UsageError, shown
 from platform_launch.launch.fitness import node_name, quarantine_file
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ _MOST_LABELS = 32
     "labels",
     multiple=True,
     metavar="LABEL",
-    help="Label of the node, e.g. h100; repeatable.",
+    help="A label of the node, such as h100; repeatable.",
 )
 @click.option(
     "--command", "command_line", default="", metavar="COMMAND", help="For groups without a command."
@@ -55,7 +55,7 @@ _MOST_LABELS = 32
     "allowed",
     multiple=True,
     metavar="COMMAND",
-    help="Allow only this command; a final * matches any further arguments. Repeatable.",
+    help="Start only this command; a trailing * allows any further words; repeatable.",
 )
 @click.option(
     "--directory",
@@ -63,30 +63,35 @@ _MOST_LABELS = 32
     default=Path(),
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Working directory of commands (default: this one).",
+    help="Where commands start (default: here).",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Folder for this agent's state.",
+    help="Where this agent keeps its state.",
 )
 @click.option(
     "--token-file", type=click.Path(path_type=Path), metavar="FILE", help="File with the join token."
 )
-@click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="CA certificates for https.")
+@click.option(
+    "--ca-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Certificate authority to trust for https.",
+)
 @seconds(
     "--orphan-after",
     "orphan_after_s",
     least=1,
     default=300,
-    text="How long jobs run on without an agent.",
+    text="How long runs continue without an agent.",
 )
-@click.option("--no-observe", is_flag=True, help="Do not observe the jobs' processes (no stacks, no hangs).")
+@click.option("--no-observe", is_flag=True, help="Do not make runs inspectable.")
 @quarantine_file_option
 @click.option(
-    "--leave-running", is_flag=True, help="Jobs run on for --orphan-after when this agent is stopped."
+    "--leave-running", is_flag=True, help="Keep runs when this agent is stopped, for --orphan-after."
 )
 def command(
     url: str,
@@ -104,10 +109,10 @@ def command(
     quarantine: Path | None,
     leave_running: bool,
 ) -> int:
-    """Register this node's workers, and start and stop them for the server.
+    """Register this node's workers, and start and stop what the server asks for.
 
-    The join token comes from --token-file or PROCGUARD_JOIN_TOKEN. TERM and Ctrl-C stop the node's jobs
-    gracefully; a second one leaves them running.
+    The join token comes from --token-file or PROCGUARD_JOIN_TOKEN. SIGTERM and Ctrl-C stop the node's runs
+    cleanly; a second signal leaves them running.
     """
     with needs_procguard():
         from platform_launch.procguard.agent.connection import AgentConnection
@@ -135,7 +140,7 @@ def command(
         token = _token(token_file, env)
         hide_from_neighbours("PROCGUARD_JOIN_TOKEN")
         connection = AgentConnection(url, join, folder, token=token, ca_file=ca_file)
-        _introduce(console, join, url, limits, folder.path)
+        _report_start(console, join, url, limits, folder.path)
         gpus = _gpus(env, console)
         watch = QuarantineWatch(
             quarantine_file(env, quarantine),
@@ -168,11 +173,16 @@ def _check_url(url: str, console: Console) -> None:
         parts, host = urlsplit(""), None
     usable = host is not None and _HOST.fullmatch(host)
     if parts.scheme not in ("http", "https") or not usable or parts.query or parts.fragment or parts.username:
-        raise UsageError(f"--server {shown(url)}: expected http://HOST:PORT or https://HOST:PORT")
+        raise UsageError(
+            Phrase("--server {url}: expected http://HOST:PORT or https://HOST:PORT", url=shown(url))
+        )
     if parts.scheme == "http" and host not in _LOOPBACK:
         console.warn(
-            f"{url} is not encrypted: anyone who can change this traffic can run commands on this node; "
-            "use https unless the network is your own"
+            Phrase(
+                "{url} is not encrypted: whoever can change this traffic can run commands on this node; use "
+                "https unless you trust the network",
+                url=url,
+            )
         )
 
 
@@ -181,10 +191,14 @@ def _node(given: str | None, env: Environment) -> str:
 
     name = given if given is not None else env.hostname.split(".", 1)[0]
     if not re.fullmatch(NODE_PATTERN, name):
-        where = "--node" if given is not None else "this machine's host name"
+        where = Phrase("--node") if given is not None else Phrase("this machine's host name")
         raise UsageError(
-            f"{where} {shown(name)} is not a valid name: expected up to 64 letters, digits, dots and dashes",
-            "choose another with --node NAME",
+            Phrase(
+                "{where} {name} is not a node name: expected up to 64 letters, digits, dots and dashes",
+                where=where,
+                name=shown(name),
+            ),
+            "set another name with --node",
         )
     return name
 
@@ -194,33 +208,44 @@ def _words(command_line: str, flag: str) -> tuple[str, ...]:
         return tuple(shlex.split(command_line))
     except ValueError as error:
         raise UsageError(
-            f"{flag} {shown(command_line)} cannot be split into arguments: {error}",
-            "close all quotation marks",
+            Phrase(
+                "{flag} {command} cannot be split into words: {problem}",
+                flag=flag,
+                command=shown(command_line),
+                problem=error,
+            ),
+            "close every quotation mark",
         ) from error
 
 
 def _allowed(patterns: tuple[str, ...], command_line: str) -> tuple[str, ...] | None:
-    """Return the commands the agent is limited to, None for no limit. Raises UsageError for invalid ones."""
+    """Return the commands the agent is limited to, None for no limit. Raises UsageError."""
     from platform_launch.procguard.agent.check import ANY, is_allowed
 
     for pattern in patterns:
         if _words(pattern, "--allow") in ((), (ANY,)):
-            raise UsageError(f"--allow {shown(pattern)} names no command", "leave --allow out to allow any")
+            raise UsageError(
+                Phrase("--allow {pattern} contains no command", pattern=shown(pattern)),
+                "omit --allow to allow any command",
+            )
     if patterns and command_line and not is_allowed(_words(command_line, "--command"), patterns):
         raise UsageError(
-            f"--command {shown(command_line)} is not among the commands that --allow lists", "add it there"
+            Phrase("--command {command} is not allowed by any --allow", command=shown(command_line)),
+            "add it with --allow",
         )
     return patterns or None
 
 
 def _directory(given: Path) -> Path:
     if not given.is_dir():
-        raise InputError(f"--directory {given}: no such folder", "create it, or name another")
+        raise InputError(
+            Phrase("--directory {folder}: no such folder", folder=given), "create it, or choose another"
+        )
     return given.absolute()
 
 
 def _default_state(env: Environment, node: str) -> Path:
-    """Return a folder for this node alone: the home folder is often shared by all nodes."""
+    """Return a folder for this node alone: nodes often share a home folder."""
     base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME", "/")) / ".local" / "state")
     return Path(base) / "procguard" / f"agent-{node}"
 
@@ -235,10 +260,15 @@ def _token(file: Path | None, env: Environment) -> str | None:
         try:
             token, source = file.read_text(encoding="utf-8").strip(), f"--token-file {file}"
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise InputError(f"--token-file {file}: {reason}", "name a file with the join token") from error
+            reason = error.strerror if isinstance(error, OSError) else Phrase("not a text file")
+            raise InputError(
+                Phrase("--token-file {file}: {problem}", file=file, problem=reason),
+                "expected a file with the join token",
+            ) from error
     if token is not None and not (token and token.isascii() and token.isprintable()):
-        raise InputError(f"{source} does not hold a token: expected one line of letters and digits")
+        raise InputError(
+            Phrase("{source} contains no token: expected one line of letters and digits", source=source)
+        )
     return token
 
 
@@ -247,7 +277,11 @@ def _labels(given: tuple[str, ...]) -> tuple[str, ...]:
 
     for label in given:
         if not re.fullmatch(NODE_PATTERN, label):
-            raise UsageError(f"--label {shown(label)}: expected up to 64 letters, digits, dots and dashes")
+            raise UsageError(
+                Phrase(
+                    "--label {label}: expected up to 64 letters, digits, dots and dashes", label=shown(label)
+                )
+            )
     return tuple(dict.fromkeys(given))[:_MOST_LABELS]
 
 
@@ -272,24 +306,30 @@ def _join(
 
 
 def _gpus(env: Environment, console: Console) -> Sequence[Gpu]:
-    """Return this node's GPUs, none without a working driver."""
+    """Return this node's GPUs, none if the driver does not work."""
     try:
         return hardware.detect(env).gpus.monitored
     except (HardwareError, UsageError) as error:
-        console.warn(f"the use of GPUs will not be shown: {error.message}")
+        console.warn(Phrase("GPU use will not be shown: {problem}", problem=Phrase.of(error.message)))
         return ()
 
 
-def _introduce(console: Console, join: JoinRequest, url: str, limits: AgentLimits, state: Path) -> None:
-    """Print what this agent will do, and what it is limited to."""
+def _report_start(console: Console, join: JoinRequest, url: str, limits: AgentLimits, state: Path) -> None:
+    """Print what this agent will do, and what it will not."""
     first, last = f"{join.node}-0", f"{join.node}-{join.workers - 1}"
-    workers = f"worker {first}" if first == last else f"workers {first} to {last}"
-    console.title(f"ProcGuard agent {join.version}: node {join.node}, {counted(join.workers, 'worker')}")
-    console.info(f"{workers} of {url}")
-    console.info(f"commands start in {limits.directory}; this agent's state is in {state}")
+    names = first if first == last else f"{first} … {last}"
+    console.title(f"ProcGuard agent {join.version}: {join.node}")
+    console.info(
+        Phrase(
+            "{workers} ({names}), server {url}", workers=counted(join.workers, "worker"), names=names, url=url
+        )
+    )
+    console.info(
+        Phrase("commands start in {folder}; state is in {state}", folder=limits.directory, state=state)
+    )
     if limits.command:
-        console.info(f"command of groups without one: {shlex.join(limits.command)}")
+        console.info(Phrase("command of groups without one: {command}", command=shlex.join(limits.command)))
     if limits.allowed is None:
-        console.info("not limited: operators of the server can run any command here (--allow limits it)")
+        console.info("no limits: operators of the server can run any command here (limit it with --allow)")
     else:
-        console.info(f"limited to: {'; '.join(limits.allowed)}")
+        console.info(Phrase("limited to: {commands}", commands="; ".join(limits.allowed)))

@@ -1,4 +1,4 @@
-"""Imports that need the extra ``procguard``."""
+"""Packages that only the extra ``procguard`` installs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from contextlib import contextmanager
 
 from platform_launch.errors import InstallationError
 from platform_launch.extras import install_extra
+from platform_launch.text import Phrase
 
 
 @contextmanager
 def needs_procguard() -> Iterator[None]:
-    """Import the extra's packages in this block. Raises InstallationError that names a missing one."""
+    """Import the extra's packages in this block. Raises InstallationError that names the missing one."""
     try:
         yield
     except ImportError as error:
         raise InstallationError(
-            f"procguard needs the package {error.name}, which is not installed",
+            Phrase("procguard needs the package {name}, which is not installed", name=error.name),
             install_extra("procguard"),
         ) from error

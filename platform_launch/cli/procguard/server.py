@@ -1,4 +1,4 @@
-"""``procguard server``: run the server with its web page until it is stopped."""
+"""``procguard server``: the server with its web page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
 from platform_launch.environment import Environment, hide_from_neighbours
 from platform_launch.errors import UsageError
+from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from platform_launch.procguard.server.settings import ServerSettings
@@ -22,25 +23,25 @@ if TYPE_CHECKING:
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="See configs/procguard/procguard.yaml."
 )
-@click.option("--listen", metavar="HOST:PORT", help="Address to listen on (127.0.0.1:8765).")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen (default: 127.0.0.1:8765).")
 @click.option(
     "--data",
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Folder for logs and the database (procguard-data).",
+    help="Folder of logs and the database (default: procguard-data).",
 )
-@click.option("--database", metavar="URL", help="PostgreSQL, or SQLite in the data folder (default).")
+@click.option("--database", metavar="URL", help="SQLite or PostgreSQL (default: SQLite in the data folder).")
 def command(config: Path | None, **flags: Any) -> int:
     """Run the server with its web page. Flags override the configuration file.
 
-    The first start creates what the data folder lacks: the database, the user `admin` with a random password
-    and, on a loopback address, a join token for agents.
+    The first start creates what is missing in the data folder: the database, a user `admin` with a random
+    password and, on a loopback address, a join token for agents.
     """
     env = Environment.of_this_process()
     settings = settings_from(config, flags)
     with needs_procguard():
         from platform_launch.procguard.server.assembly import assembled, make_first_user
-        from platform_launch.procguard.server.join_token import join_token
+        from platform_launch.procguard.server.private import join_token
         from platform_launch.procguard.server.run import prepare_process, serve
     prepare_process()
     token, token_file = join_token(settings, env)
@@ -48,9 +49,9 @@ def command(config: Path | None, **flags: Any) -> int:
     with assembled(settings, token) as parts:
         password = make_first_user(parts.accounts, settings)
         if password is not None:
-            _introduce_admin(password, config, flags)
-        serve(parts, settings, lambda port: _greet(port, settings, env, token_file))
-    Console().info("the server has stopped; jobs go on, and agents wait for it")
+            _report_admin(password, config, flags)
+        serve(parts, settings, lambda port: _report_address(port, settings, env, token_file))
+    Console().info("the server has stopped; runs continue, and agents wait for it")
     return 0
 
 
@@ -67,23 +68,29 @@ def settings_from(config: Path | None, flags: dict[str, Any]) -> ServerSettings:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
+        problem = first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"--{name} {given.get(name)!r}: {first['msg'].removeprefix('Value error, ')}"
+            Phrase("--{name} {value}: {problem}", name=name, value=repr(given.get(name)), problem=problem)
         ) from error
 
 
-def _introduce_admin(password: Path, config: Path | None, flags: dict[str, Any]) -> None:
+def _report_admin(password: Path, config: Path | None, flags: dict[str, Any]) -> None:
     """Print how to log in, and the flags with which `procguard user` finds the same database."""
     given = {"config": str(config) if config else None, "data": flags["data"]}
     same = "".join(f" --{name} {shlex.quote(value)}" for name, value in given.items() if value)
     if flags["database"]:
-        same += " --database URL"  # which may hold a password
+        same += " --database URL"  # a URL may contain a password
     console = Console()
-    console.info(f"log in as admin, with the password in {password.resolve()}")
-    console.info(f"change it: procguard user passwd admin{same}; add users: procguard user add NAME{same}")
+    console.info(Phrase("log in as admin with the password in {file}", file=password.resolve()))
+    console.info(
+        Phrase(
+            "to change it: procguard user passwd admin{same}; to add users: procguard user add NAME{same}",
+            same=same,
+        )
+    )
 
 
-def _greet(port: int, settings: ServerSettings, env: Environment, token_file: Path | None) -> None:
+def _report_address(port: int, settings: ServerSettings, env: Environment, token_file: Path | None) -> None:
     console = Console()
     scheme = "http" if settings.tls_certificate is None else "https"
     host = env.hostname if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104 - compared
@@ -93,5 +100,5 @@ def _greet(port: int, settings: ServerSettings, env: Environment, token_file: Pa
         console.warn("passwords and tokens are sent unencrypted: set tls_certificate and tls_key")
     where = "PROCGUARD_JOIN_TOKEN" if token_file is None else str(token_file.resolve())
     flag = "" if token_file is None else f" --token-file {shlex.quote(where)}"
-    console.info(f"on each node, with the join token in {where}:")
-    console.info(f"procguard agent --server {url} --node NAME --workers 1{flag}")
+    console.info(Phrase("on each node, with the join token in {where}:", where=where))
+    console.info(Phrase("procguard agent --server {url} --node NAME --workers 1{flag}", url=url, flag=flag))

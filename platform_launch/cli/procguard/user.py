@@ -1,4 +1,4 @@
-"""``procguard user``: manage users. Works on the database, even while a server runs."""
+"""``procguard user``: manages users in the database, also while a server runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from platform_launch.cli.output import read_text
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.procguard.server import settings_from
 from platform_launch.cli.program import SETTINGS
+from platform_launch.console.languages import translate
 from platform_launch.errors import InputError, UsageError, shown
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 if TYPE_CHECKING:
     from platform_launch.procguard.database.users import Users
@@ -30,7 +31,7 @@ _ROLES = click.Choice(["viewer", "operator", "admin"])
 
 _in_place = flags(
     click.option(
-        "--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's configuration."
+        "--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's configuration file."
     ),
     click.option(
         "--data", metavar="FOLDER", shell_complete=completion.folders, help="The server's data folder."
@@ -41,15 +42,15 @@ _PASSWORD = click.option(
     "--password-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File with the password (default: prompt for it).",
+    help="File with the password (default: prompt).",
 )
 
 
 @click.group("user", context_settings=SETTINGS)
 def command() -> None:
-    """Manage users: viewers see everything, operators change it, admins also manage users.
+    """Manage users: viewers may look, operators may make changes, admins may also manage users.
 
-    Changes apply to a running server at once.
+    A running server applies changes at once.
     """
 
 
@@ -65,12 +66,15 @@ def add(name: str, role: str, password_file: Path | None, **place: Any) -> None:
 
     if not re.fullmatch(USER_PATTERN, name):
         raise UsageError(
-            f"{shown(name)} is not a valid name: expected letters, digits and _ . @ - between them"
+            Phrase(
+                "{name} is not a user name: expected letters, digits, and _ . @ - in between",
+                name=shown(name),
+            )
         )
     with _users(place) as (users, _):
         kept = _hashed(password_file)
         users.add(name, UserRole(role), kept)
-    click.echo(f"{name} may log in as {role}", err=True)
+    _report(Phrase("user {name} added as {role}", name=name, role=role))
 
 
 @command.command("passwd")
@@ -78,13 +82,13 @@ def add(name: str, role: str, password_file: Path | None, **place: Any) -> None:
 @_PASSWORD
 @_in_place
 def passwd(name: str, password_file: Path | None, **place: Any) -> None:
-    """Change a user's password, and end the user's sessions."""
+    """Set a new password. The user's sessions end."""
     with _users(place) as (users, settings):
         if users.find(name) is None:
-            raise UsageError(f"there is no user {shown(name)}", "procguard user list")
+            raise UsageError(Phrase("no user {user}", user=shown(name)), "procguard user list")
         users.set_password(name, _hashed(password_file))
         _forget_initial(name, settings)
-    click.echo(f"{name} has a new password; all sessions of this user have ended", err=True)
+    _report(Phrase("password of {name} changed; the user's sessions have ended", name=name))
 
 
 @command.command("role")
@@ -92,23 +96,23 @@ def passwd(name: str, password_file: Path | None, **place: Any) -> None:
 @click.argument("role", type=_ROLES)
 @_in_place
 def role(name: str, role: str, **place: Any) -> None:
-    """Change a user's role, and end the user's sessions."""
+    """Set a new role. The user's sessions end."""
     from platform_launch.procguard.api.shapes.people import UserRole
 
     with _users(place) as (users, _):
         users.set_role(name, UserRole(role))
-    click.echo(f"{name} is now {role}; all sessions of this user have ended", err=True)
+    _report(Phrase("role of {name} changed to {role}; the user's sessions have ended", name=name, role=role))
 
 
 @command.command("remove")
 @click.argument("name")
 @_in_place
 def remove(name: str, **place: Any) -> None:
-    """Remove a user, and end the user's sessions."""
+    """Remove a user. The user's sessions end."""
     with _users(place) as (users, settings):
         users.remove(name)
         _forget_initial(name, settings)
-    click.echo(f"{name} can no longer log in", err=True)
+    _report(Phrase("user {name} removed", name=name))
 
 
 @command.command("list")
@@ -131,13 +135,13 @@ def _users(place: dict[str, Any]) -> Iterator[tuple[Users, ServerSettings]]:
         with accounts(settings.database_url, _who()) as users:
             yield users, settings
     except Unavailable as error:
-        raise DatabaseError(error.refusal.error, error.refusal.hint) from error
+        raise DatabaseError(*error.phrases) from error
     except RequestRefused as error:
-        raise UsageError(error.refusal.error, error.refusal.hint) from error
+        raise UsageError(*error.phrases) from error
 
 
 def _who() -> str:
-    """Return the name of this command's user for the audit log."""
+    """Return the name of this machine's user for the audit log."""
     try:
         return f"{pwd.getpwuid(os.getuid()).pw_name} (procguard user)"
     except KeyError:
@@ -146,24 +150,32 @@ def _who() -> str:
 
 def _hashed(password_file: Path | None) -> str:
     from platform_launch.procguard.api.shapes.people import LONGEST_PASSWORD, SHORTEST_PASSWORD
-    from platform_launch.procguard.server.passwords import hash_password
+    from platform_launch.procguard.server.sessions import hash_password
 
     if password_file is not None:
         password = read_text(password_file).strip("\r\n")
     elif sys.stdin.isatty():
         password = click.prompt("password", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        raise UsageError("no terminal to ask on: expected --password-file")
+        raise UsageError("no terminal for a prompt: expected --password-file")
     if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
         raise InputError(
-            f"the password has {counted(len(password), 'character')}: "
-            f"expected {SHORTEST_PASSWORD} to {LONGEST_PASSWORD}"
+            Phrase(
+                "the password has {length}: expected {least} to {most}",
+                length=counted(len(password), "character"),
+                least=SHORTEST_PASSWORD,
+                most=LONGEST_PASSWORD,
+            )
         )
     return hash_password(password)
 
 
+def _report(text: Phrase) -> None:
+    click.echo(translate(text), err=True)
+
+
 def _forget_initial(name: str, settings: ServerSettings) -> None:
-    """Remove the file with the initial password, which is no longer valid."""
+    """Delete the file with the first password: it is no longer valid."""
     from platform_launch.procguard.server.assembly import FIRST_USER, initial_password
 
     if name == FIRST_USER:

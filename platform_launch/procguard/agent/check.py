@@ -1,4 +1,4 @@
-"""Whether a command may and could start here, asked before anybody starts."""
+"""Checks, before anything starts, whether a command is allowed and could start on this node."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from platform_launch.procguard.api.wire import WorkerOrder
 from platform_launch.sentences import Sentence, listed, sentence
 
 ANY = "*"
-# A PATH may have tens of thousands of characters, and a command's word is as long as the server wants it.
+# PATH may be tens of thousands of characters long, and the server chooses the command's length.
 _LONGEST_PATH = 1000
-# Shorter than the time a group waits for its workers, so that the reason is known within it.
+# Shorter than the time a group waits for its workers, so that the reason is known in time.
 _ANSWER_S = 15.0
 
 
 def is_allowed(command: Sequence[str], allowed: Sequence[str]) -> bool:
-    """Tell whether a command is one of ``allowed``: word by word, with any further words after a last ``*``.
+    """Return whether a command is one of ``allowed``: equal words, with any further words after a trailing
+    ``*``.
 
-    Raises ValueError for a pattern whose quotes do not close.
+    Raises ValueError for a pattern with unbalanced quotes.
     """
     return any(_fits(tuple(command), tuple(shlex.split(pattern))) for pattern in allowed)
 
@@ -43,9 +44,9 @@ def why_not(
     directory: Path,
     path: str,
 ) -> Sentence | None:
-    """Return why an order cannot be carried out here and what to do, None when nothing speaks against it.
+    """Return why an order cannot be carried out here, None if it can.
 
-    ``path`` is the PATH of the training.
+    ``path`` is the PATH of the command.
     """
     foreign = not_a_place(order.environment)
     if foreign:
@@ -64,7 +65,7 @@ def why_not(
 
 
 def _unfit(order: WorkerOrder, allowed: Sequence[str] | None) -> Sentence | None:
-    """Say why the group's variables and directory are not for here: they make another thing of a command."""
+    """Return why the group's variables or directory are rejected: they could change what a command does."""
     wrong = [name for name, value in order.variables.items() if "\0" in value or "=" in name or not name]
     if wrong:
         return sentence("impossible-variables", names=listed(sorted(wrong)))
@@ -116,9 +117,9 @@ def _port(number: int | None) -> Sentence | None:
 
 
 class MasterLookup:
-    """Whether MASTER_ADDR can be resolved here: torch would ask the resolver for many silent minutes.
+    """Checks whether MASTER_ADDR can be resolved on this node; torch would try silently for minutes.
 
-    Asked in the background, since a resolver may take minutes and an agent's loop waits for nothing.
+    The lookup runs in the background: a resolver may take minutes, and the agent's loop must not wait.
     """
 
     def __init__(self) -> None:
@@ -127,7 +128,7 @@ class MasterLookup:
         self._since = 0.0
 
     def why_not(self, order: WorkerOrder) -> tuple[bool, Sentence | None]:
-        """Tell whether it is known yet, and why the order's master cannot be found, None where it can."""
+        """Return whether the answer is known, and why the master cannot be resolved (None if it can)."""
         master = order.environment.get("MASTER_ADDR", "")
         if not master:
             return True, None

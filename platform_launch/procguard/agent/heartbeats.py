@@ -1,4 +1,4 @@
-"""The thread that sends heartbeats: regularly, at once when something changed, patiently when it fails."""
+"""The thread that sends heartbeats: regularly, at once after a change, with back-off after a failure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from platform_launch.procguard.agent.connection import NAME_TAKEN, AgentConnecti
 from platform_launch.procguard.agent.exchange import Exchange
 
 _JITTER = 0.1
-# A connection that the server closed while idle shows as one failure, which nobody needs to hear of.
+# A connection that the server closed while idle causes one failure, which is not logged.
 _FIRST_RETRY_S = 0.2
 _LONGEST_RETRY_S = 15.0
 _DEFAULT_S = 2.0
-# Answers to a join that no waiting will change: a wrong token, a request the server does not understand.
+# Answers to a join that retrying will not change: a wrong token, a request the server does not understand.
 _FOR_GOOD = frozenset({400, 401, 422})
 
 
 class HeartbeatSender:
-    """Sends what the exchange holds. ``log(level, text)`` hears of changes, not of attempts.
+    """Sends what the exchange holds. ``log(level, text)`` is called on changes, not on every attempt.
 
-    ``refused_for_good``: why the server has never taken this agent and will not; whoever reads it says it.
-    ``replaced_since``: when, on
-    the monotonic clock, the server first said that this node's name is another agent's now; None while it
-    does not.
+    ``refused_for_good``: why the server has never accepted this agent and never will. ``replaced_since``:
+    when the server first said that another agent has this node's name (monotonic clock), None if it has not.
     """
 
     def __init__(
@@ -40,7 +38,7 @@ class HeartbeatSender:
         self._last_logged = ""
 
     def run(self) -> None:
-        """Send until the exchange is closed, and once more then."""
+        """Send until the exchange is closed, and one last time then."""
         pause_s, going = 0.0, True
         while going:
             going = self._exchange.wait(pause_s, for_change=self._failures == 0)
@@ -52,7 +50,7 @@ class HeartbeatSender:
     def _beat(self) -> float:
         sent_at = time.monotonic()
         orders = self._connection.beat(
-            self._exchange.take(),
+            self._exchange.reports_to_send(),
             self._exchange.machine,
             self._exchange.quarantine,
             self._exchange.gpu_processes,
@@ -73,6 +71,6 @@ class HeartbeatSender:
         worth_a_word = self._failures > 1 or trouble.status
         if self.refused_for_good is None and trouble.text != self._last_logged and worth_a_word:
             self._last_logged = trouble.text
-            self._log("WARN", f"{trouble.text}; trying again, trainings here go on")
+            self._log("WARN", f"{trouble.text}; trying again, runs here continue")
         longest_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 16))
         return longest_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load

@@ -1,4 +1,4 @@
-"""Answers what the ranks of this node do: their stacks and collectives, looked at when the server asks."""
+"""Reports what the ranks of this node are doing: their stacks and collectives, when the server asks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.api.inspection import RanksSeen
 
 _FOLDER = "observe"
-# Between two looks: whoever computes uses the CPU meanwhile.
+# Between the two samples, to measure who uses the CPU.
 _BETWEEN_S = 0.5
 
 
 def hook_variables(run: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that open a rank to questions. Raises OSError where it has no folder for them.
+    """Return the variables that make a rank inspectable. Raises OSError if it cannot have a folder.
 
-    A worker that is a node's launcher, which has no rank, opens its own ranks.
+    A node's launcher has no rank and makes its own ranks inspectable.
     """
     if "RANK" not in variables:
         return {}
@@ -36,7 +36,7 @@ def hook_variables(run: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class Inspector:
-    """Answers each question once, in a thread of its own: a process that is stuck answers late."""
+    """Answers each question once, in its own thread: a stuck process answers late."""
 
     def __init__(
         self, connection: AgentConnection, state: StateFolder, log: Callable[[str, str], None]
@@ -47,7 +47,7 @@ class Inspector:
         self._answered: dict[int, str] = {}
 
     def answer_new(self, questions: Mapping[int, str]) -> None:
-        """Begin to answer what is new."""
+        """Start to answer new questions."""
         for number, question in questions.items():
             if self._answered.get(number) != question:
                 self._answered[number] = question
@@ -57,17 +57,17 @@ class Inspector:
         try:
             seen = inspect_run(self._state.runs(number)[-1], number, question)
             self._connection.send_ranks(seen)
-        except RequestError:  # the next answer to a heartbeat asks again
+        except RequestError:  # the next heartbeat's answer repeats the question
             self._answered.pop(number, None)
-        except (OSError, IndexError) as error:  # its run is gone, or the disk is in trouble
-            self._log("WARN", f"worker {number}: its ranks cannot be looked at: {error}")
+        except (OSError, IndexError) as error:  # the run is gone, or the disk fails
+            self._log("WARN", f"worker {number}: its ranks cannot be inspected: {error}")
 
 
 def inspect_run(run: RunFolder, number: int, question: str) -> RanksSeen:
-    """Return what the ranks of a run do. Raises OSError."""
+    """Return what the ranks of a run are doing. Raises OSError."""
     supervisor = int(run.supervisor().get("pid", 0))
     pids = processes.children(supervisor) if supervisor else []
-    # Where a launcher runs below, its ranks have a folder of its own: the innermost.
+    # The ranks of a launcher in the run have their own folder: the innermost.
     folders = [found for pid in pids if (found := running.variable(pid, FOLDER_VARIABLE))]
     probe = NodeProbe(
         Path(folders[-1]) if folders else run.path / _FOLDER, 0, "", root=supervisor, work_window_s=_BETWEEN_S

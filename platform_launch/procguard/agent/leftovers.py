@@ -1,4 +1,4 @@
-"""What a supervisor that was killed has left behind: found by the variable its processes carry, and ended."""
+"""Processes left behind by a killed supervisor: found by the variable they carry, and ended."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from platform_launch.hardware import running
 from platform_launch.hardware.running import Process
 from platform_launch.procguard.agent.records import MARKER
 
-# They have had SIGTERM from the kernel when their supervisor died.
+# The kernel sent them SIGTERM when their supervisor died.
 _OBEY_S = 3.0
 
 
 class Leftovers:
-    """The processes of one worker's runs that no supervisor looks after."""
+    """The processes of one worker's runs without a supervisor."""
 
     def __init__(self, instance: str, number: int) -> None:
         self._prefix = f"{instance}:{number}:"
@@ -25,15 +25,15 @@ class Leftovers:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Those that the last scan found."""
+        """The process ids of the last scan."""
         return tuple(process.pid for process in self._found)
 
     def scan(self, kept: Collection[int]) -> None:
-        """Look for them among all processes; ``kept`` are the generations whose supervisor lives."""
+        """Search all processes; ``kept`` are the generations whose supervisor is alive."""
         self._found = [process for process in running.running() if self._is_ours(process, kept)]
 
     def end(self) -> None:
-        """Ask those that were found to end; kill them when they have not for some seconds."""
+        """Send SIGTERM to the processes found, and SIGKILL after some seconds."""
         now = time.monotonic()
         if not self._terminated:
             self._kill_at = now + _OBEY_S

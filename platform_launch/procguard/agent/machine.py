@@ -1,4 +1,4 @@
-"""How busy this node and its GPUs are, read in threads of their own: a driver may not answer."""
+"""Reads the use of this node and its GPUs in separate threads: a driver may hang."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport, Mac
 T = TypeVar("T")
 
 _EVERY_S = 2.0
-# What is older says nothing any more: the driver hangs.
+# Older readings are dropped: the driver hangs.
 _FRESH_S = 15.0
 _MOST = 32
 _MOST_PROCESSES = 64
 
 
 class MachineMonitor:
-    """Keeps the last readings; ``directory`` is on the disk whose room is read.
+    """Keeps the latest readings. Free space is that of the disk of ``directory``.
 
-    ``instance`` is this agent's, which the processes of its own runs carry.
+    This agent's own runs carry ``instance``.
     """
 
     def __init__(self, meter: GpuMeter, directory: Path, instance: str) -> None:
@@ -42,12 +42,12 @@ class MachineMonitor:
         self._read_at = float("-inf")
 
     def start(self) -> None:
-        """Read from now on, as long as the process lives."""
+        """Start reading, for the life of the process."""
         threading.Thread(target=self._run, daemon=True).start()
         threading.Thread(target=self._read_machine, daemon=True).start()
 
     def latest(self) -> tuple[GpuReport, ...]:
-        """Return the last reading of the GPUs, nothing when there is no fresh one."""
+        """Return the last reading of the GPUs, nothing if it is too old."""
         return self._last if time.monotonic() - self._read_at < _FRESH_S else ()
 
     def _read_machine(self) -> None:
@@ -80,10 +80,10 @@ class MachineMonitor:
 
 
 def share(found: Sequence[T], number: int, workers: int) -> tuple[T, ...]:
-    """Return what worker ``number`` of ``workers`` holds: one each where they are as many, else even parts.
+    """Return the items that belong to worker ``number`` of ``workers``: one each, or equal parts.
 
-    Of fewer GPUs than workers, several hold the same one. These are what a page shows; which GPU a process
-    uses, its LOCAL_RANK says.
+    If there are fewer GPUs than workers, several share one. This is for display only; LOCAL_RANK decides
+    which GPU a process uses.
     """
     first = number * len(found) // workers
     after = max(first + 1, (number + 1) * len(found) // workers)

@@ -1,4 +1,4 @@
-"""The agent's main thread: it looks, decides and acts, and never waits for the network."""
+"""The agent's main thread: it observes, decides and acts, and never waits for the network."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from platform_launch.procguard.agent.worker import AgentLimits, Worker
 from platform_launch.supervise.signals import SignalInbox
 
 _STEP_S = 0.2
-# The longest a last heartbeat and the last of the logs may take.
+# Limit for the last heartbeat and the rest of the logs.
 _GOODBYE_S = 12.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Agent:
-    """The workers of this node; those beyond its number, of an agent with more ``--workers``, are ended.
+    """Runs this node's workers; ends the runs of workers beyond ``workers``, left by an agent with more.
 
-    ``leave_running``: a signal ends the agent alone. ``log(level, text)`` hears what happens.
+    ``leave_running``: a signal stops only the agent. ``log(level, text)`` gets every message.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Agent:
         self._inspector = Inspector(connection, state, log)
 
     def run(self) -> None:
-        """Run until a signal, then end the trainings in good order. Main thread only.
+        """Run until a signal, then stop all runs cleanly. Main thread only.
 
-        Raises UsageError when the server refuses this agent at its first word and nothing runs here.
+        Raises UsageError if the server refuses this agent from the start and nothing runs here.
         """
         with SignalInbox(_SIGNALS) as inbox:
             exchange = Exchange(inbox.wake)
@@ -90,7 +90,7 @@ class Agent:
         limit_s = self._orphan_after_s
         poll = select.poll()
         poll.register(inbox.fd, select.POLLIN)
-        leaving, told = False, ""
+        leaving, logged = False, ""
         while True:
             self._step(exchange, leaving=leaving)
             if leaving and self._quiet:
@@ -98,26 +98,24 @@ class Agent:
             refused = beats.refused_for_good
             if refused is not None and self._quiet:
                 raise UsageError(refused.what, refused.hint)
-            if refused is not None and refused.text != told:
-                told = refused.text
-                self._log("WARN", f"{told}; trying again, trainings here go on")
+            if refused is not None and refused.text != logged:
+                logged = refused.text
+                self._log("WARN", f"{logged}; trying again, runs here continue")
             since = beats.replaced_since
             if since is not None and time.monotonic() - since > limit_s and not (leaving or self._quiet):
                 leaving = True
-                self._log(
-                    "WARN", "another agent has this node's name: nobody can stop what runs here, ending it"
-                )
+                self._log("WARN", "another agent has this node's name: stopping the runs here")
             if not all(thread.is_alive() for thread in threads):  # the traceback is on stderr
-                raise LaunchError("a part of this agent has failed", "start it again: it finds its trainings")
+                raise LaunchError("a part of this agent has failed", "start it again: it finds its runs")
             poll.poll(_STEP_S * 1000)
             for number in inbox.receive():
                 if leaving or self._leave_running:
                     if not self._quiet:
-                        text = f"trainings go on, for {limit_s:g} s unless an agent comes"
+                        text = f"runs continue, for {limit_s:g} s without an agent"
                         self._log("WARN", f"{number.name}: {text}")
                     return
                 leaving = True
-                text = "ending the trainings of this node; once more leaves them running"
+                text = "stopping the runs of this node; a second signal leaves them running"
                 self._log("INFO", f"{number.name}: {text}")
 
     @property
@@ -126,9 +124,9 @@ class Agent:
         return all(worker.quiet for worker in (*self._workers, *self._surplus))
 
     def _step(self, exchange: Exchange, *, leaving: bool = False) -> None:
-        """Let each worker take a step, and offer what is now to the server."""
+        """Let each worker take a step, and offer the current reports."""
         orders, _ = exchange.orders()
-        self._inspector.answer_new(exchange.take_questions())
+        self._inspector.answer_new(exchange.new_questions())
         for worker in self._workers:
             worker.order = orders.get(worker.number)
             worker.advance(leaving=leaving)
@@ -146,5 +144,5 @@ class Agent:
         )
 
     def _logs(self) -> list[RunFolder]:
-        """Return the runs whose logs are worth sending."""
+        """Return the runs whose logs should be sent."""
         return [folder for worker in self._workers for folder in worker.logs()]

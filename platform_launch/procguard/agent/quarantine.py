@@ -1,4 +1,4 @@
-"""Whether this node is in quarantine, read in a thread of its own: shared storage may not answer."""
+"""Reads whether this node is in quarantine, in a separate thread: shared storage may hang."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from platform_launch.procguard.api.wire import QuarantineReport
 from platform_launch.sentences import Sentence
 
 _EVERY_S = 10.0
-# A first heartbeat that does not know yet would tell the server that the node is released.
+# A first heartbeat without this would tell the server that the node was released.
 _FIRST_S = 2.0
 
 
 class QuarantineWatch:
-    """Reads the quarantine file every ten seconds, and releases this node where the server wants that.
+    """Reads the quarantine file every ten seconds, and releases this node if the server asks for that.
 
-    ``names`` are what the node is called there, ``gpus`` the UUIDs of its GPUs; ``file`` None: there is none.
-    ``held`` is what holds the node now.
+    ``names`` are the node's possible names there, ``gpus`` the UUIDs of its GPUs; ``file`` is None without a
+    quarantine file. ``held`` is the node's quarantine now.
     """
 
     def __init__(
@@ -41,31 +41,33 @@ class QuarantineWatch:
         self._has_looked = threading.Event()
 
     def start(self) -> None:
-        """Look from now on, as long as the process lives; the first look is waited for, but not for long."""
+        """Start reading, for the life of the process; wait briefly for the first reading."""
         if self._file is not None:
             threading.Thread(target=self._run, args=(self._file,), daemon=True).start()
             self._has_looked.wait(_FIRST_S)
 
     def release(self, since: float | None) -> None:
-        """Have the quarantine ended that began then; the same wish is carried out once."""
+        """Request the end of the quarantine that began at ``since``; a repeated request is carried out
+        once.
+        """
         if since is not None and since != self._wanted:
             self._wanted = since
             self._release_requested.set()
 
     def poll(self, file: Path) -> None:
-        """Release the node where that is wanted, and read the file."""
+        """Release the node if requested, and read the file."""
         trouble = ""
         try:
             held = self._read(file)
             if held is not None and held.since == self._wanted:
                 try:
-                    quarantine.release(file, held.node, "on the page of ProcGuard")
+                    quarantine.release(file, held.node, "through ProcGuard")
                 except InputError as error:
                     trouble = str(error)  # tried again at the next poll
                 else:
                     held = self._read(file)
         except InputError as error:
-            self._log_once("WARN", f"{error}; whether this node is in quarantine is not known")
+            self._log_once("WARN", f"{error}; it is unknown whether this node is in quarantine")
             return
         self.held = None if held is None else _report(held, trouble)
         self._log_once("WARN", self._in_words(held, trouble))
@@ -81,7 +83,7 @@ class QuarantineWatch:
 
     def _log_once(self, level: str, text: str) -> None:
         if text != self._logged:
-            self._log(level if text else "INFO", text or "this node is not in quarantine any more")
+            self._log(level if text else "INFO", text or "this node is no longer in quarantine")
         self._logged = text
 
     def _run(self, file: Path) -> None:
@@ -94,7 +96,7 @@ class QuarantineWatch:
 
 def _report(held: quarantine.QuarantinedNode, trouble: str) -> QuarantineReport:
     reason_sentence = None
-    with suppress(ValueError, RecursionError):  # anybody writes that file
+    with suppress(ValueError, RecursionError):  # anybody may write that file
         reason_sentence = Sentence.read(held.sentence) if held.sentence else None
     return QuarantineReport(
         name=held.node[:400],

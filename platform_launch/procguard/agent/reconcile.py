@@ -1,7 +1,7 @@
-"""What is wanted of a worker and what is found → the next step, and what to report. Pure.
+"""Decides a worker's next step and report from the order and the actual state. Pure.
 
-The same question asked again has the same answer, so that nothing depends on having been asked once: not on
-a message, not on this agent having lived when it came.
+Equal input always gives equal output, so nothing depends on a single message or on the agent being alive when
+it came.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Stage(Enum):
 
     READY = "ready"
     STALE = "stale"
-    """It was ready before this machine was started anew; the program may be gone, the port taken."""
+    """It was ready before a reboot; the program may be gone, the port taken."""
     STARTING = "starting"
-    """It is written down that it starts, and its supervisor has not answered yet."""
+    """The start is recorded, but its supervisor has not answered yet."""
     RUNNING = "running"
     EXITED = "exited"
     LOST = "lost"
-    """It was started, and its supervisor is gone without having written down the end."""
+    """It was started, and its supervisor disappeared without recording the end."""
 
 
 @dataclass(frozen=True)
 class WorkerRun:
-    """The newest run that a worker knows of. ``ending``: somebody has asked for its end."""
+    """A worker's newest run. ``ending``: a stop has been requested."""
 
     generation: int
     stage: Stage
@@ -57,7 +57,7 @@ class WorkerRun:
 
     @property
     def alive(self) -> bool:
-        """Whether a process may belong to it."""
+        """Whether it may have a process."""
         return self.stage in (Stage.STARTING, Stage.RUNNING)
 
 
@@ -70,15 +70,15 @@ class StartRefusal:
 
 
 class NextAction(Enum):
-    """What an agent does now."""
+    """What an agent does next."""
 
     NOTHING = "nothing"
     END = "end"
-    """Ask the run to end."""
+    """Ask the run to stop."""
     WITHDRAW = "withdraw"
-    """Forget that it was ready."""
+    """Discard its readiness."""
     CHECK = "check"
-    """Look whether the order's generation could start; write down that it is ready, or refuse."""
+    """Check whether the order's generation could start; record readiness, or refuse."""
     START = "start"
 
 
@@ -87,8 +87,8 @@ def decide(
 ) -> NextAction:
     """Return the next step.
 
-    ``leftovers``: processes of an earlier run are still being ended. ``leaving``: this agent is told to end
-    its trainings and go. Without an order everything stays as it is: the server has not spoken yet.
+    ``leftovers``: processes of an earlier run are still being ended. ``leaving``: this agent is stopping its
+    runs before it exits. Without an order nothing changes: the server has not answered yet.
     """
     alive = run is not None and run.alive
     if leaving:
@@ -98,12 +98,12 @@ def decide(
     if order.action is OrderAction.STOP:
         return _stop(order, run)
     known = -1 if run is None else run.generation
-    if known > order.generation:  # an older server's word; what is newer stays
+    if known > order.generation:  # an outdated order; the newer run stays
         return NextAction.NOTHING
     if known < order.generation:
         if alive:
             return NextAction.END
-        # RUN without having been ready is never a start: the report says "lost".
+        # RUN without readiness is never a start: the report is "lost".
         return (
             NextAction.CHECK if order.action is OrderAction.PREPARE and not leftovers else NextAction.NOTHING
         )
@@ -140,7 +140,7 @@ def report(
     leftovers: Sequence[int] = (),
     gpus: Sequence[GpuReport] = (),
 ) -> WorkerReport:
-    """Return what to tell the server. ``leftovers`` are the processes of runs whose supervisor is gone."""
+    """Return the report for the server. ``leftovers`` are process ids of runs without a supervisor."""
     held = tuple(gpus)
     if run is not None and run.alive:
         return _about(run, WorkerState.STOPPING if run.ending else _STATES[run.stage], number, held)
@@ -166,7 +166,7 @@ def report(
 def _cannot(
     order: WorkerOrder, run: WorkerRun | None, refusal: StartRefusal | None
 ) -> tuple[WorkerState, Sentence] | None:
-    """Return the answer to an order about a generation that nothing runs of, and nothing will."""
+    """Return the answer to an order for a generation that does not run and never will."""
     known = -1 if run is None else run.generation
     stale = run is not None and known == order.generation and run.stage is Stage.STALE
     never_ready = known < order.generation or stale

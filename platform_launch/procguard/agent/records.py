@@ -1,13 +1,13 @@
-"""What a run leaves on disk: the memory that outlives its agent and its supervisor.
+"""The records of a run on disk, which outlive its agent and its supervisor.
 
-    launch.json      by the agent: what to start, and how; the supervisor removes it once it has read it
-    agent.json       by the agent alone: {ready: BOOT, starting: {boot, at}, stop: {reason, grace_s}}
-    supervisor.json  by whoever makes it first, and then by it alone. The supervisor: {pid, started, training,
-                     ending, exited, ended, verdict, why, line}. The agent that has given the run up: {void}
+    launch.json      by the agent: what to start, and how; the supervisor deletes it after reading it
+    agent.json       by the agent only: {ready: BOOT, starting: {boot, at}, stop: {reason, grace_s}}
+    supervisor.json  by whoever creates it first, and then only by it. The supervisor: {pid, started,
+                     training, ending, exited, ended, verdict, why, line}. An agent that gave up: {void}
     output.log       the output
 
-Each is written whole or not at all. A reason is the document of a sentence. Times are seconds of
-CLOCK_BOOTTIME, which no administrator sets; ``boot`` tells of which run of the machine.
+Each is written atomically. A reason is the document of a sentence. Times are seconds of CLOCK_BOOTTIME, which
+no administrator sets; ``boot`` is the machine's boot id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from platform_launch.procguard.api.english import english
 from platform_launch.sentences import Sentence, quoted
 
 MARKER = "PROCGUARD_RUN"
-"""Every process of a run carries it, ``INSTANCE:NUMBER:GENERATION``, for when its supervisor is gone."""
+"""Carried by every process of a run, ``INSTANCE:NUMBER:GENERATION``, in case its supervisor disappears."""
 
 LAUNCH = "launch.json"
 AGENT = "agent.json"
@@ -44,17 +44,17 @@ _FLOCK = "hhqqi"
 
 
 def clock_s() -> float:
-    """Return the time since this machine was started, suspended time included."""
+    """Return the seconds since boot, including suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def now() -> dict[str, object]:
-    """Return this moment as fields of a record."""
+    """Return the current time as fields of a record."""
     return {"boot": running.boot_id(), "at": clock_s()}
 
 
 def write(path: Path, record: Mapping[str, object]) -> None:
-    """Write a record over an older one, readable for its owner alone. Raises OSError."""
+    """Replace a record; only its owner may read it. Raises OSError."""
     write_whole(path, json.dumps(record), mode=PRIVATE)
 
 
@@ -64,7 +64,7 @@ def update(path: Path, **fields: object) -> None:
 
 
 def claim(path: Path, record: Mapping[str, object]) -> bool:
-    """Write a record if there is none; of several that try at once one succeeds. Raises OSError."""
+    """Write a record if there is none; only one of several concurrent attempts succeeds. Raises OSError."""
     try:
         write_new(path, json.dumps(record), mode=PRIVATE)
     except FileExistsError:
@@ -73,9 +73,9 @@ def claim(path: Path, record: Mapping[str, object]) -> bool:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return a record, None if there is none; one that is no record is empty.
+    """Return a record; None if there is none, empty if it is invalid.
 
-    Raises OSError if the disk does not answer: what cannot be seen is neither there nor gone.
+    Raises OSError if the disk does not answer: the record may or may not exist.
     """
     try:
         record = json.loads(path.read_bytes())
@@ -87,7 +87,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def reason_of(record: Mapping[str, object], name: str = "reason") -> Sentence | None:
-    """Return a record's reason; its code alone if this version has no words for it."""
+    """Return a record's reason, or just its code if this version has no template for it."""
     try:
         found = Sentence.read(record.get(name))
     except ValueError:
@@ -101,9 +101,9 @@ def reason_of(record: Mapping[str, object], name: str = "reason") -> Sentence | 
 
 @dataclass(frozen=True)
 class RunLaunch:
-    """What a run's supervisor is to start. ``environment`` is the whole one of the command.
+    """What a run's supervisor starts. ``environment`` is the command's whole environment.
 
-    ``lock`` is the file that a living agent holds, ``orphan_after_s`` how long the run goes on without one.
+    ``lock`` is the file that a living agent holds; the run continues ``orphan_after_s`` without one.
     """
 
     command: tuple[str, ...]
@@ -114,26 +114,26 @@ class RunLaunch:
     orphan_after_s: float
 
     def write(self, folder: Path) -> None:
-        """Write it into a run's folder. Raises OSError."""
+        """Write it to a run's folder. Raises OSError."""
         write(folder / LAUNCH, asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> RunLaunch:
-        """Read what :meth:`write` wrote. Raises KeyError, TypeError for anything else."""
+        """Read what :meth:`write` wrote. Raises KeyError or TypeError if it is invalid."""
         found = read(folder / LAUNCH) or {}
         return cls(**{**found, "command": tuple(found["command"])})
 
     @staticmethod
     def forget(folder: Path) -> None:
-        """Remove it: it holds the command's whole environment, and nobody reads it a second time."""
+        """Delete it: it contains the command's whole environment, and is read only once."""
         with suppress(OSError):
             (folder / LAUNCH).unlink(missing_ok=True)
 
 
 class SupervisorRecord:
-    """The supervisor's own record of its run.
+    """The supervisor's record of its run.
 
-    Room is reserved for what must be written, whatever fills the disk until then: its exit and its end.
+    Disk space is reserved for the two entries that must be written: the exit and the end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -145,19 +145,19 @@ class SupervisorRecord:
             write_new(room, b" " * _RESERVED_BYTES, mode=PRIVATE)
 
     def claim(self) -> bool:
-        """Be this run's supervisor; False if there is one, or the agent has given the run up."""
+        """Become this run's supervisor; False if there is one, or if the agent has given the run up."""
         me = running.find(os.getpid())
         self._fields = {"pid": os.getpid(), "started": me.started if me else 0}
         return claim(self._path, self._fields)
 
-    def note(self, **fields: object) -> None:
-        """Write what is good to know; a full disk must not end the run."""
+    def write_if_possible(self, **fields: object) -> None:
+        """Write something useful but optional; a full disk must not end the run."""
         with self._lock, suppress(OSError):
             self._fields |= fields
             write(self._path, self._fields)
 
     def write(self, **fields: object) -> None:
-        """Write what must be known, into room that was reserved. Raises OSError."""
+        """Write something required, into reserved space. Raises OSError."""
         with self._lock:
             self._fields |= fields
             room, data = self._rooms.pop(), json.dumps(self._fields).encode()
@@ -170,17 +170,18 @@ class SupervisorRecord:
 
 
 class AgentLock:
-    """The sign of life of an agent: a lock on a file of its folder, which ends with its process."""
+    """An agent's sign of life: a lock on a file in its folder, released when the process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fd = -1
 
-    def take(self) -> bool:
-        """Take the lock; False when another process holds it. Raises OSError."""
+    def acquire(self) -> bool:
+        """Acquire the lock; False if another process holds it. Raises OSError."""
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # A lock of the open file: a POSIX lock would end when any descriptor of the file is closed.
+            # A lock of the open file: a POSIX lock would be released when any descriptor of the file is
+            # closed.
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock())
         except (BlockingIOError, PermissionError):
             self.release()
@@ -188,16 +189,16 @@ class AgentLock:
         return True
 
     def release(self) -> None:
-        """Let it go."""
+        """Release the lock."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def is_free(path: Path) -> bool:
-    """Tell whether nobody holds an agent's lock, without ever holding it: an agent may start just now.
+    """Return whether nobody holds an agent's lock, without acquiring it: an agent may be starting.
 
-    A file that is gone is free; one that cannot be asked about (a file system without locks) is not.
+    A missing file counts as free; a file system without locks does not.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The thread that sends the output of runs: as it grows, at a bounded rate, from where the server has it."""
+"""The thread that sends the output of runs as it grows, at a limited rate, from where the server has it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LOOK_S = 0.3
 _RATE_BYTES_S = 4 * 1024 * 1024
 _TROUBLE_S = 2.0
 _REFUSED_S = 30.0
-# Answers that the next chunk would get too: too much, not understood, no room for logs.
+# Answers that the next chunk would get too: too large, not understood, no room for logs.
 _REFUSALS = frozenset({413, 422, 507})
 _DRAIN_S = 5.0
 
 
 @dataclass
 class _Cursor:
-    """How far a log is with the server, since when that is known, and when to try again."""
+    """How much of a log the server has, when that was learned, and when to try again."""
 
     offset: int
     known_at: float
@@ -32,7 +32,7 @@ class _Cursor:
 
 
 class Shipping:
-    """Sends logs. ``logs()`` lists those worth sending, the newest of each worker first."""
+    """Sends logs. ``logs()`` lists those to send, the newest of each worker first."""
 
     def __init__(
         self, connection: AgentConnection, exchange: Exchange, logs: Callable[[], Sequence[RunFolder]]
@@ -43,7 +43,7 @@ class Shipping:
         self._cursors: dict[tuple[int, int], _Cursor] = {}
 
     def run(self) -> None:
-        """Send until the exchange is closed, and then for a few seconds what is left."""
+        """Send until the exchange is closed, and the rest for a few seconds after."""
         while self._exchange.wait(0.0 if self.ship() else _LOOK_S, for_change=False):
             pass
         until = time.monotonic() + _DRAIN_S
@@ -51,7 +51,7 @@ class Shipping:
             pass
 
     def ship(self) -> bool:
-        """Send one chunk of each log that has grown; tell whether there was any."""
+        """Send one chunk of each log that has grown; return whether there was any."""
         orders, sent_at = self._exchange.orders()
         logs = self._logs()
         known = {(log.number, log.generation) for log in logs}
@@ -64,7 +64,9 @@ class Shipping:
         return progress
 
     def _cursor(self, log: RunFolder, order: WorkerOrder | None, sent_at: float) -> _Cursor | None:
-        """Return where to go on: the server's word, unless it is older than its last answer to a chunk."""
+        """Return where to continue: the server's offset, unless it is older than its last answer to a
+        chunk.
+        """
         cursor = self._cursors.get((log.number, log.generation))
         if order is None:
             return cursor
@@ -81,7 +83,7 @@ class Shipping:
             return False
         try:
             taken = self._connection.send_log(log.number, log.generation, cursor.offset, chunk)
-        except RequestError as trouble:  # the heartbeats say what is wrong
+        except RequestError as trouble:  # the heartbeats report the problem
             refused = trouble.status in _REFUSALS
             cursor.not_before = time.monotonic() + (_REFUSED_S if refused else _TROUBLE_S)
             return False

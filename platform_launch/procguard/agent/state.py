@@ -1,4 +1,4 @@
-"""The agent's folder: who this agent is, and what its workers have run."""
+"""The agent's folder: its identity, its credential and its workers' runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.reconcile import Stage, WorkerRun
 from platform_launch.procguard.agent.records import AgentLock
 from platform_launch.sentences import Sentence, sentence
+from platform_launch.text import Phrase
 from platform_launch.why.answer.verdict import Verdict
 
 _KEPT_RUNS = 5
-# From writing down that a run starts to the first word of its supervisor; a loaded machine is slow.
+# Between recording a start and the supervisor's first record; a loaded machine is slow.
 _SUPERVISOR_S = 60.0
 _VERDICT_CHARACTERS = 8_000
 _VERDICT = TypeAdapter(Verdict)
@@ -35,20 +36,20 @@ class RunFolder:
 
     @property
     def number(self) -> int:
-        """Which worker's run it is."""
+        """The worker's number."""
         return int(self.path.parent.name)
 
     def read_run(self, boot: str) -> WorkerRun:
-        """Return how far the run has come. ``boot`` is this machine's present boot id. Raises OSError."""
+        """Return how far the run has come. ``boot`` is the current boot id. Raises OSError."""
         agent = records.read(self.path / records.AGENT)
-        # What is no record was one: it may have started.
+        # An invalid record was valid once: the run may have started.
         starting = {} if agent == {} else (agent or {}).get("starting")
         if starting is None:
             ready = (agent or {}).get("ready") == boot
             return WorkerRun(self.generation, Stage.READY if ready else Stage.STALE)
         supervisor = self.supervisor()
         if "ended" not in supervisor and supervisor and not is_alive(supervisor):
-            supervisor = self.supervisor()  # its end may have been written between the two looks
+            supervisor = self.supervisor()  # the end may have been written between the two reads
         if "ended" in supervisor:
             return self._ended(supervisor, boot)
         if not supervisor:
@@ -75,11 +76,11 @@ class RunFolder:
             return 0
 
     def give_up(self, reason: Sentence) -> bool:
-        """Settle that no supervisor will take this run any more; False when one has. Raises OSError."""
+        """Record that no supervisor may start this run any more; False if one already has. Raises OSError."""
         return records.claim(self.path / records.SUPERVISOR, {"void": reason.document()})
 
     def supervisor(self) -> dict[str, Any]:
-        """Return the record of the supervisor, empty if there is none. Raises OSError."""
+        """Return the supervisor's record, empty if there is none. Raises OSError."""
         return records.read(self.path / records.SUPERVISOR) or {}
 
     def _without_supervisor(
@@ -92,7 +93,7 @@ class RunFolder:
         with suppress(OSError):
             if self.give_up(never):
                 return self._lost(never)
-        # A supervisor has taken it after all, or it cannot be written down: then it is lost while none has.
+        # Either a supervisor started it after all, or the disk cannot be written: lost unless there is one.
         return self.read_run(boot) if self.supervisor() else self._lost(never)
 
     def _ended(self, supervisor: dict[str, Any], boot: str) -> WorkerRun:
@@ -118,7 +119,7 @@ class RunFolder:
 
 
 class StateFolder:
-    """The folder of one agent on one node, for its owner alone: it holds a credential."""
+    """The folder of one agent on one node, private because it holds a credential."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,26 +128,29 @@ class StateFolder:
         self._lock = AgentLock(self.lock)
 
     def open(self) -> None:
-        """Create the folder and be its only agent. Raises InputError, UsageError."""
+        """Create the folder and lock it. Raises InputError, UsageError."""
         try:
-            private_folder(self.path, "it will hold a credential", "name another --state")
-            taken = self._lock.take()
+            private_folder(self.path, "it will contain a credential", "choose another --state")
+            taken = self._lock.acquire()
         except OSError as error:
             raise InputError(
-                f"{self.path}: {error.strerror}: the agent keeps its memory there", "name another --state"
+                Phrase(
+                    "the agent's state folder {folder}: {problem}", folder=self.path, problem=error.strerror
+                ),
+                "choose another --state",
             ) from error
         if not taken:
             raise UsageError(
-                f"another agent uses {self.path}",
-                "one agent a node is enough: raise its --workers; for a second one name another --state",
+                Phrase("another agent uses {folder}", folder=self.path),
+                "one agent per node is enough: raise its --workers; for a second one, choose another --state",
             )
 
     def close(self) -> None:
-        """Let another agent use the folder."""
+        """Unlock the folder."""
         self._lock.release()
 
     def instance(self) -> str:
-        """Return the name of this installation; made once. Raises OSError."""
+        """Return the id of this installation, created once. Raises OSError."""
         name = (records.read(self._about) or {}).get("instance")
         if not isinstance(name, str) or not 8 <= len(name) <= 64:
             name = secrets.token_hex(8)
@@ -154,9 +158,9 @@ class StateFolder:
         return name
 
     def credential(self, server: str, joined_as: str | None = None) -> str | None:
-        """Return the credential that this server gave last, None where it gave none.
+        """Return the last credential from this server, None if there is none.
 
-        With ``joined_as`` only the one that it gave for joining as this.
+        With ``joined_as``, only the one given for that join request.
         """
         found: dict[str, object] = {}
         with suppress(OSError):
@@ -165,8 +169,8 @@ class StateFolder:
         known = found.get("server") == server and joined_as in (None, found.get("joined_as"))
         return credential if known and isinstance(credential, str) else None
 
-    def keep_credential(self, server: str, joined_as: str, credential: str) -> None:
-        """Keep the credential; any other is forgotten. Raises OSError."""
+    def save_credential(self, server: str, joined_as: str, credential: str) -> None:
+        """Save the credential, replacing any other. Raises OSError."""
         records.update(self._about, server=server, joined_as=joined_as, credential=credential)
 
     def numbers(self) -> list[int]:
@@ -197,13 +201,13 @@ class StateFolder:
 
 
 def is_alive(supervisor: dict[str, object]) -> bool:
-    """Tell whether the process that wrote a supervisor's record still runs."""
+    """Return whether the process that wrote a supervisor's record is still running."""
     pid, started = supervisor.get("pid"), supervisor.get("started", 0)
     return isinstance(pid, int) and running.find(pid, started=started) is not None
 
 
 def _ago(record: dict[str, object], boot: str) -> float | None:
-    """Return how long ago a record was written; after a reboot, the least it can be. None without a time."""
+    """Return how long ago a record was written; after a reboot, at least that. None without a time."""
     at = record.get("at")
     if not isinstance(at, float):
         return None

@@ -1,7 +1,7 @@
-"""One training and its supervisor, which outlives the agent: a helper process, given the run's folder.
+"""The supervisor of one run, a helper process that outlives the agent and gets the run's folder.
 
-It ends the training when the agent has written that it shall (``stop`` in agent.json), and when no agent has
-lived for long: nothing runs for ever that nobody can stop.
+It stops the run when the agent has recorded a ``stop`` in agent.json, and when no agent has lived for long:
+nothing runs forever that nobody can stop.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import BinaryIO
 
 from platform_launch.hardware import cgroup
 from platform_launch.procguard.agent import records
+from platform_launch.procguard.agent.output import OutputRhythm
 from platform_launch.procguard.agent.records import RunLaunch, is_free
-from platform_launch.procguard.agent.rhythm import OutputRhythm
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.wire import STALLED_S
 from platform_launch.sentences import Sentence, quoted, sentence
@@ -27,7 +27,7 @@ from platform_launch.supervise import Command, Outcome, Supervisor
 GONE = sentence("agent-gone")
 _CHECK_S = 0.1
 _CHECK_AGENT_S = 1.0
-# What the verdict may cost: the machine may have other work by then.
+# Time limit for the verdict: the machine may have other work by then.
 _VERDICT_S = 30
 _PROCESS = "[Rank {RANK}] World Size: {WORLD_SIZE}, Local Rank: {LOCAL_RANK}, Master Addr: {MASTER_ADDR}\n"
 _LAUNCHER = "[Node {NODE_RANK}] Nodes: {NNODES}, Master Addr: {MASTER_ADDR}\n"
@@ -35,7 +35,7 @@ _VERDICT_BYTES = 64 * 1024 * 1024
 
 
 class _Watcher:
-    """A thread that stops the training when that is requested, or when no agent is there."""
+    """A thread that stops the run on request, or when there is no agent."""
 
     def __init__(self, folder: Path, launch: RunLaunch, supervisor: Supervisor) -> None:
         self.order: Sentence | None = None
@@ -60,7 +60,7 @@ class _Watcher:
     def _check_stop(self) -> None:
         try:
             stop = (records.read(self._folder / records.AGENT) or {}).get("stop")
-        except OSError:  # a disk that does not answer is no order to stop
+        except OSError:  # a disk that does not answer is not a request to stop
             return
         if stop is None:
             return
@@ -71,7 +71,7 @@ class _Watcher:
             self._supervisor.stop(english(self.order), grace_s, sentence=self.order)
 
     def _check_agent(self, now: float) -> None:
-        """Stop a run without an agent: after orphan_after_s, or sooner if it stands still as well."""
+        """Stop a run without an agent: after orphan_after_s, or sooner if its output has stalled as well."""
         stalled = self._rhythm.stalled(self._folder / records.LOG)
         if not is_free(Path(self._launch.lock)):
             self._missed_since = None
@@ -83,7 +83,7 @@ class _Watcher:
 
 
 def run_training(folder: Path) -> None:
-    """Run the training of a run's folder to its end, unless somebody else does or has given it up."""
+    """Run what a run's folder describes, unless it has another supervisor or was given up."""
     launch = RunLaunch.read(folder)
     record = records.SupervisorRecord(folder)
     if not record.claim():
@@ -95,8 +95,10 @@ def run_training(folder: Path) -> None:
         Command(launch.command, launch.environment, Path(launch.directory)),
         log_path=folder / records.LOG,
         grace_s=launch.grace_s,
-        on_start=lambda pid: record.note(training=pid),
-        on_ending=lambda name: record.note(ending=(supervisor.stop_sentence or quoted(name)).document()),
+        on_start=lambda pid: record.write_if_possible(training=pid),
+        on_ending=lambda name: record.write_if_possible(
+            ending=(supervisor.stop_sentence or quoted(name)).document()
+        ),
         on_exit=lambda code: record.write(exited={**records.now(), "exit_code": code}),
     )
     watcher = _Watcher(folder, launch, supervisor)
@@ -112,26 +114,28 @@ def run_training(folder: Path) -> None:
         }
     )
     if outcome.exit_code and outcome.stopped_by is None:
-        record.note(**_explained(folder / records.LOG, oom_kills.so_far()))
+        record.write_if_possible(**_explained(folder / records.LOG, oom_kills.so_far()))
 
 
 def _write_first_line(log: Path, place: Mapping[str, str]) -> None:
-    """Begin the log with whose it is; a full disk must not keep the training from starting."""
+    """Write a first line that names the rank; a full disk must not prevent the start."""
     form = _PROCESS if "RANK" in place else _LAUNCHER
-    with suppress(OSError, KeyError):  # a place that is not whole is not told
+    with suppress(OSError, KeyError):  # an incomplete rank is not printed
         log.write_text(form.format_map(place), encoding="utf-8")
 
 
 def _reason(outcome: Outcome) -> Sentence | None:
     if outcome.stopped_by is not None:
-        # A signal that came to the supervisor has no sentence.
+        # A signal to the supervisor itself has no sentence.
         reason, count = outcome.stop_sentence or quoted(outcome.stopped_by), len(outcome.killed)
         return sentence("stopped-with-kills", reason=reason, count=count) if count else reason
     return sentence("killed", signal=outcome.signal) if outcome.signal else None
 
 
 def _explained(log: Path, oom_kills: int | None) -> dict[str, object]:
-    """Return what ``why`` makes of the end of the log; an alarm ends this process if that takes long."""
+    """Return the result of ``why`` for the end of the log; an alarm ends this process if it takes too
+    long.
+    """
     signal.alarm(_VERDICT_S)
     from platform_launch.why.explaining import explain
     from platform_launch.why.sources import LogSource
@@ -148,7 +152,7 @@ def _explained(log: Path, oom_kills: int | None) -> dict[str, object]:
 
 
 def _skip(stream: BinaryIO, many: int) -> int:
-    """Go on after so many bytes, at the beginning of a line; return how many lines were left behind."""
+    """Skip so many bytes, up to the start of a line; return the number of skipped lines."""
     lines = 0
     while many > 0 and (block := stream.read(min(many, 1024 * 1024))):
         many -= len(block)
@@ -157,6 +161,6 @@ def _skip(stream: BinaryIO, many: int) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Keep the run whose folder is given."""
+    """Supervise the run whose folder is given."""
     run_training(Path(arguments[0]))
     return 0

@@ -1,4 +1,4 @@
-"""One worker of this node: its memory, and the steps it takes."""
+"""One worker of this node: its state, and the steps it takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.check import MasterLookup, why_not
 from platform_launch.procguard.agent.inspecting import hook_variables
 from platform_launch.procguard.agent.leftovers import Leftovers
-from platform_launch.procguard.agent.progress import StepMeter
+from platform_launch.procguard.agent.output import OutputRhythm, SlowRanksReader, StepMeter
 from platform_launch.procguard.agent.reconcile import (
     NextAction,
     Stage,
@@ -27,8 +27,6 @@ from platform_launch.procguard.agent.reconcile import (
     decide,
     report,
 )
-from platform_launch.procguard.agent.rhythm import OutputRhythm
-from platform_launch.procguard.agent.slow_ranks import SlowRanksReader
 from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
 from platform_launch.procguard.agent.variables import supervisor_variables, training_variables
 from platform_launch.procguard.api.english import english
@@ -36,7 +34,7 @@ from platform_launch.procguard.api.wire import GpuReport, WorkerOrder, WorkerRep
 from platform_launch.sentences import Sentence, sentence
 from platform_launch.supervise.detached import reap_detached, start_detached
 
-# How often to look again whether what was refused can start now: it reads every process of the machine.
+# Interval for checking a refused start again: the check reads every process of the machine.
 _CHECK_AGAIN_S = 1.0
 
 BY_ORDER = sentence("stopped-by-order")
@@ -45,10 +43,10 @@ BY_AGENT = sentence("stopped-by-agent")
 
 @dataclass(frozen=True)
 class AgentLimits:
-    """What an agent starts and how, set by whoever starts the agent.
+    """What an agent may start and how, set by whoever starts the agent.
 
-    ``command`` is for groups that name none. ``allowed`` None means any command. ``observe``: trainings are
-    opened to questions about their stacks.
+    ``command`` is for groups without one. ``allowed`` None allows any command. ``observe``: runs can be
+    inspected.
     """
 
     directory: Path
@@ -59,9 +57,9 @@ class AgentLimits:
 
 
 class Worker:
-    """Brings one worker to what is wanted, a step at a time; nothing here waits. ``log(level, text)``.
+    """Brings one worker to its desired state, a step at a time; nothing here waits. ``log(level, text)``.
 
-    ``observed``: whether its runs were ever read; before, there is nothing to report.
+    ``observed``: whether its runs have been read; before that there is nothing to report.
     """
 
     def __init__(
@@ -91,7 +89,7 @@ class Worker:
         self._slow_ranks = SlowRanksReader()
         self._output: Path | None = None
         self._supervisors: set[int] = set()
-        self._lost: int | None = -1  # so that the first look searches for leftovers
+        self._lost: int | None = -1  # so that the first step searches for leftovers
         self._signalled = -1
         self._last_logged = ""
 
@@ -101,7 +99,7 @@ class Worker:
         return not (self.run and self.run.alive) and not self._leftovers.pids
 
     def advance(self, *, leaving: bool = False) -> None:
-        """Look at what is, take the next step towards what is wanted, and look again."""
+        """Read the actual state, take the next step, and read it again."""
         self._supervisors = reap_detached(self._supervisors)
         if not self._refresh():
             return
@@ -109,7 +107,7 @@ class Worker:
         if step is NextAction.NOTHING or (step is NextAction.CHECK and self._just_refused()):
             return
         try:
-            self._take(step, leaving=leaving)
+            self._carry_out(step, leaving=leaving)
         except (OSError, LaunchError) as error:
             problem = (
                 error.message if isinstance(error, LaunchError) else f"{error.filename}: {error.strerror}"
@@ -121,7 +119,7 @@ class Worker:
         self._refresh()
 
     def report(self, gpus: Sequence[GpuReport]) -> WorkerReport:
-        """Return what to tell the server."""
+        """Return the report for the server."""
         found = report(
             self.number,
             self.order,
@@ -140,17 +138,19 @@ class Worker:
         return found.model_copy(update=progress)
 
     def logs(self) -> list[RunFolder]:
-        """Return the runs whose output is worth sending, newest first."""
+        """Return the runs whose output should be sent, newest first."""
         with suppress(OSError):
             return self._state.runs(self.number)[:-3:-1]
         return []
 
     def _refresh(self) -> bool:
-        """Look at what is. What cannot be seen now stays what it was: a disk in trouble ends no training."""
+        """Read the actual state. If it cannot be read, it is assumed unchanged: a failing disk stops no
+        run.
+        """
         try:
             self._read_runs()
         except OSError as error:
-            self._log_once("ERROR", f"cannot see what runs: {error.filename}: {error.strerror}")
+            self._log_once("ERROR", f"cannot read the state of runs: {error.filename}: {error.strerror}")
             return False
         self.observed = True
         return True
@@ -176,19 +176,19 @@ class Worker:
         self._leftovers.scan(kept)
         self._leftovers.end()
 
-    def _take(self, step: NextAction, *, leaving: bool) -> None:
+    def _carry_out(self, step: NextAction, *, leaving: bool) -> None:
         folders = self._state.runs(self.number)
         if step is NextAction.WITHDRAW:
             shutil.rmtree(folders[-1].path)
         elif step is NextAction.END:
-            self._end(folders[-1], BY_AGENT if leaving else BY_ORDER)
+            self._request_stop(folders[-1], BY_AGENT if leaving else BY_ORDER)
         elif self.order is not None and step is NextAction.CHECK:
             self._check(self.order, folders)
         elif self.order is not None:
             self._start(self.order, folders[-1])
 
-    def _end(self, folder: RunFolder, reason: Sentence) -> None:
-        """Write down that a run shall end; its supervisor sees it. A shorter grace time wins."""
+    def _request_stop(self, folder: RunFolder, reason: Sentence) -> None:
+        """Record that a run should stop; its supervisor reads that. A shorter grace period wins."""
         grace_s = self.order.grace_s if self.order else 25.0
         try:
             path = folder.path / records.AGENT
@@ -196,9 +196,9 @@ class Worker:
             if written is not None and float(written["grace_s"]) <= grace_s:
                 return
             records.update(path, stop={"reason": reason.document(), "grace_s": grace_s})
-        except OSError:  # a disk in trouble must not keep it running
+        except OSError:  # a failing disk must not keep it running
             self._signal_supervisor(folder)
-        self._log_once("INFO", f"asked to end, {grace_s:g} s at most: {english(reason)}")
+        self._log_once("INFO", f"stopping, SIGKILL after {grace_s:g} s: {english(reason)}")
 
     def _signal_supervisor(self, folder: RunFolder) -> None:
         found = running.find(int(folder.supervisor().get("pid", 0)))
@@ -208,7 +208,7 @@ class Worker:
 
     def _check(self, order: WorkerOrder, folders: Sequence[RunFolder]) -> None:
         known, unknown = self._master.why_not(order)
-        if not known:  # this step is taken again
+        if not known:  # this step is repeated
             return
         self._search(folders)
         if self._leftovers.pids or self._refused(order):
@@ -221,7 +221,7 @@ class Worker:
         self._log_once("INFO", f"ready for run {order.generation}")
 
     def _refused(self, order: WorkerOrder) -> bool:
-        """Look whether an order may and could start here, and refuse it where not."""
+        """Check whether an order is allowed and could start here; refuse it if not."""
         reason = why_not(
             order.model_copy(update={"command": order.command or self._limits.command}),
             allowed=self._limits.allowed,
@@ -242,9 +242,9 @@ class Worker:
         return bool(same) and time.monotonic() < self._check_again_at
 
     def _start(self, order: WorkerOrder, folder: RunFolder) -> None:
-        """Start once: that it starts is written first, and after that nobody starts it again.
+        """Start once: the start is recorded first, and is never repeated after that.
 
-        What starts is what RUN says, so that it is checked as well: PREPARE could have said something else.
+        The command of RUN is what starts, so it is checked again: PREPARE may have had another one.
         """
         if self._refused(order):
             shutil.rmtree(folder.path)
@@ -269,10 +269,10 @@ class Worker:
             with suppress(OSError):
                 folder.give_up(sentence("lost-start-failed", problem=error.message))
             raise
-        self._log_once("INFO", f"starts run {order.generation}")
+        self._log_once("INFO", f"starting run {order.generation}")
 
     def _log_once(self, level: str, text: str) -> None:
-        """Say a line once, however often it is found again."""
+        """Log a message once, however often it is found again."""
         key = f"{self.run.generation if self.run else -1}: {text}"
         if key != self._last_logged:
             self._last_logged = key

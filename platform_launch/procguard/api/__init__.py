@@ -1,1 +1,3 @@
-"""What crosses a border of ProcGuard: the agents' wire, the API's JSON, ranks by rule, refusals. Pure."""
+"""What the parts of ProcGuard exchange: the agents' protocol, the API's JSON, rank assignment, refusals.
+Pure.
+"""

@@ -1,6 +1,6 @@
-"""The English of ProcGuard's sentences, by code: for the API, tables and logs.
+"""The English templates of ProcGuard's sentences, by code.
 
-Sentences (``platform_launch/sentences.py``) are kept and sent as a code and values. Other languages look up
+Sentences (``platform_launch/sentences.py``) are stored and sent as a code and values. Other languages look up
 these templates.
 """
 
@@ -13,7 +13,7 @@ from platform_launch.sentences import Sentence, phrase
 from platform_launch.text import Phrase
 
 ENGLISH: Mapping[str, str] = {
-    # Parts of others.
+    # Parts of other sentences.
     "quoted": "{text}",
     "list-cut": "{items} … ({count} in all)",
     "of-worker": "{worker}: {what}",
@@ -32,85 +32,83 @@ ENGLISH: Mapping[str, str] = {
     "run-fails": "run {run}: {failure}; restart {restart} of {most} follows",
     "when-stopped": "when it has stopped",
     "silent-workers": "silent: {workers}",
-    "all-heard": "every worker is heard again",
-    "queued": "{count} workers wanted",
-    "hold-ends": "its workers leave it at {at}",
-    "idle-gpus": "less than {percent} % of its GPUs used for {minutes} min",
-    # Events of nodes and people.
+    "all-heard": "all workers send heartbeats again",
+    "queued": "waits for {count} workers",
+    "hold-ends": "its workers are released at {at}",
+    "idle-gpus": "GPU use below {percent} % for {minutes} min",
+    # Events of nodes and users.
     "joined": "workers on {host}: {workers}; {limit}",
     "taken-over": "{joined}; the agent on {host} was silent",
     "rejoined": "{joined}; changed: {field}",
     "any-command": "any command",
-    "limited-to": "commands allowed: {count}",
-    "name-taken": "an agent on {host} asked for the name; {owner} has it",
+    "limited-to": "allowed commands: {count}",
+    "name-taken": "an agent on {host} asked for the name, which the agent on {owner} has",
     "wrong-token": "wrong join token, from {address}",
     "from-address": "from {address}",
     "role": "{role}",
     "token": "{label}: {role} until {day}",
-    # Why a node came into quarantine.
+    # Reasons for a quarantine.
     "device-findings": "{findings}",
     "device-finding": "{where}: {what} [{finding}]",
     "device-finding-numbered": "{where}: {what} [{finding}]",
-    # Why a worker, and with it a group, failed.
+    # Reasons for the failure of a worker, and with it a group.
     "silent": "no heartbeat for {seconds} s",
-    "newer-run": "reports generation {reported}, newer than this run's ({run}): is the server's database an "
-    "old copy? Start the group again",
-    "unknown-run": "lost: its agent knows nothing of this run",
-    "lost": "lost: nobody can tell how it ended",
-    "forgetful": "its agent has lost its memory",
+    "newer-run": "reports generation {reported}, newer than this run's {run}; the server's database may "
+    "be an old copy: start the group again",
+    "unknown-run": "lost: its agent does not know this run",
+    "lost": "lost: it is unknown how it ended",
+    "forgetful": "its agent has lost its records",
     "refuses": "its agent refuses to start it",
-    "too-early": "started generation {run} before it was told to: is the database an old copy?",
-    "not-started": "was told to start {seconds} s ago and has not",
+    "too-early": "started generation {run} without an order; the server's database may be an old copy",
+    "not-started": "has not started {seconds} s after the order",
     "stopped": "was stopped on its node",
-    "ended": "ended, nobody knows how",
+    "ended": "ended; it is unknown how",
     "exit": "ended with exit code {exit_code}",
     "exit-reason": "ended with exit code {exit_code}: {reason}",
     "cannot-start": "cannot start: {reason}",
-    "cannot-start-again": "cannot start again: {reason}",
+    "cannot-start-again": "cannot restart: {reason}",
     "not-ready": "not ready within {seconds} s: {workers}",
     "not-ready-worker": "{worker} ({why})",
-    "still-busy": "generation {generation} still {state}",
+    "still-busy": "generation {generation} is still {state}",
     "no-answer": "its agent has not answered",
     "while-silent": "{what} (silent at that time: {workers})",
-    # Why an agent cannot start a run.
-    "foreign-variables": "the server wants to set {names}, which is no part of a worker's place: this agent "
-    "sets only ranks and the master's address; update it if the server is newer",
+    # Reasons why an agent cannot start a run.
+    "foreign-variables": "the server sends {names} as rank variables, which this agent does not accept: "
+    "update the agent if the server is newer",
     "no-command": "no command: set the group's, or start this agent with --command",
-    "zero-byte-in-command": "the command holds a zero byte, which no program can be given: correct the "
-    "group's command",
-    "zero-byte-in-directory": "the directory holds a zero byte: correct the group's settings",
-    "command-not-allowed": "the group's command is not allowed on this node: its agent is limited to "
-    "{allowed}; start it with a further --allow, or change the group's command",
-    "impossible-variables": "no environment can hold {names}: correct the group's settings",
-    "variables-not-allowed": "the group sets {names}, and this node's agent is limited to commands, which "
-    "variables could change: leave them out, or put them into a script it allows",
-    "directory-not-allowed": "the group starts in {directory}, and this node's agent is limited to commands "
-    "of its own directory: leave the directory empty",
-    "directory-missing": "the directory {directory} is not here: create it, or start the agent with another "
-    "--directory",
-    "directory-closed": "the directory {directory} may not be entered: correct its permissions",
-    "program-missing": "there is no program {file}: correct the command, or bring the file to this node",
-    "program-not-executable": "{file} may not be executed: chmod +x it, or name its interpreter in the "
-    "command",
-    "program-not-in-path": "{program} is not in this agent's PATH ({path}): name its whole path, or start "
-    "the agent in the training's environment",
-    "port-taken": "port {port} is taken by {holders}: end it, or set another Master port",
-    "unseen-process": "a process that cannot be seen from here",
-    "port-unusable": "nothing can listen on port {port}: {problem}; set another Master port",
-    "master-unresolved": "the Master address {master} cannot be resolved on this node: {problem}; enter it "
-    "in /etc/hosts or the name server, or set an address that every node knows",
-    "state-trouble": "{problem}: see to this agent's --state folder",
-    # How an agent saw a run end.
+    "zero-byte-in-command": "the command contains a zero byte: correct the group's command",
+    "zero-byte-in-directory": "the directory contains a zero byte: correct the group's settings",
+    "command-not-allowed": "the group's command is not allowed on this node, whose agent is limited to "
+    "{allowed}: start it with another --allow, or change the group's command",
+    "impossible-variables": "{names}: cannot be set as variables; correct the group's settings",
+    "variables-not-allowed": "the group sets {names}, but this node's agent is limited to commands, which"
+    " variables could change: remove them, or set them in a script it allows",
+    "directory-not-allowed": "the group starts in {directory}, but this node's agent is limited to "
+    "commands in its own directory: leave the directory empty",
+    "directory-missing": "the directory {directory} is missing on this node: create it, or start the "
+    "agent with another --directory",
+    "directory-closed": "no permission to enter the directory {directory}: correct its permissions",
+    "program-missing": "no program {file}: correct the command, or copy the file to this node",
+    "program-not-executable": "{file} is not executable: chmod +x it, or start it with its interpreter",
+    "program-not-in-path": "{program} is not in this agent's PATH ({path}): use its full path, or start "
+    "the agent in the job's environment",
+    "port-taken": "port {port} is in use by {holders}: stop it, or set another Master port",
+    "unseen-process": "a process that is not visible here",
+    "port-unusable": "cannot listen on port {port}: {problem}; set another Master port",
+    "master-unresolved": "the Master address {master} cannot be resolved on this node: {problem}; add it "
+    "to /etc/hosts or DNS, or use an address that every node knows",
+    "state-trouble": "{problem}: check this agent's --state folder",
+    # How a run ended, as seen by its agent.
     "stopped-by-order": "stopped by the server's order",
-    "stopped-by-agent": "the agent of this node was told to end",
+    "stopped-by-agent": "the agent of this node was stopped",
     "agent-gone": "the agent of this node is gone",
     "stopped-with-kills": "{reason}; processes that had to be killed: {count}",
     "killed": "killed by {signal}",
-    "leftovers": "its supervisor is gone: its processes are being ended",
-    "lost-rebooted": "lost: this machine was started anew after it had become ready",
-    "lost-not-ready": "lost: this agent does not remember having been ready for it",
-    "lost-supervisor": "lost: its supervisor is gone, nobody saw how it ended",
-    "lost-never-started": "lost: it was to start, and never did",
+    "leftovers": "its supervisor is gone; its processes are being stopped",
+    "lost-rebooted": "lost: this machine was rebooted after the worker had become ready",
+    "lost-not-ready": "lost: this agent has no record of being ready for it",
+    "lost-supervisor": "lost: its supervisor is gone, so it is unknown how it ended",
+    "lost-never-started": "lost: it was due to start and never did",
     "lost-start-failed": "lost: {problem}",
 }
 
@@ -118,10 +116,10 @@ TEMPLATES: Mapping[str, str] = {**WORDS, **ENGLISH}
 
 
 def message(sentence: Sentence) -> Phrase:
-    """Return a sentence as a message. Raises KeyError for one of another version."""
+    """Return a sentence as a message. Raises KeyError for a code of another version."""
     return phrase(sentence, TEMPLATES)
 
 
 def english(sentence: Sentence) -> str:
-    """Return a sentence in English. Raises KeyError for one of another version."""
+    """Return a sentence in English. Raises KeyError for a code of another version."""
     return str(message(sentence))

@@ -1,4 +1,4 @@
-"""What the ranks of a running group do now: an agent's look at one worker, and what people see of all."""
+"""Inspection: what one agent reports about the ranks of a worker, and what people see of the whole group."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from platform_launch.sentences import Sentence
 
 
 class RanksSeen(WireMessage):
-    """What an agent sees of a worker's run: the answer to the question that an answer to a heartbeat held.
+    """What an agent reports about the ranks of a worker's run, in answer to a question in a heartbeat's
+    answer.
 
-    ``moved_s_ago``: since the last output or the last collective, None where neither is known. ``world_size``
-    is what the ranks were told, 0 where none was found.
+    ``moved_s_ago``: since the last output or collective, None if unknown. ``world_size`` is that of the
+    ranks' environment, 0 if none was found.
     """
 
     number: Number
@@ -26,27 +27,27 @@ class RanksSeen(WireMessage):
     moved_s_ago: Annotated[float, Field(ge=0)] | None = None
 
 
-class RanksTaken(WireMessage):
-    """The answer to that; not ``awaited``: nobody waits for it any more."""
+class RanksReceived(WireMessage):
+    """The answer to :class:`RanksSeen`; ``awaited`` is False if nobody waits for it any more."""
 
     awaited: bool
 
 
 class InspectionSentences(Shape):
-    """What the lines of an :class:`Inspection` are made of, for programs and other languages."""
+    """The lines of an :class:`Inspection` as codes and values, for programs and other languages."""
 
     finding: list[Sentence]
     lines: list[Sentence]
 
 
 class Inspection(Shape):
-    """What all ranks of a running group do now.
+    """What all ranks of a running group are doing.
 
-    ``lines`` hold the ranks, those at the same place in one line; ``finding`` says who keeps the others
-    waiting, and is empty while something moves; ``sentences`` are the codes and values that their words are
-    made of, in the same order. ``stacks`` are those of all threads. Unless the whole was
-    asked for, there are 20 lines at most and stacks of the 64 ranks at the rarest places: ``more_places`` and
-    ``more_ranks`` count the rest. ``silent`` lists the workers whose agents did not answer.
+    ``lines`` list the ranks, one line for all at the same place; ``finding`` says which rank blocks the
+    others, and is empty while there is progress; ``sentences`` are their codes and values in the same order.
+    ``stacks`` are those of all threads. Unless everything was requested, there are at most 20 lines, and
+    stacks of the 64 ranks at the rarest places: ``more_places`` and ``more_ranks`` count the rest. ``silent``
+    lists the workers whose agents did not answer.
     """
 
     group: str

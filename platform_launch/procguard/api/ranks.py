@@ -1,7 +1,7 @@
-"""Ranks by rule: which worker is which process of a group's job. Pure.
+"""Rank assignment: which worker is which process of a group's job. Pure.
 
-The rule: the master node first, other nodes by name, workers of a node by their number; LOCAL_RANK counts
-from 0 in each node, NODE_RANK follows the order of nodes.
+The master node comes first, other nodes follow by name, workers of a node by number. LOCAL_RANK counts from 0
+on each node, NODE_RANK follows the order of nodes.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import NamedTuple
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from platform_launch.procguard.api.refused import problem
 from platform_launch.procguard.api.shapes import Problem, Shape
-from platform_launch.text import counted
 
 
 class WorkerKind(str, Enum):
     """What a worker of a group is."""
 
     PROCESS = "process"
-    """One process of the training, as a rule one a GPU: ranks are those of processes."""
+    """One process of the job, usually one per GPU: ranks count processes."""
     NODE = "node"
-    """The launcher of a whole node, which starts that node's processes itself: one worker a node."""
+    """The launcher of a whole node, which starts that node's processes itself: one worker per node."""
 
 
 class WorkerName(NamedTuple):
-    """A worker: the node it is on and its number there. Orders by node name, then by number.
+    """A worker: its node and its number there. Orders by node name, then by number; ``gn6-0`` in JSON.
 
-    A tuple, since thousands are looked up by it every second; ``gn6-0`` in JSON.
+    A tuple, because thousands are looked up every second.
     """
 
     node: str
@@ -43,7 +43,7 @@ class WorkerName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> WorkerName:
-        """Read ``gn6-0``; the node's own name may hold dashes. Raises ValueError."""
+        """Parse ``gn6-0``; the node's name may contain dashes. Raises ValueError."""
         node, dash, number = text.rpartition("-")
         if not (node and dash and number.isascii() and number.isdigit()) or str(int(number)) != number:
             raise ValueError(f"{text!r} is not a worker: expected NODE-NUMBER, such as gn6-0")
@@ -60,7 +60,7 @@ class WorkerName(NamedTuple):
 
 
 class Place(Shape):
-    """One worker's ranks. ``rank`` counts processes, or nodes if a worker is a node's launcher."""
+    """One worker's ranks. ``rank`` counts processes, or nodes if workers are launchers of nodes."""
 
     worker: WorkerName
     rank: int
@@ -70,9 +70,9 @@ class Place(Shape):
 
 
 class RankTable(Shape):
-    """Every worker's place, by rank. If there are ``problems``, nothing may start; ``notes`` are for people.
+    """Every worker's place, by rank. With ``problems`` nothing may start; ``notes`` are for people.
 
-    ``idle`` are the workers without a rank because World Size is smaller: spares.
+    ``idle`` are spare workers, without a rank because World Size is smaller.
     """
 
     master_addr: str = ""
@@ -84,9 +84,9 @@ class RankTable(Shape):
     notes: tuple[Problem, ...] = ()
 
     def environment(self, place: Place, backend: str) -> dict[str, str]:
-        """Return the variables that a worker's command is started with.
+        """Return the rank variables of a worker's command.
 
-        A node's launcher gets names that count nodes and cannot be taken for a process's.
+        A node's launcher gets variables that count nodes and cannot be mistaken for a process's.
         """
         node = {
             "MASTER_ADDR": self.master_addr,
@@ -116,11 +116,11 @@ def assign(
     aliases: Mapping[str, Collection[str]] | None = None,
     avoided: Collection[str] = (),
 ) -> RankTable:
-    """Give out the ranks of a group.
+    """Assign the ranks of a group.
 
-    ``world_size`` None means as many as there are workers; with fewer the others are spares, and workers of
-    the nodes in ``avoided`` are the first to be: the master's node has no spare. ``aliases`` maps a node's
-    name to its host name and addresses, under which the master may have been given as well.
+    ``world_size`` None means the number of workers. If it is smaller, the others are spares, first those of
+    the nodes in ``avoided``, but never those of the master's node. ``aliases`` maps a node's name to its host
+    name and addresses, which may also be used as the master address.
     """
     problems = _problems_of_workers(workers, kind)
     master = _master(workers, master_addr, aliases or {})
@@ -128,7 +128,12 @@ def assign(
         problems.append(master)
     size = len(workers) if world_size is None else world_size
     if not 1 <= size <= len(workers) and workers:
-        problems.append(_too_large(size, len(workers)) if size > 0 else _too_small(size))
+        count, missing = str(len(workers)), str(size - len(workers))
+        problems.append(
+            problem("world-size-above", world_size=str(size), workers=count, missing=missing)
+            if size > 0
+            else problem("world-size-invalid", world_size=str(size))
+        )
     if problems or isinstance(master, Problem):
         return RankTable(problems=tuple(problems))
     last = {*avoided} - {master}
@@ -141,7 +146,9 @@ def assign(
         kind=kind,
         places=_places(ranked),
         idle=tuple(idle),
-        notes=(_some_idle(size, idle),) if idle else (),
+        notes=(problem("world-size-below", world_size=str(size), workers=", ".join(map(str, idle))),)
+        if idle
+        else (),
     )
 
 
@@ -164,100 +171,32 @@ def _places(ordered: Sequence[WorkerName]) -> tuple[Place, ...]:
 
 def _problems_of_workers(workers: Sequence[WorkerName], kind: WorkerKind) -> list[Problem]:
     if not workers:
-        return [Problem("no-workers", "the group has no workers", "tick workers and move them to it")]
+        return [problem("no-workers")]
     twice = sorted(str(worker) for worker, times in Counter(workers).items() if times > 1)
     if twice:
-        names = ", ".join(twice)
-        return [
-            Problem(
-                "duplicate-workers",
-                f"{names}: the same worker more than once",
-                "start each node's agent with a --node name of its own",
-                {"workers": names},
-            )
-        ]
+        return [problem("duplicate-workers", workers=", ".join(twice))]
     crowded = sorted(node for node, times in Counter(worker.node for worker in workers).items() if times > 1)
     if kind is WorkerKind.NODE and crowded:
-        names = ", ".join(crowded)
-        return [
-            Problem(
-                "several-launchers",
-                f"{names}: more than one worker, but each worker of this group launches a whole node",
-                "keep one worker of each node in the group, or set the kind to one process per worker",
-                {"nodes": names},
-            )
-        ]
+        return [problem("several-launchers", nodes=", ".join(crowded))]
     return []
 
 
 def _master(
     workers: Sequence[WorkerName], master_addr: str, aliases: Mapping[str, Collection[str]]
 ) -> str | Problem:
-    """Return the name of the node that MASTER_ADDR means."""
+    """Return the name of the node that MASTER_ADDR refers to."""
     nodes = sorted({worker.node for worker in workers})
     wanted = master_addr.strip()
     if not wanted:
-        example = nodes[0] if nodes else "gn6"
-        return Problem(
-            "no-master",
-            "no Master address is set",
-            f"enter the name of the node that rank 0 runs on, such as {example}",
-            {"example": example},
-        )
+        return problem("no-master", example=nodes[0] if nodes else "gn6")
     if wanted in nodes:
         return wanted
     meant = [node for node in nodes if wanted in aliases.get(node, ())]
     if len(meant) == 1:
         return meant[0]
-    values = {"master": wanted, "nodes": ", ".join(meant or nodes) or "none"}
+    names = ", ".join(meant or nodes) or "none"
     if meant:
-        return Problem(
-            "master-ambiguous",
-            f"Master address {wanted!r} is an address of several nodes: {values['nodes']}",
-            "enter the name of the one that rank 0 is to run on",
-            values,
-        )
+        return problem("master-ambiguous", master=wanted, nodes=names)
     if wanted in {str(worker) for worker in workers}:
-        node = WorkerName.parse(wanted).node
-        return Problem(
-            "master-is-worker",
-            f"Master address {wanted!r} is a worker: expected a node",
-            f"enter {node}, without the worker's number",
-            {**values, "node": node},
-        )
-    return Problem(
-        "master-elsewhere",
-        f"Master address {wanted!r} is no node of this group (nodes: {values['nodes']})",
-        "rank 0 must run where MASTER_ADDR points: enter one of these, or move a worker of that node here",
-        values,
-    )
-
-
-def _too_large(size: int, count: int) -> Problem:
-    return Problem(
-        "world-size-above",
-        f"World Size is {size}, but the group has {counted(count, 'worker')}: "
-        "the others would be waited for in vain",
-        f"add {counted(size - count, 'worker')}, or lower World Size",
-        {"world_size": str(size), "workers": str(count), "missing": str(size - count)},
-    )
-
-
-def _too_small(size: int) -> Problem:
-    return Problem(
-        "world-size-invalid",
-        f"World Size is {size}: expected at least 1",
-        "leave it empty for the number of workers",
-        {"world_size": str(size)},
-    )
-
-
-def _some_idle(size: int, idle: Sequence[WorkerName]) -> Problem:
-    names = ", ".join(map(str, idle))
-    return Problem(
-        "world-size-below",
-        f"World Size is {size}; left over as spares: {names}",
-        "a spare takes over at the next start from a node that is drained, in quarantine or not heard; "
-        "leave World Size empty to use every worker",
-        {"world_size": str(size), "workers": names},
-    )
+        return problem("master-is-worker", master=wanted, node=WorkerName.parse(wanted).node)
+    return problem("master-elsewhere", master=wanted, nodes=names)

@@ -1,28 +1,49 @@
-"""Why a request is not carried out, in the form every answer of the API has."""
+"""Why a request is refused, or a group cannot start: a code and values, with words from ``problems.yaml``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
+from platform_launch.files import yaml_values
 from platform_launch.procguard.api.shapes import Problem, Refusal
+from platform_launch.text import Phrase
+
+HINT = ".hint"
+_FILE = Path(__file__).with_name("problems.yaml")
+
+
+@cache
+def problem_templates() -> Mapping[str, str]:
+    """Return the English templates by code; ``CODE.hint`` states what to do."""
+    return {str(key): str(text) for key, text in yaml_values(_FILE.read_bytes()).items()}
+
+
+def problem_phrases(code: str, values: Mapping[str, object]) -> tuple[Phrase, Phrase]:
+    """Return what is wrong and what to do. Raises KeyError for a code or values of another version."""
+    templates = problem_templates()
+    text, hint = templates[code], templates.get(f"{code}{HINT}", "")
+    return Phrase.checked(text, values), Phrase.checked(hint, values)
+
+
+def problem(code: str, **values: str) -> Problem:
+    """Return a problem with its English."""
+    text, hint = problem_phrases(code, values)
+    return Problem(code, str(text), str(hint), values)
 
 
 class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
-    """A request that is not carried out, and that changed nothing. ``status`` is the answer's HTTP status."""
+    """A refused request, which changed nothing. ``status`` is the HTTP status of the answer."""
 
     status = 409
 
-    def __init__(
-        self,
-        error: str,
-        hint: str = "",
-        problems: Sequence[Problem] = (),
-        *,
-        code: str = "",
-        **values: str,
-    ) -> None:
-        super().__init__(error)
-        self.refusal = Refusal(error=error, hint=hint, problems=list(problems), code=code, values=values)
+    def __init__(self, code: str, *, problems: Sequence[Problem] = (), **values: str) -> None:
+        self.phrases = text, hint = problem_phrases(code, values)
+        super().__init__(str(text))
+        self.refusal = Refusal(
+            error=str(text), hint=str(hint), problems=list(problems), code=code, values=values
+        )
 
 
 class NotFound(RequestRefused):
@@ -32,10 +53,10 @@ class NotFound(RequestRefused):
 
 
 class Unavailable(RequestRefused):
-    """The database cannot be written now (full, locked, gone). Nothing changed: try again later."""
+    """The database or a disk cannot be used now (full, locked, gone). Nothing changed: try again later."""
 
     status = 503
 
 
 class Superseded(Unavailable):
-    """Another server has this database now: this one decides nothing any more, and should be ended."""
+    """Another server has taken over the database: this one decides nothing any more and should stop."""

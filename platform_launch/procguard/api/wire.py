@@ -1,8 +1,8 @@
-"""What an agent and the server say to each other. Level-triggered: every message says the whole state.
+"""The messages between agents and the server. Level-triggered: every message has the whole state.
 
-The agent sends a :class:`Heartbeat` every few seconds and at once when something changed; the answer holds a
-:class:`WorkerOrder` for each of its workers. An order is a wish, not an event: it is repeated until it is
-replaced, so that none is lost and, because it carries its generation, none is carried out twice.
+The agent sends a :class:`Heartbeat` every few seconds, and at once after a change; the answer has a
+:class:`WorkerOrder` for each of its workers. An order states a desired state: it is repeated until it is
+replaced, so none is lost, and it carries its generation, so none is carried out twice.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from platform_launch.why.answer.verdict import Verdict
 NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 MAX_WORKERS_PER_NODE = 64
 MAX_LOG_CHUNK = 256 * 1024
-"""Bytes of log in one message."""
+"""Bytes of log per message."""
 
 JOIN_TOKEN = "PROCGUARD_JOIN_TOKEN"  # noqa: S105 - a variable's name
-"""Holds, for the server and its agents, what agents join with."""
+"""The variable with the join token, for the server and its agents."""
 
 NodeName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
 
 
 def _storable(text: str) -> str:
-    """PostgreSQL cannot hold NUL; a program's output may."""
+    """Replace NUL, which PostgreSQL cannot store; a program's output may contain it."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -50,7 +50,7 @@ Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT), AfterValidator
 ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_storable)]
 LongText = Annotated[str, StringConstraints(max_length=8_000), AfterValidator(_storable)]
 Label = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
-"""What a node is, for people and for the queue: ``h100``, ``rack-7``."""
+"""A label of a node, for people and for the queue: ``h100``, ``rack-7``."""
 Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
 Generation = Annotated[int, Field(ge=0, lt=2**31)]
 Moment = Annotated[float, Field(ge=0, le=LAST_MOMENT)]
@@ -61,7 +61,9 @@ _Value = TypeVar("_Value")
 
 
 def _if_readable(value: object, read: ValidatorFunctionWrapHandler) -> object:
-    """Return None for what this version cannot read: English says the same, and the message is taken."""
+    """Return None for what this version cannot read: the English text says the same, and the message is
+    accepted.
+    """
     try:
         return read(value)
     except ValidationError:
@@ -72,10 +74,10 @@ Readable = Annotated[_Value | None, WrapValidator(_if_readable)]
 
 
 STALLED_S = 60.0
-"""A run that usually writes every few seconds stands still if it has written nothing for so long."""
+"""A run that usually writes every few seconds has stalled if it has written nothing for this long."""
 
 LONGEST_VERDICT = 32_000
-"""Characters of JSON, of a verdict and of a sentence."""
+"""Limit in characters of JSON for a verdict and for a sentence."""
 
 
 def _not_too_long(value: Sentence | Verdict) -> Sentence | Verdict:
@@ -96,11 +98,10 @@ class WireMessage(BaseModel):
 
 
 class JoinRequest(WireMessage):
-    """A node asks to take part: sent once with the join token, answered with :class:`JoinAnswer`.
+    """A node asks to join: sent once with the join token, answered with :class:`JoinAnswer`.
 
-    ``instance`` is new for every installation (state folder) of an agent: two of one node name differ in it.
-    ``allowed`` are the commands the agent is limited to, None where it runs any; ``command`` the one it runs
-    for a group that names none.
+    ``instance`` is unique for every installation (state folder) of an agent. ``allowed`` are the commands the
+    agent is limited to, None for any; ``command`` is for groups that set none.
     """
 
     node: NodeName
@@ -113,11 +114,11 @@ class JoinRequest(WireMessage):
     command: Annotated[tuple[Text, ...], Field(max_length=256)] = ()
     allowed: Annotated[tuple[Text, ...], Field(max_length=64)] | None = None
     credential: Annotated[str, StringConstraints(max_length=100)] = ""
-    """What joining was answered with before: an agent that is alive is replaced by nobody else."""
+    """The credential of the last join: only its holder may replace an agent that is alive."""
 
 
 class JoinAnswer(WireMessage):
-    """The agent's own credential, for the Authorization header of all that follows (``Bearer``)."""
+    """The agent's own credential, for the Authorization header of all later requests (``Bearer``)."""
 
     credential: str
     heartbeat_s: float
@@ -136,24 +137,24 @@ PLACE_VARIABLES = frozenset(
         "WORLD_SIZE",
     }
 )
-"""What says a worker's place: ``environment`` of an order holds nothing else."""
+"""The rank variables: ``environment`` of an order has no others."""
 
 
 class OrderAction(str, Enum):
-    """What is wanted of a worker."""
+    """The desired state of a worker."""
 
     STOP = "stop"
     """Nothing of this generation or an earlier one may run."""
     PREPARE = "prepare"
-    """Nothing of an earlier generation may run; look whether this one could start, and say so."""
+    """Nothing of an earlier generation may run; check whether this one could start, and report that."""
     RUN = "run"
-    """This generation runs, or has run: one that was prepared and not started is started."""
+    """This generation runs or has run: start it if it is prepared and has not started."""
 
 
 class WorkerOrder(WireMessage):
-    """What is wanted of one worker. ``command`` to ``directory`` come with PREPARE and RUN.
+    """The desired state of one worker. ``command`` to ``directory`` are set for PREPARE and RUN.
 
-    ``variables`` are the group's own; ``directory`` is where to start, from the agent's, or empty.
+    ``variables`` are the group's own; ``directory`` is where to start, relative to the agent's, or empty.
     """
 
     action: OrderAction
@@ -163,31 +164,31 @@ class WorkerOrder(WireMessage):
     variables: dict[str, str] = {}
     directory: str = ""
     check_port: int | None = None
-    """With PREPARE: the port on this node that rank 0 will listen on, and that must be free."""
+    """With PREPARE: the port on this node that rank 0 will listen on, which must be free."""
     grace_s: float = 25.0
     log_offset: int = 0
     """Bytes of this generation's log that the server has."""
 
 
 class WorkerState(str, Enum):
-    """What a worker is doing, about the generation its report names."""
+    """The state of a worker, for the generation in its report."""
 
     IDLE = "idle"
     """Nothing runs."""
     READY = "ready"
-    """Prepared: it could start."""
+    """Prepared to start."""
     REFUSED = "refused"
-    """It cannot start here, ``reason`` says why."""
+    """It cannot start here; see ``reason``."""
     RUNNING = "running"
     STOPPING = "stopping"
     EXITED = "exited"
-    """It ran and ended: ``exit_code``, ``ended_s_ago``, and ``stop_requested`` where the end was an order."""
+    """It ran and ended: see ``exit_code``, ``ended_s_ago``, and ``stop_requested`` if it was stopped."""
     LOST = "lost"
-    """It ran, or was to run, and nobody can tell how it ended: its agent's memory or supervisor is gone."""
+    """It ran or was to run, and it is unknown how it ended: its agent's records or supervisor are gone."""
 
 
 class GpuReport(WireMessage):
-    """Use of one GPU that a worker holds."""
+    """Use of one GPU that belongs to a worker."""
 
     index: Annotated[int, Field(ge=0, lt=1024)]
     name: ShortText = ""
@@ -197,7 +198,7 @@ class GpuReport(WireMessage):
 
 
 class MachineReport(WireMessage):
-    """How busy a node is, and how much room is on the disk where its commands start."""
+    """Use of a node, and free space on the disk where its commands start."""
 
     cpu_percent: Annotated[float, Field(ge=0, le=100)]
     memory_used_gib: Annotated[float, Field(ge=0)]
@@ -207,7 +208,7 @@ class MachineReport(WireMessage):
 
 
 class ForeignGpuProcess(WireMessage):
-    """A process that holds memory of a GPU and belongs to no run of this agent."""
+    """A process that uses memory of a GPU and belongs to no run of this agent."""
 
     gpu: Annotated[int, Field(ge=0, lt=1024)]
     pid: Code
@@ -217,10 +218,10 @@ class ForeignGpuProcess(WireMessage):
 
 
 class WorkerReport(WireMessage):
-    """One worker, as its agent sees it.
+    """One worker, as seen by its agent.
 
-    ``ended_s_ago`` counts on the agent's own monotonic clock: wall clocks of nodes are never compared.
-    ``verdict`` is what ``why`` makes of the log of a worker that failed.
+    ``ended_s_ago`` uses the agent's monotonic clock: wall clocks of nodes are never compared. ``verdict`` is
+    the result of ``why`` for the log of a failed worker.
     """
 
     number: Number
@@ -230,29 +231,29 @@ class WorkerReport(WireMessage):
     exit_code: Code | None = None
     ended_s_ago: Annotated[float, Field(ge=0)] | None = None
     stop_requested: bool = False
-    """Whether its end was an order."""
+    """Whether it was stopped by an order."""
     reason: Text = ""
     reason_sentence: Readable[ReportedSentence] = None
-    """What ``reason`` is made from; None from agents of another version."""
+    """The source of ``reason``; None from agents of another version."""
     verdict: LongText = ""
     why: Readable[ReportedVerdict] = None
-    """What ``verdict`` is made from; None as with ``reason_sentence``."""
+    """The source of ``verdict``; None as with ``reason_sentence``."""
     cause_line: Annotated[int, Field(ge=1, lt=2**53)] | None = None
-    """The line of its log that the verdict rests on, from 1."""
+    """The line of its log that the verdict is based on, from 1."""
     log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     gpus: Annotated[tuple[GpuReport, ...], Field(max_length=32)] = ()
     steps_per_s: Annotated[float, Field(ge=0)] | None = None
     slow_ranks: Annotated[tuple[ReportedSentence, ...], Field(max_length=8)] = ()
-    """What the launcher that it runs says of slow ranks of the whole job."""
+    """Slow ranks of the whole job, as reported by the launcher it runs."""
     moved_s_ago: Annotated[float, Field(ge=0)] | None = None
-    """Since its run wrote something, None if it does not usually write every few seconds."""
+    """Time since its run wrote something; None if it does not usually write every few seconds."""
 
 
 class QuarantineReport(WireMessage):
-    """What the quarantine file says of a node; times are seconds since 1970, ``until`` None: until released.
+    """A node's entry in the quarantine file; times are seconds since 1970, ``until`` None: until released.
 
-    ``name`` is what it is called there: its machine's name, or where one of its GPUs was found before.
-    ``trouble`` is why the agent could not release it when it was told to.
+    ``name`` is the node's name there: that of its machine, or of the one where one of its GPUs was found.
+    ``trouble`` is why the agent could not release it when asked to.
     """
 
     name: ShortText
@@ -260,13 +261,13 @@ class QuarantineReport(WireMessage):
     until: Moment | None = None
     reason: Text = ""
     reason_sentence: Readable[ReportedSentence] = None
-    """What ``reason`` is made from; None for a person's words."""
+    """The source of ``reason``; None for free text."""
     job: ShortText = ""
     trouble: ShortText = ""
 
 
 class Heartbeat(WireMessage):
-    """A heartbeat. ``workers`` holds every worker of the node, by number."""
+    """A heartbeat. ``workers`` has every worker of the node, by number."""
 
     node: NodeName
     instance: Instance
@@ -279,21 +280,22 @@ class Heartbeat(WireMessage):
 class WorkerOrders(WireMessage):
     """The answer to a heartbeat: an order for each worker, by number, and when to send the next.
 
-    ``questions`` are asked of the workers whose ranks somebody wants to see, until each is answered once.
+    ``questions`` go to workers whose ranks somebody is inspecting, until each is answered once.
     """
 
     orders: dict[int, WorkerOrder]
     heartbeat_s: float
     questions: dict[int, Question] = {}
     release: float | None = None
-    """The node is to be released from the quarantine that began then (:class:`QuarantineReport`)."""
+    """Start of the quarantine that the node should be released from (:class:`QuarantineReport`)."""
 
 
-class LogTaken(WireMessage):
+class LogReceived(WireMessage):
     """The answer to a chunk of log: how many bytes of this run's log the server has now.
 
-    A chunk is the body of ``POST /api/v1/agent/log?number=&generation=&offset=``, bytes as they were written.
-    One that overlaps what is there is cut, one that leaves a gap is not taken: go on from ``offset``.
+    A chunk is the body of ``POST /api/v1/agent/log?number=&generation=&offset=``, the bytes as they were
+    written. A chunk that overlaps existing bytes is cut; one that leaves a gap is dropped: continue from
+    ``offset``.
     """
 
     offset: int

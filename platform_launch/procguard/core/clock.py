@@ -1,4 +1,4 @@
-"""The server's time: since when it hears agents, and since when each group is in its phase."""
+"""The server's time: since when it receives heartbeats, and since when each group is in its phase."""
 
 from __future__ import annotations
 
@@ -12,34 +12,26 @@ from platform_launch.procguard.core.group import Group
 
 
 def utc_now() -> datetime:
-    """Return the time to show."""
+    """Return the wall-clock time, for display."""
     return datetime.now(timezone.utc)
-
-
-NEVER = float("-inf")
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment of the monotonic clock, and since when the server had been listening then."""
+    """A time of the monotonic clock, and since when the server had been listening then."""
 
     clock_s: float
     listening_since: float
 
     def silent_s(self, seen_at: float | None) -> float:
-        """Return how long ago something was heard, at most since the server began to listen."""
+        """Return the time since a heartbeat, counted at most from when the server began to listen."""
         return self.clock_s - max(seen_at or self.listening_since, self.listening_since)
-
-    def late(self, limit_s: float) -> float:
-        """Return before when whoever was heard last has been silent for longer than ``limit_s``."""
-        before = self.clock_s - limit_s
-        return before if self.listening_since < before else NEVER
 
 
 class ServerClock:
-    """Two clocks: ``clock`` is monotonic and decides everything, ``now`` is only shown.
+    """``clock`` is monotonic and used for every decision; ``now`` is only for display.
 
-    When groups entered their phases is known on the monotonic clock only from when this server first saw it.
+    On the monotonic clock, a group enters its phase when this server first sees it there.
     """
 
     now = staticmethod(utc_now)
@@ -50,18 +42,18 @@ class ServerClock:
         self._phases: dict[str, tuple[GroupPhase, datetime, float]] = {}
 
     def moment(self) -> Moment:
-        """Return this moment."""
+        """Return the current moment."""
         return Moment(self.clock_s(), self.listening_since)
 
     def in_phase_s(self, group: Group) -> float:
-        """Return for how long a group is in its phase; 0 where :meth:`enter` has not seen it there."""
+        """Return how long a group has been in its phase; 0 if :meth:`enter` has not seen it there."""
         known = self._phases.get(group.name)
         if known is None or known[:2] != (group.phase, group.phase_since):
             return 0.0
         return self.clock_s() - known[2]
 
     def enter(self, group: Group) -> None:
-        """Note the phase that a group is in. Only writers call this: what others read may be outdated."""
+        """Record the phase of a group. Only writers call this: what others read may be outdated."""
         known = self._phases.get(group.name)
         if known is None or known[:2] != (group.phase, group.phase_since):
             self._phases[group.name] = (group.phase, group.phase_since, self.clock_s())

@@ -1,8 +1,8 @@
-"""Decides what is wanted of every worker, from what people changed and what agents report.
+"""Decides the desired state of every worker, from users' changes and agents' reports.
 
-Reports are held in memory, what people change in the database. Heartbeats read and write memory only.
-Whoever changes something (people, joining nodes, the control loop) holds one lock, writes it down first and
-takes it over after.
+Reports are kept in memory, users' changes in the database. Heartbeats only use memory. Every change (by
+users, joining nodes or the control loop) takes one lock, and is written to the database before memory is
+updated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from platform_launch.procguard.core import transitions, views
 from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.failures import failure_of
 from platform_launch.procguard.core.failures import whose as failure_sentence
-from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupStep
+from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupStep, runs_to_write
 from platform_launch.procguard.core.joining import Joining, credential_hash
 from platform_launch.procguard.core.ledger import GroupStore, Ledger, World
 from platform_launch.procguard.core.orders import Orders
@@ -36,30 +36,29 @@ from platform_launch.procguard.core.phases import StepTime, next_step
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.queue import allot, in_queue, is_free
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry
-from platform_launch.procguard.core.runs import runs_to_write
 from platform_launch.procguard.core.silence import SilenceWatch
 from platform_launch.procguard.core.snapshot import Members
 from platform_launch.sentences import Sentence, Value, listed, quoted, sentence
 
 SERVER = "server"
-"""Who did what nobody asked for, in the audit log."""
+"""The user of changes that no user made, in the audit log."""
 
 _CHECK_EVERY_S = 5.0
-"""How often to ask whether the database is still ours."""
+"""Interval for checking that the database still belongs to this server."""
 
 _NOTICE_S = 3600.0
-"""So long before a hold ends, its owner hears of that."""
+"""The owner is notified this long before a hold ends."""
 
 _PAUSE_S = 5.0
-"""When the control loop slept for so long, the whole process did: it heard nobody, and nobody was silent."""
+"""If the control loop slept this long, the whole process did: it received nothing, and nobody was silent."""
 
 
 class Control:
-    """Groups, workers and what is wanted of them; ``queries`` only looks.
+    """Groups, workers and their desired state; ``queries`` is the read-only part.
 
-    ``log_size`` tells how many bytes of a worker's log of a generation the server has. Every method may be
-    called from any thread. ``who`` and ``heartbeat`` use memory; all others take the writers' lock. They
-    raise Unavailable when the database cannot be written.
+    ``log_size`` returns how many bytes of a worker's log of a generation the server has. Thread-safe. ``who``
+    and ``heartbeat`` only use memory; all other methods take the writers' lock, and raise Unavailable if the
+    database cannot be written.
     """
 
     def __init__(
@@ -81,39 +80,36 @@ class Control:
         self._heartbeat_s = heartbeat_s
         self._ticked_at = self._checked_at = self._shown_at = self._clock.listening_since
         self._heartbeats_came = False
-        self._superseded = ""
+        self._superseded = False
 
-    # What agents ask
+    # For agents
 
     def join(self, join: JoinRequest) -> JoinAnswer:
-        """Take a node in. Raises RequestRefused where its name is another living agent's."""
+        """Add a node. Raises RequestRefused if another living agent has its name."""
         with self._ledger.writing:
             credential = self._joining.join(join)
         self.queries.changed()
         return JoinAnswer(credential=credential, heartbeat_s=self._heartbeat_s)
 
     def knows(self, node: str) -> bool:
-        """Tell whether a node of this name has joined."""
+        """Return whether a node of this name has joined."""
         return node in self._registry.nodes
 
     def who(self, credential: str) -> str | None:
-        """Return the node whose agent this is, None where it is nobody's."""
+        """Return the node whose agent has this credential, None if there is none."""
         return self._registry.by_credential.get(credential_hash(credential))
 
     def heartbeat(self, node: str, beat: Heartbeat) -> WorkerOrders:
-        """Take in what a node's workers do and say what is wanted of them. Memory only.
+        """Store the reports of a node's workers and return their orders. Uses memory only.
 
-        Raises RequestRefused where the credential is an earlier installation's, Unavailable where another
-        server has taken the database over.
+        Raises RequestRefused if the credential is an earlier installation's, Unavailable if another server
+        has taken over the database.
         """
         if self._superseded:
-            raise Unavailable(self._superseded, "ask the server that has it")
+            raise Unavailable("database-taken")
         entry = self._registry.nodes.get(node)
         if entry is None or beat.node != node or beat.instance != entry.node.join.instance:
-            raise RequestRefused(
-                f"the agent of node {beat.node!r} is no longer known by this credential",
-                "join again with the join token",
-            )
+            raise RequestRefused("not-this-agent", node=beat.node)
         orders, visible = self._orders.answer(entry, beat, self._clock.clock_s())
         self._heartbeats_came = True
         if visible:
@@ -125,8 +121,8 @@ class Control:
     def tick(self) -> None:
         """Advance every group that needs it.
 
-        Raises Unavailable when that cannot be written: call again. Raises Superseded when another server has
-        taken the database over: this one tells agents nothing any more, and should be ended.
+        Raises Unavailable if that cannot be written: call again. Raises Superseded if another server has
+        taken over the database: this one gives agents no more orders and should stop.
         """
         with self._ledger.writing:
             clock_s = self._clock.clock_s()
@@ -137,15 +133,15 @@ class Control:
                 self._advance_all(clock_s)
                 self._end_holds()
                 self._serve_queue()
-            except Superseded as error:
-                self._superseded = str(error)
+            except Superseded:
+                self._superseded = True
                 raise
             finally:
                 self._ticked_at = self._clock.clock_s()
         self._count_heartbeats(clock_s)
 
     def _check(self, clock_s: float) -> None:
-        """Ask whether this still is the server: one that is not must not tell agents what to do."""
+        """Check that this process is still the server: otherwise it must not give orders to agents."""
         if clock_s - self._checked_at >= _CHECK_EVERY_S:
             self._ledger.store.check()
             self._checked_at = clock_s
@@ -164,13 +160,13 @@ class Control:
                     self._write(group, step, SERVER)
             except Unavailable:
                 raise
-            except Exception as error:  # one group's trouble is not another's; raised below
+            except Exception as error:  # one group's trouble must not affect another; raised below
                 trouble = trouble or error
         if trouble is not None:
             raise trouble
 
     def _serve_queue(self) -> None:
-        """Start the queued groups for which there are enough free workers now."""
+        """Start the queued groups for which there are enough free workers."""
         world = self._ledger.world
         queued = in_queue(world.groups.values())
         if not queued:
@@ -192,7 +188,7 @@ class Control:
             self._write(world.group(name), step, SERVER, moved, workers)
 
     def _end_holds(self) -> None:
-        """Let workers go that were held until now, or that came from the queue for a run that has ended."""
+        """Release workers whose hold has ended, or that came from the queue for a run that has ended."""
         now = self._clock.now()
         for group in list(self._ledger.world.groups.values()):
             until = group.settings.hold_until
@@ -219,7 +215,7 @@ class Control:
                 self._write(group, GroupStep(group.but(hold_noted=True), (event,)), SERVER)
 
     def _count_heartbeats(self, clock_s: float) -> None:
-        """Let heartbeats that came or are late be seen, at most once a second."""
+        """Make new and overdue heartbeats visible, at most once a second."""
         if clock_s - self._shown_at < 1.0:
             return
         moment = self._clock.moment()
@@ -231,19 +227,16 @@ class Control:
             self._heartbeats_came, self._shown_at = False, clock_s
             self.queries.changed()
 
-    # What people change
+    # For users
 
     def create_group(self, new: NewGroup, who: str, owners: Sequence[str] = ()) -> GroupShape:
-        """Create a group, with these owners unless it names some. Raises RequestRefused for a taken name."""
+        """Create a group, with these owners unless its settings name some. Raises RequestRefused for a taken
+        name.
+        """
         with self._ledger.writing:
             world = self._ledger.world
             if new.name in world.groups:
-                raise RequestRefused(
-                    f"there is a group {new.name} already",
-                    "choose another name",
-                    code="group-exists",
-                    group=new.name,
-                )
+                raise RequestRefused("group-exists", group=new.name)
             settings = world.group(new.like).settings if new.like else new.settings
             if new.like or not settings.owners:
                 settings = settings.but(owners=list(owners))
@@ -251,26 +244,26 @@ class Control:
                 name=new.name, settings=settings, phase=GroupPhase.IDLE, phase_since=self._clock.now()
             )
             with self._ledger.change(world.with_group(group)) as change:
-                change.put_group(group)
+                change.write_group(group)
                 like = sentence("like", group=new.like) if new.like else None
                 change.event(self._clock.now(), who, "create", group.name, like)
             self.queries.changed()
             return self.queries.group(new.name)
 
     def delete_group(self, name: str, who: str) -> None:
-        """Delete a group that is at rest; its workers are in none then."""
+        """Delete a group that is not active; its workers stay, in no group."""
         with self._ledger.writing:
             group = self._resting(name)
             world = self._ledger.world.without_group(name)
             with self._ledger.change(world) as change:
-                change.put_workers(world.workers[worker] for worker in group.workers)
+                change.write_workers(world.workers[worker] for worker in group.workers)
                 change.delete_group(name)
                 change.event(self._clock.now(), who, "delete", name)
             self._clock.forget(name)
         self.queries.changed()
 
     def change_settings(self, name: str, settings: GroupSettings, who: str) -> GroupShape:
-        """Change what the next run will be; the one under way keeps what it began with."""
+        """Change the settings of the next run; a running one keeps those it began with."""
         with self._ledger.writing:
             group = self._ledger.world.group(name)
             changes = _changes(group.settings, settings)
@@ -280,7 +273,7 @@ class Control:
         return self.queries.group(name)
 
     def move(self, workers: Sequence[str], group: str | None, who: str) -> None:
-        """Put workers into a group, or into none. Raises RequestRefused while one is in a run."""
+        """Move workers to a group, or out of theirs. Raises RequestRefused if one is in a run."""
         with self._ledger.writing:
             world = self._ledger.world
             rows = [world.row(worker) for worker in workers]
@@ -292,33 +285,26 @@ class Control:
                 return
             after = world.moved(moved, group)
             with self._ledger.change(after) as change:
-                change.put_workers(after.workers[row.worker] for row in moved)
+                change.write_workers(after.workers[row.worker] for row in moved)
                 names = listed([str(row.worker) for row in moved])
                 moved_to = sentence("workers" if group else "workers-taken-out", workers=names)
                 change.event(self._clock.now(), who, "move", group or "no group", moved_to)
         self.queries.changed()
 
     def start(self, name: str, who: str) -> Changed:
-        """Start a group; one that is under way stays as it is. Raises RequestRefused with ``problems``."""
+        """Start a group; no change if it is active. Raises RequestRefused with ``problems``."""
         return self._request(name, who, transitions.start)
 
     def queue(self, name: str, who: str) -> Changed:
-        """Let a group start when enough workers are free. Raises RequestRefused if it wants no number."""
+        """Start a group when enough workers are free. Raises RequestRefused if it does not set how many it
+        needs.
+        """
         with self._ledger.writing:
-            if self._ledger.world.group(name).settings.queue_workers is None:
-                raise RequestRefused(
-                    f"{name} does not say how many workers it wants",
-                    "set it in the group's settings: workers from the queue",
-                    code="no-queue-workers",
-                    group=name,
-                )
-            if self._resting_workers(name):
-                raise RequestRefused(
-                    f"{name} has workers of its own",
-                    "start it, or take them out of the group: the queue gives it others",
-                    code="queue-has-workers",
-                    group=name,
-                )
+            group = self._ledger.world.group(name)
+            if group.settings.queue_workers is None:
+                raise RequestRefused("no-queue-workers", group=name)
+            if group.workers and not group.active:
+                raise RequestRefused("queue-has-workers", group=name)
             return self._request(name, who, lambda group, _, at: transitions.queue(group, at))
 
     def stop(self, name: str, who: str) -> Changed:
@@ -326,34 +312,31 @@ class Control:
         return self._request(name, who, lambda group, _, at: transitions.stop(group, at))
 
     def restart(self, name: str, who: str) -> Changed:
-        """Stop a group and start it again. Raises RequestRefused with ``problems``, which stops nothing."""
+        """Stop a group and start it again. Raises RequestRefused with ``problems``; nothing is stopped
+        then.
+        """
         return self._request(name, who, transitions.restart)
 
     def drain(self, node: str, drained: bool, who: str) -> NodeShape:
-        """Let nothing new start on a node, or let it again; what runs goes on. Raises NotFound."""
+        """Keep new runs off a node, or end that; what runs there continues. Raises NotFound."""
         with self._ledger.writing:
             entry = self._registry.node(node)
             if bool(entry.node.drained_by) != drained:
                 changed = entry.node.but(drained_by=who if drained else "")
                 with self._ledger.change(self._ledger.world) as change:
-                    change.put_node(changed)
+                    change.write_node(changed)
                     change.event(self._clock.now(), who, "drain" if drained else "undrain", node)
                 entry.node = changed
         self.queries.changed()
         return self.queries.node(node)
 
     def release(self, node: str, who: str) -> NodeShape:
-        """Let a node's agent end its quarantine. Raises NotFound, RequestRefused where it is in none."""
+        """Ask a node's agent to end its quarantine. Raises NotFound, or RequestRefused if it is in none."""
         with self._ledger.writing:
             entry = self._registry.node(node)
             held = entry.quarantine
             if held is None:
-                raise RequestRefused(
-                    f"{node} is not in quarantine",
-                    "nothing is to be done",
-                    code="not-in-quarantine",
-                    node=node,
-                )
+                raise RequestRefused("not-in-quarantine", node=node)
             if entry.release != held.since:
                 with self._ledger.change(self._ledger.world) as change:
                     change.event(self._clock.now(), who, "release", node, quoted(held.reason))
@@ -371,25 +354,18 @@ class Control:
         self,
         who: str,
         action: str,
-        object: str,  # noqa: A002 - an event's word
+        object: str,  # noqa: A002 - an event's field
         detail: Sentence,
     ) -> None:
-        """Write an entry into the audit log."""
+        """Add an entry to the audit log."""
         with self._ledger.writing, self._ledger.change(self._ledger.world) as change:
             change.event(self._clock.now(), who, action, object, detail)
         self.queries.changed()
 
-    def _resting_workers(self, name: str) -> bool:
-        """Tell whether a group that is at rest has workers."""
-        group = self._ledger.world.group(name)
-        return bool(group.workers) and not group.active
-
     def _resting(self, name: str) -> Group:
         group = self._ledger.world.group(name)
         if group.active or group.phase is GroupPhase.QUEUED:
-            raise RequestRefused(
-                f"{name} is {group.phase.value}", "stop it first", code="group-active", group=name
-            )
+            raise RequestRefused("group-active", group=name)
         return group
 
     def _request(
@@ -400,8 +376,9 @@ class Control:
             try:
                 step = transition(group, self.queries.members(group.workers), self._clock.now())
             except CannotStartError as error:
-                hint = error.problems[0].hint
-                raise RequestRefused(f"{name} cannot start: {error}", hint, error.problems) from error
+                raise RequestRefused(
+                    "cannot-start", problems=error.problems, group=name, reasons=str(error)
+                ) from error
             changed = step.group is not group
             if changed:
                 if step.group.run_number > group.run_number or step.group.phase is GroupPhase.QUEUED:
@@ -419,14 +396,14 @@ class Control:
         world: World | None = None,
         moved: Iterable[WorkerName] = (),
     ) -> None:
-        """Write a group's step; ``world`` is one in which ``moved`` workers are in another group."""
+        """Write a group's step. In ``world``, the workers in ``moved`` have another group."""
         at = self._clock.now()
         after = (world or self._ledger.world).with_group(step.group)
         with self._ledger.change(after) as change:
-            change.put_group(step.group)
-            change.put_workers(after.workers[worker] for worker in moved)
+            change.write_group(step.group)
+            change.write_workers(after.workers[worker] for worker in moved)
             for run in runs_to_write(before, step.group, at):
-                change.put_run(run)
+                change.write_run(run)
             for event in step.events:
                 change.event(at, who, event.action, before.name, event.detail)
         self.queries.changed()
@@ -437,7 +414,7 @@ def _texts(group: Group) -> list[str]:
 
 
 def _whom_it_needs(group: Group) -> Sequence[WorkerName]:
-    """Return the workers whose reports may change a group: at rest only the one whose verdict is to come."""
+    """Return the workers whose reports may change a group: at rest, only one with a pending verdict."""
     if group.active:
         return group.workers
     failure = group.failure

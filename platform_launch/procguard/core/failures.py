@@ -17,7 +17,7 @@ from platform_launch.why.answer.verdict import Verdict
 
 @dataclass(frozen=True)
 class DatedFailure:
-    """A failure and when it happened, on the server's monotonic clock."""
+    """A failure, and when it happened on the server's monotonic clock."""
 
     at: float
     failure: GroupFailure
@@ -26,7 +26,7 @@ class DatedFailure:
 def first_failure(
     run: GroupRun, members: Members, *, clock_s: float, elapsed_s: float
 ) -> DatedFailure | None:
-    """Return the failure of a running generation that happened first, None where there is none."""
+    """Return the first failure of a running generation, None if there is none."""
     found: DatedFailure | None = None
     silent_limit_s = silence_limit_s(run, members)
     for place in run.places:
@@ -41,7 +41,7 @@ def first_failure(
 
 
 def earlier_exit(group: Group, run: GroupRun, members: Members) -> DatedFailure | None:
-    """Return an exit that came before the failure a stopping group knows of: its report came later."""
+    """Return an exit that happened before the known failure of a stopping group but was reported later."""
     if group.failed_at is None:
         return None
     found: DatedFailure | None = None
@@ -57,7 +57,7 @@ def earlier_exit(group: Group, run: GroupRun, members: Members) -> DatedFailure 
 
 
 def why_not_ready(run: GroupRun, member: WorkerSnapshot) -> Sentence | None:
-    """Say why a worker cannot start this generation at all, None where it can or may still become ready."""
+    """Return why a worker cannot start this generation at all, None if it can or may still become ready."""
     report = member.report
     if report is None or report.generation < run.generation:
         return None
@@ -73,18 +73,20 @@ def why_not_ready(run: GroupRun, member: WorkerSnapshot) -> Sentence | None:
 
 
 def has_finished(run: GroupRun, member: WorkerSnapshot) -> bool:
-    """Tell whether a worker has done its part: its command ended by itself and well."""
+    """Return whether a worker's command ended by itself with exit code 0."""
     report = member.report
     return (
         report is not None
-        and member.says(run.generation, WorkerState.EXITED)
+        and member.is_in(run.generation, WorkerState.EXITED)
         and report.exit_code == 0
         and not report.stop_requested
     )
 
 
 def silence_limit_s(run: GroupRun, members: Members) -> float:
-    """Return how long a worker may be silent: less if those that usually write every few seconds do not."""
+    """Return how long a worker may be silent: less if those that usually write every few seconds have
+    stalled.
+    """
     limit_s, heard_within_s = run.settings.fail_after_s, run.settings.silent_after_s
     moved = [
         member.report.moved_s_ago
@@ -108,7 +110,7 @@ def _why_failed(
     if report.generation > run.generation:
         return _from_the_future(report, run)
     if report.generation < run.generation or report.state is WorkerState.IDLE:
-        # Twice in a row: a heartbeat that was overtaken on the network says old things once.
+        # Twice in a row: a heartbeat overtaken on the network may report an old state once.
         return sentence("unknown-run") if member.same > 1 else None
     if report.state is WorkerState.LOST:
         return reported(report) or sentence("lost")
@@ -125,7 +127,7 @@ def _exited_by_itself(run: GroupRun, member: WorkerSnapshot) -> bool:
     report = member.report
     return (
         report is not None
-        and member.says(run.generation, WorkerState.EXITED)
+        and member.is_in(run.generation, WorkerState.EXITED)
         and report.exit_code != 0
         and not report.stop_requested
     )
@@ -135,7 +137,7 @@ _REFUSES = sentence("refuses")
 
 
 def reported(report: WorkerReport | QuarantineReport) -> Sentence | None:
-    """Return why a worker or a node is what it is, as its agent says it; None where it says nothing."""
+    """Return the reason in an agent's report of a worker or a node, None if there is none."""
     with suppress(KeyError):  # of a newer version
         if report.reason_sentence is not None and english(report.reason_sentence):
             return report.reason_sentence
@@ -180,7 +182,7 @@ def failure_of(
     why: Verdict | None = None,
     line: int | None = None,
 ) -> GroupFailure:
-    """Return what a group remembers of a failure."""
+    """Return the failure that a group stores."""
     return GroupFailure(
         worker=None if worker is None else str(worker),
         text=english(cause),
@@ -194,18 +196,18 @@ def failure_of(
 
 
 def with_silent(failure: GroupFailure, workers: Value) -> GroupFailure:
-    """Return a failure at a time at which others were silent."""
+    """Return a failure with the workers that were silent at the time."""
     silent = failure.but(values={**failure.values, "silent": workers})
     return silent.but(text=english(sentence_of(silent)))
 
 
 def sentence_of(failure: GroupFailure) -> Sentence:
-    """Return why a group failed, but for whose failure it was."""
+    """Return why a group failed, without the worker's name."""
     what, silent = Sentence(code=failure.code, values=failure.values), failure.values.get("silent")
     return what if silent is None else sentence("while-silent", what=what, workers=silent)
 
 
 def whose(failure: GroupFailure) -> Sentence:
-    """Return why a group failed, with the worker that failed first."""
+    """Return why a group failed, with the name of the first worker that failed."""
     what = sentence_of(failure)
     return sentence("of-worker", worker=failure.worker, what=what) if failure.worker else what

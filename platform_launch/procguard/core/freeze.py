@@ -1,23 +1,24 @@
-"""The next generation of a group: its rank table and commands, or why it has none. Pure."""
+"""The next generation of a group: its rank table and commands, or why it cannot start. Pure."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
 
-from platform_launch.errors import shown, shown_list
+from platform_launch.errors import shown_list
 from platform_launch.procguard.api.ranks import RankTable, WorkerName, assign
+from platform_launch.procguard.api.refused import problem
 from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.core.group import CannotStartError, GroupRun
 from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 
 HIGHEST_GENERATION = 2**31 - 1
-"""What a message can hold."""
+"""The largest generation a message can carry."""
 
 
 def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members: Members) -> RankTable:
-    """Give out the ranks, with all that speaks against a start: the command's problems as well."""
+    """Assign the ranks, with everything that prevents a start, including problems of the command."""
     table = assign(
         workers,
         master_addr=settings.master_addr,
@@ -28,18 +29,19 @@ def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members
         avoided=_unfit(settings, workers, members),
     )
     ranked = [place.worker for place in table.places] or workers
-    found = (
-        _problem_of_command(settings.command, ranked, members),
-        _drained(ranked, members),
-        _quarantined(ranked, members),
-    )
-    problems = [problem for problem in found if problem is not None]
+    problems = [found for found in (_problem_of_command(settings.command, ranked, members),) if found]
+    for code, nodes in (
+        ("node-drained", _nodes(ranked, members, lambda one: one.drained)),
+        ("node-quarantined", _nodes(ranked, members, lambda one: one.quarantined)),
+    ):
+        if nodes:
+            problems.append(problem(code, nodes=shown_list(nodes)))
     if held := _held(ranked, members, known=True):
         if not settings.shared_gpus:
             problems.append(held)
         else:
             table = table.but(notes=(*table.notes, held))
-    if unknown := _held(ranked, members, known=False):  # anybody's: in a container the driver tells host pids
+    if unknown := _held(ranked, members, known=False):  # in a container, those of the host
         table = table.but(notes=(*table.notes, unknown))
     return table.but(problems=(*table.problems, *problems)) if problems else table
 
@@ -47,10 +49,10 @@ def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members
 def freeze(
     settings: GroupSettings, workers: tuple[WorkerName, ...], members: Members, after: int
 ) -> GroupRun:
-    """Return the run that a start now would be. Raises CannotStartError.
+    """Return the run that would start now. Raises CannotStartError.
 
-    Its generation is higher than ``after`` and than any that one of the workers ever had: a worker that comes
-    from another group must not take a new order for an old one.
+    Its generation is higher than ``after`` and than any generation one of the workers ever had: a worker from
+    another group must not confuse a new order with an old one.
     """
     table = rank_table(settings, workers, members)
     if table.problems:
@@ -72,12 +74,12 @@ def freeze(
 def _nodes(
     workers: Iterable[WorkerName], members: Members, chosen: Callable[[WorkerSnapshot], bool]
 ) -> list[str]:
-    """Return the nodes of the workers that are chosen by what is known of them, by name."""
+    """Return the nodes of the selected workers, by name."""
     return sorted({worker.node for worker in workers if worker in members and chosen(members[worker])})
 
 
 def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Members) -> list[str]:
-    """Return the nodes that a spare should stand in for: drained, bad, or with a worker that is not heard."""
+    """Return the nodes that spares should replace: drained, bad, or with a silent worker."""
     return _nodes(
         workers,
         members,
@@ -85,20 +87,8 @@ def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Memb
     )
 
 
-def _quarantined(ranked: Iterable[WorkerName], members: Members) -> Problem | None:
-    if not (held := _nodes(ranked, members, lambda one: one.quarantined)):
-        return None
-    names = shown_list(held)
-    return Problem(
-        "node-quarantined",
-        f"{names}: in quarantine, nothing new starts there",
-        "add a spare, take its workers out of the group, or release it on the page of nodes",
-        {"nodes": names},
-    )
-
-
 def _held(ranked: Iterable[WorkerName], members: Members, *, known: bool) -> Problem | None:
-    """List the processes on the GPUs that belong to no run of their agent, of users who are known or not."""
+    """Return the processes on the GPUs that belong to no run of their agent, with known or unknown users."""
     found = {
         (worker.node, process.pid): process
         for worker in ranked
@@ -114,34 +104,12 @@ def _held(ranked: Iterable[WorkerName], members: Members, *, known: bool) -> Pro
         for (node, pid), one in sorted(found.items())
     ]
     processes = "; ".join(texts[:8]) + (f"; {len(texts) - 8} more" if len(texts) > 8 else "")
-    return Problem(
-        "gpus-held",
-        f"other people's processes hold the GPUs: {processes}",
-        "ask them to end, take other workers, or set that the group shares its GPUs",
-        {"processes": processes},
-    )
-
-
-def _drained(ranked: Iterable[WorkerName], members: Members) -> Problem | None:
-    if not (drained := _nodes(ranked, members, lambda one: one.drained)):
-        return None
-    names = shown_list(drained)
-    return Problem(
-        "node-drained",
-        f"{names}: drained, nothing new starts there",
-        "take its workers out of the group, or end the drain on the page of nodes",
-        {"nodes": names},
-    )
+    return problem("gpus-held", processes=processes)
 
 
 def _too_high(workers: tuple[WorkerName, ...], members: Members, generation: int) -> Problem:
     names = shown_list([str(worker) for worker in workers if _highest(members[worker]) + 1 == generation])
-    return Problem(
-        "generation-too-high",
-        f"{names}: generation reported: {generation - 1}, expected less",
-        "its agent's folder is damaged: stop that agent, remove the folder and start it again",
-        {"workers": names, "generation": str(generation - 1)},
-    )
+    return problem("generation-too-high", workers=names, generation=str(generation - 1))
 
 
 def _highest(member: WorkerSnapshot) -> int:
@@ -149,7 +117,7 @@ def _highest(member: WorkerSnapshot) -> int:
 
 
 def _split(command: str) -> list[str] | None:
-    """Return the words, or None where they cannot be told apart."""
+    """Return the words of a command, None if it cannot be split."""
     try:
         return shlex.split(command)
     except ValueError:
@@ -159,20 +127,8 @@ def _split(command: str) -> list[str] | None:
 def _problem_of_command(command: str, ranked: Iterable[WorkerName], members: Members) -> Problem | None:
     words = _split(command)
     if words is None:
-        return Problem(
-            "bad-command",
-            f"the command {shown(command)} cannot be split into words",
-            "close every quotation mark; write a quotation mark that is meant as such as \\'",
-            {"command": command[:200]},
-        )
+        return problem("bad-command", command=command[:200])
     if words:
         return None
-    if not (without := _nodes(ranked, members, lambda one: not one.command)):
-        return None
-    names = shown_list(without)
-    return Problem(
-        "no-command",
-        f"no command: neither the group nor the agent of {names} names one",
-        "enter the group's command, or start those agents with --command",
-        {"nodes": names},
-    )
+    without = _nodes(ranked, members, lambda one: not one.command)
+    return problem("no-command", nodes=shown_list(without)) if without else None

@@ -1,18 +1,20 @@
-"""A group as a frozen value: what people set, which run it is in and how far that has come."""
+"""A group as a frozen value: its settings, its run and its phase; and the history of its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
 
 from platform_launch.procguard.api.ranks import Place, RankTable, WorkerName
+from platform_launch.procguard.api.refused import problem_phrases
 from platform_launch.procguard.api.shapes import Problem, Shape
-from platform_launch.procguard.api.shapes.groups import GroupDocument, GroupPhase, GroupSettings
-from platform_launch.sentences import Sentence
+from platform_launch.procguard.api.shapes.groups import GroupDocument, GroupPhase, GroupSettings, RunDetail
+from platform_launch.sentences import Sentence, said
 
 ACTIVE = frozenset({GroupPhase.PREPARING, GroupPhase.RUNNING, GroupPhase.STOPPING, GroupPhase.BACKING_OFF})
 """The phases in which a group's members cannot change."""
@@ -21,9 +23,9 @@ LONGEST_BACKOFF_S = 300.0
 
 
 class GroupRun(Shape):
-    """One generation: its rank table, settings and commands as they were when it began.
+    """One generation: its rank table, settings and commands as they were at its start.
 
-    ``commands`` are by node: the group's own, or what each agent runs for a group that names none.
+    ``commands`` are by node: the group's own, or each agent's default.
     """
 
     generation: int
@@ -43,12 +45,13 @@ class GroupRun(Shape):
 
 
 class Group(GroupDocument):
-    """A group, as it is stored: one JSON document. ``workers`` and ``settings`` are for the next run.
+    """A group as it is stored, one JSON document. ``workers`` and ``settings`` are for the next run.
 
-    ``then`` is, while it stops, the phase that follows; PREPARING there means "start again when stopped", and
-    ``then_by`` asked for that. ``borrowed``: its workers came from the queue and leave after the run.
-    ``hold_noted``: that its hold ends soon was reported.
-    Three fields are not stored: ``workers``, its members in order, known by their own rows; ``failed_at``,
+    ``then`` is the phase that follows while it stops; PREPARING there means "start again when stopped", as
+    asked for by ``then_by``. ``borrowed``: its workers came from the queue and leave after the run.
+    ``hold_noted``: the coming end of its hold was reported.
+
+    Three fields are not stored: ``workers``, its members in order, which have their own rows; ``failed_at``,
     when the failing worker ended on the server's monotonic clock; and ``silent``, the workers whose heartbeat
     is overdue while it runs.
     """
@@ -64,19 +67,19 @@ class Group(GroupDocument):
 
     @property
     def active(self) -> bool:
-        """Whether a run is under way, or waits to be started again."""
+        """Whether it runs, or waits to be started again."""
         return self.phase in ACTIVE
 
     @property
     def backoff_s(self) -> float:
-        """How long to wait before the next restart: doubled each time, five minutes at most."""
+        """Delay before the next restart: doubled each time, up to five minutes."""
         settings = self.run.settings if self.run else self.settings
         return min(LONGEST_BACKOFF_S, settings.backoff_s * 2.0 ** min(self.restarts_used, 16))
 
 
 @dataclass(frozen=True)
 class GroupEvent:
-    """Something to write into the audit log about a group."""
+    """An entry for the audit log about a group."""
 
     action: str
     detail: Sentence | None = None
@@ -84,14 +87,14 @@ class GroupEvent:
 
 @dataclass(frozen=True)
 class GroupStep:
-    """What became of a group, and what to tell of it."""
+    """A group after a step, and the events to record."""
 
     group: Group
     events: tuple[GroupEvent, ...] = ()
 
 
 class CannotStartError(Exception):
-    """The group has no rank table: ``problems`` say why."""
+    """The group has no rank table; see ``problems``."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("; ".join(problem.text for problem in problems))
@@ -99,8 +102,48 @@ class CannotStartError(Exception):
 
     @property
     def sentences(self) -> list[str | Sentence]:
-        """Return what speaks against a start, a sentence each."""
-        return [
-            Sentence(code=f"problem.{one.code}", values=dict(one.values), text=one.text)
-            for one in self.problems
-        ]
+        """Return the problems as sentences."""
+        found = (said(problem_phrases(one.code, one.values)[0]) for one in self.problems)
+        return [one for one in found if isinstance(one, str | Sentence)]
+
+
+_OUTCOMES = {
+    GroupPhase.FINISHED: GroupPhase.FINISHED,
+    GroupPhase.FAILED: GroupPhase.FAILED,
+    GroupPhase.STOPPED: GroupPhase.STOPPED,
+    GroupPhase.BACKING_OFF: GroupPhase.FAILED,
+}
+
+
+def run_of(group: Group, at: datetime) -> RunDetail | None:
+    """Return a group's newest run; ``at`` is when the group reached its state."""
+    run = group.run
+    if run is None or group.requested_at is None:
+        return None
+    outcome = _OUTCOMES.get(group.phase)
+    return RunDetail(
+        group=group.name,
+        number=group.run_number,
+        generation=run.generation,
+        requested_by=group.requested_by,
+        requested_at=group.requested_at,
+        restart=group.restarts_used,
+        started_at=group.started_at,
+        ended_at=(group.ended_at or at) if outcome else None,
+        outcome=outcome,
+        failure=group.failure,
+        command=list(run.commands[run.places[0].worker.node]),
+        world_size=len(run.places),
+        settings=run.settings,
+        places=run.places,
+    )
+
+
+def runs_to_write(before: Group, after: Group, at: datetime) -> list[RunDetail]:
+    """Return the runs to write after a change of a group: the one that it left, and the current one."""
+    found = []
+    left = run_of(before, at)
+    if left is not None and before.run_number != after.run_number and left.outcome is None:
+        found.append(left.but(outcome=GroupPhase.STOPPED, ended_at=at))  # a user restarted it
+    now = run_of(after, at)
+    return found if now is None else [*found, now]

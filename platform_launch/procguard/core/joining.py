@@ -1,4 +1,4 @@
-"""How nodes come and go: whose name is whose, and the credentials of agents."""
+"""How nodes join and leave: who owns a name, and the credentials of agents."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from platform_launch.procguard.core.registry import (
 from platform_launch.sentences import Sentence, sentence
 
 _MOST_RECORDED = 16
-"""Installations that asked for one living agent's name: further ones are not in the audit log."""
+"""Limit on installations recorded in the audit log for asking for the name of a living agent."""
 
 
 def credential_hash(credential: str) -> str:
-    """Return what is kept of a credential. It is 256 random bits: a fast hash is enough."""
+    """Return the hash that is stored of a credential. It is 256 random bits, so a fast hash is enough."""
     return sha256(credential.encode()).hexdigest()
 
 
 class Joining:
-    """Takes nodes in, ``limit`` at most, and lets them go. The caller holds the ledger's lock."""
+    """Adds nodes, up to ``limit``, and removes them. The caller holds the ledger's lock."""
 
     def __init__(self, ledger: Ledger, registry: Registry, clock: ServerClock, limit: int) -> None:
         self._limit = limit
@@ -38,17 +38,14 @@ class Joining:
         self._clock = clock
 
     def join(self, join: JoinRequest) -> str:
-        """Take a node in and return its agent's credential.
+        """Add a node and return its agent's credential.
 
-        Raises RequestRefused where an agent has the name and is alive, unless this one shows its credential,
-        and for a new name where there are as many nodes as may be.
+        Raises RequestRefused if a living agent has the name, unless this one shows its credential, and for a
+        new name if the limit on nodes is reached.
         """
         before = self._registry.nodes.get(join.node)
         if before is None and len(self._registry.nodes) >= self._limit:
-            raise RequestRefused(
-                f"the server has {self._limit} nodes, as many as it takes in",
-                "forget those that are gone, or raise nodes_limit in the server's configuration",
-            )
+            raise RequestRefused("nodes-limit", limit=str(self._limit))
         other = before is not None and before.node.join.instance != join.instance
         if before is not None and self._is_alive(before):
             same = not other and credential_hash(join.credential) == before.node.credential_sha256
@@ -61,7 +58,7 @@ class Joining:
             drained_by=before.node.drained_by if before else "",
         )
         self._write(node, before.node if before else None)
-        self._take_in(node, before if not other else None)
+        self._register(node, before if not other else None)
         return credential
 
     def forget(self, name: str, who: str) -> None:
@@ -71,25 +68,13 @@ class Joining:
         """
         entry = self._registry.node(name)
         if self._is_alive(entry):
-            raise RequestRefused(
-                f"the agent of {name} is alive",
-                f"stop it first, then wait {DEFAULT_SILENT_AFTER_S:g} s",
-                code="agent-alive",
-                node=name,
-                seconds=f"{DEFAULT_SILENT_AFTER_S:g}",
-            )
+            raise RequestRefused("agent-alive", node=name, seconds=f"{DEFAULT_SILENT_AFTER_S:g}")
         world = self._ledger.world
         mine = [worker for worker in world.workers if worker.node == name]
         for worker in mine:
             group = world.group_of(worker)
             if group is not None and group.active:
-                raise RequestRefused(
-                    f"{worker} is in {group.name}, which is {group.phase.value}",
-                    "stop that group first",
-                    code="worker-in-run",
-                    worker=str(worker),
-                    group=group.name,
-                )
+                raise RequestRefused("worker-in-run", worker=str(worker), group=group.name)
         with self._ledger.change(world.with_rows((), mine)) as change:
             change.delete_node(name)
             change.event(self._clock.now(), who, "forget", name)
@@ -107,29 +92,28 @@ class Joining:
                 )
                 change.event(self._clock.now(), "server", "join-refused", join.node, detail)
             entry.refused.add(join.instance)
-        raise RequestRefused(
-            f"node {join.node!r} is the name of an agent that is alive, on {owner}",
-            "give each node's agent a --node name of its own; if this one replaces it, stop the other "
-            f"and try again {DEFAULT_SILENT_AFTER_S:g} s later",
-        )
+        seconds = f"{DEFAULT_SILENT_AFTER_S:g}"
+        raise RequestRefused("node-taken", node=join.node, host=owner, seconds=seconds)
 
     def _write(self, node: NodeRecord, before: NodeRecord | None) -> None:
-        """Write the node and its workers. Those it no longer has leave, unless their group is in a run."""
+        """Write the node and its workers. Those it no longer has are deleted, unless their group is
+        active.
+        """
         world = self._ledger.world
         wanted = {WorkerName(node.name, number) for number in range(node.join.workers)}
         surplus = [row.worker for row in world.on_node(node.name) if row.worker not in wanted]
         gone = [worker for worker in surplus if not ((group := world.group_of(worker)) and group.active)]
         new = [WorkerRow(worker, None) for worker in sorted(wanted) if worker not in world.workers]
         with self._ledger.change(world.with_rows(new, gone)) as change:
-            change.put_node(node)
-            change.put_workers(new)
+            change.write_node(node)
+            change.write_workers(new)
             change.delete_workers(gone)
             event = _join_event(node.join, before.join if before else None)
             if event is not None:
                 change.event(self._clock.now(), "server", event[0], node.name, event[1])
 
-    def _take_in(self, node: NodeRecord, same: NodeEntry | None) -> None:
-        """Let the node be heard from now on. What the same installation reported before still holds."""
+    def _register(self, node: NodeRecord, same: NodeEntry | None) -> None:
+        """Accept the node's heartbeats from now on. Earlier reports of the same installation remain valid."""
         clock_s = self._clock.clock_s()
         workers: dict[int, WorkerEntry] = {}
         for row in self._ledger.world.on_node(node.name):
@@ -138,11 +122,11 @@ class Joining:
             if row.worker.number < node.join.workers:
                 worker.seen_at = clock_s
             workers[row.worker.number] = worker
-        self._registry.put(NodeEntry(node, workers, seen_at=clock_s))
+        self._registry.add(NodeEntry(node, workers, seen_at=clock_s))
 
 
 def _join_event(node: JoinRequest, before: JoinRequest | None) -> tuple[str, Sentence] | None:
-    """Return the event of a join, None where nothing is new."""
+    """Return the event of a join, None if nothing is new."""
     limit = (
         sentence("any-command") if node.allowed is None else sentence("limited-to", count=len(node.allowed))
     )

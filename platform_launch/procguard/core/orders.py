@@ -1,4 +1,4 @@
-"""What heartbeats are answered with: the phase of each worker's group as an order."""
+"""Answers heartbeats: turns the phase of each worker's group into an order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from platform_launch.procguard.core.registry import NodeEntry, WorkerEntry
 def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrder:
     """Return a worker's order; ``known`` is the highest generation that it reports or ever had.
 
-    It is not validated: nothing in it is new.
+    The order is not validated: all its values are.
     """
     run = group.run if group else None
     place = run.place_of.get(worker) if run else None
@@ -44,7 +44,9 @@ def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrde
 
 
 class Orders:
-    """Answers heartbeats from memory. ``log_size``: bytes of a worker's log of a generation that are here."""
+    """Answers heartbeats from memory. ``log_size`` returns the stored bytes of a worker's log of a
+    generation.
+    """
 
     def __init__(self, ledger: Ledger, log_size: Callable[[str, int], int], heartbeat_s: float) -> None:
         self._ledger = ledger
@@ -52,7 +54,7 @@ class Orders:
         self._heartbeat_s = heartbeat_s
 
     def answer(self, entry: NodeEntry, beat: Heartbeat, clock_s: float) -> tuple[WorkerOrders, bool]:
-        """Take in a node's heartbeat; return its orders, and whether people see at once what it says."""
+        """Store a node's heartbeat; return its orders, and whether it has something visible to people."""
         visible = entry.receive(beat, clock_s)
         orders: dict[int, WorkerOrder] = {}
         for report in beat.workers:

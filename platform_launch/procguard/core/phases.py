@@ -1,7 +1,7 @@
-"""A group's next step: the group, what its workers report and the time give the next group. Pure.
+"""A group's next step, from the group, its workers' reports and the time. Pure.
 
-Nothing here acts. The caller writes the next group down first and answers heartbeats by it after, so that a
-decision that could not be written is simply made again from the reports, which are repeated.
+The caller writes the next group before it answers heartbeats accordingly. A decision that could not be
+written is made again from the next reports.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MOST_REASONS = 4
 
 @dataclass(frozen=True)
 class StepTime:
-    """When a step is taken.
+    """The time of a step.
 
-    ``clock_s`` and ``elapsed_s`` (since the group's phase began, or the server was started) are of the
-    monotonic clock: no wall clock that jumps ends a run. ``at`` is the time to show.
+    ``clock_s`` and ``elapsed_s`` (in the group's phase, or since the server started) are monotonic: a wall
+    clock that jumps ends no run. ``at`` is for display.
     """
 
     clock_s: float
@@ -46,9 +46,9 @@ class StepTime:
 
 
 def next_step(group: Group, members: Members, moment: StepTime) -> GroupStep:
-    """Return the group's next step; the same group where there is none.
+    """Return the group's next step; the same group if there is none.
 
-    ``members`` has all its workers while it is active, and the one that failed after.
+    ``members`` has all its workers while it is active, and afterwards the one that failed.
     """
     step = _STEPS.get(group.phase)
     if step is None or group.run is None:
@@ -57,7 +57,9 @@ def next_step(group: Group, members: Members, moment: StepTime) -> GroupStep:
 
 
 def waiting_for(group: Group, members: Members) -> tuple[WorkerName, ...]:
-    """Return whom it waits for: while it prepares, those not ready; while it stops, those that still run."""
+    """Return the workers it waits for: those not ready while it prepares, those still running while it
+    stops.
+    """
     run = group.run
     if run is None:
         return ()
@@ -163,7 +165,7 @@ def _begin_or_fail(group: Group, members: Members, moment: StepTime, restarts_us
 def _fail(
     group: Group, run: GroupRun, failed: DatedFailure, at: datetime, overdue: tuple[WorkerName, ...] = ()
 ) -> GroupStep:
-    """Stop the rest: a run fails as one. What follows depends on the restarts that are left."""
+    """Stop the others: a run fails as a whole. What follows depends on the remaining restarts."""
     failure = failed.failure.but(run_number=group.run_number, generation=run.generation)
     others = [str(worker) for worker in overdue if str(worker) != failure.worker]
     if others:
@@ -186,19 +188,19 @@ def _fail(
 
 
 def _is_ready(run: GroupRun, member: WorkerSnapshot) -> bool:
-    """Whether it could start now: a worker that was ready and has gone silent since could not."""
-    return member.says(run.generation, WorkerState.READY) and member.silent_s <= run.settings.silent_after_s
+    """Whether it could start now: not if it has gone silent since it was ready."""
+    return member.is_in(run.generation, WorkerState.READY) and member.silent_s <= run.settings.silent_after_s
 
 
 def _may_still_run(run: GroupRun, member: WorkerSnapshot) -> bool:
-    """Whether to wait for this worker's end. One that is still ready could have its start under way.
+    """Whether to wait for this worker's end. One that is still ready may be about to start.
 
-    One that is silent would have ended by now, had it heard the wish: longer waiting gains nothing.
+    A silent one would have ended by now if it had received the order, so longer waiting is useless.
     """
     settings = run.settings
     if member.silent_s > min(settings.fail_after_s, settings.silent_after_s + settings.grace_s):
         return False
-    return member.report is None or member.busy or member.says(run.generation, WorkerState.READY)
+    return member.report is None or member.busy or member.is_in(run.generation, WorkerState.READY)
 
 
 def _reasons(run: GroupRun, members: Members, missing: Sequence[WorkerName]) -> Value:
@@ -220,14 +222,14 @@ def _why_missing(member: WorkerSnapshot, run: GroupRun) -> Sentence:
 
 
 def _overdue(run: GroupRun, members: Members) -> tuple[WorkerName, ...]:
-    """Return the workers that should be heard and are not. One that has done its part may go."""
+    """Return the workers whose heartbeat is overdue, except those that have finished."""
     limit = run.settings.silent_after_s
     late = (place.worker for place in run.places if members[place.worker].silent_s > limit)
     return tuple(worker for worker in late if not has_finished(run, members[worker]))
 
 
 def _with_verdict(group: Group, members: Members) -> Group:
-    """Take over what the failing worker's agent makes of the log: reading it takes longer than failing."""
+    """Take the verdict from the failing worker's agent: it takes longer than the failure itself."""
     failure, run = group.failure, group.run
     if failure is None or failure.worker is None or failure.verdict or run is None:
         return group

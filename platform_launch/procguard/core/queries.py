@@ -1,23 +1,28 @@
-"""What people ask: groups, workers, nodes, runs and events, from memory and from what was written down."""
+"""Read access to groups, workers, nodes, runs and events, from memory and the database."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
 
-from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
-from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
-from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, GroupShape
+from platform_launch.procguard.api.shapes.groups import (
+    GroupPhase,
+    GroupSettings,
+    GroupShape,
+    RankPreview,
+    RunDetail,
+    RunShape,
+)
+from platform_launch.procguard.api.shapes.history import AuditEvent, EventFilter
 from platform_launch.procguard.api.shapes.logs import LogRun
-from platform_launch.procguard.api.shapes.runs import RankPreview, RunDetail, RunShape
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape
 from platform_launch.procguard.core import views
-from platform_launch.procguard.core.clock import NEVER, Moment, ServerClock
+from platform_launch.procguard.core.clock import Moment, ServerClock
 from platform_launch.procguard.core.freeze import rank_table
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.ledger import Ledger, no_worker
+from platform_launch.procguard.core.ledger import Ledger
 from platform_launch.procguard.core.queue import in_queue
 from platform_launch.procguard.core.registry import (
     DEFAULT_SILENT_AFTER_S,
@@ -32,10 +37,10 @@ _EVERY_EVENT = EventFilter()
 
 
 class Queries:
-    """Looks and changes nothing; from any thread, without a lock.
+    """Read-only; thread-safe without a lock.
 
-    ``log_size`` tells how many bytes of a worker's log of a generation the server has. What reads the
-    database raises Unavailable where it cannot.
+    ``log_size`` returns how many bytes of a worker's log of a generation the server has. Methods that read
+    the database raise Unavailable.
     """
 
     def __init__(
@@ -50,18 +55,13 @@ class Queries:
 
     @property
     def version(self) -> int:
-        """A number that increases with every visible change; by heartbeats alone at most once a second."""
+        """A number that increases with every visible change; for heartbeats alone at most once a second."""
         return self._version
 
     def changed(self) -> None:
         """Count a visible change."""
         with self._counting:
             self._version += 1
-
-    @property
-    def node_count(self) -> int:
-        """How many nodes have joined."""
-        return len(self._registry.nodes)
 
     def groups(self) -> list[GroupShape]:
         """Return all groups by name."""
@@ -70,11 +70,6 @@ class Queries:
     def group(self, name: str) -> GroupShape:
         """Return a group. Raises NotFound."""
         return self._shape(self._ledger.world.group(name))
-
-    def workers(self) -> list[WorkerShape]:
-        """Return all workers by node and number."""
-        moment = self._clock.moment()
-        return [self._worker(node, entry, moment) for node, entry in self._registry.all_workers()]
 
     def worker_names(self) -> list[str]:
         """Return the names of all workers by node and number."""
@@ -85,19 +80,17 @@ class Queries:
         return [entry.node.name for entry in self._registry.in_order()]
 
     def glances(self) -> list[NodeGlance]:
-        """Return all nodes by name at a glance, each with its workers by number."""
+        """Return all nodes by name in brief form, each with its workers by number."""
         world, moment = self._ledger.world, self._clock.moment()
-        late: dict[str | None, float] = {None: moment.late(DEFAULT_SILENT_AFTER_S)}
-        late |= {name: moment.late(views.silent_after_s(group)) for name, group in world.groups.items()}
-        nodes, rows, groups = [], world.workers, world.groups
+        nodes = []
         for entry in self._registry.in_order():
             workers = []
             for worker in entry.workers.values():
-                row = rows.get(worker.worker)
-                group = groups.get(row.group) if row and row.group else None
-                silent = (worker.seen_at or NEVER) < late[group.name if group else None]
+                group = world.group_of(worker.worker)
+                silent = moment.silent_s(worker.seen_at) > views.silent_after_s(group)
                 workers.append(views.worker_glance(entry, worker, group, silent=silent))
-            nodes.append(NodeGlance(entry, (entry.seen_at or NEVER) < late[None], workers))
+            silent = moment.silent_s(entry.seen_at) > DEFAULT_SILENT_AFTER_S
+            nodes.append(NodeGlance(entry, silent, workers))
         return nodes
 
     def worker(self, worker: str) -> WorkerShape:
@@ -106,20 +99,19 @@ class Queries:
         node = self._registry.nodes.get(name.node)
         entry = node.workers.get(name.number) if node else None
         if node is None or entry is None:
-            raise no_worker(worker)  # it is being forgotten
+            raise NotFound("no-worker", worker=worker[:80])  # its node is being removed
         return self._worker(node, entry, self._clock.moment())
-
-    def nodes(self) -> list[NodeShape]:
-        """Return all nodes by name, each with what its workers do."""
-        moment = self._clock.moment()
-        return [self._node(entry, moment) for entry in self._registry.in_order()]
 
     def node(self, name: str) -> NodeShape:
         """Return a node. Raises NotFound."""
-        return self._node(self._registry.node(name), self._clock.moment())
+        entry, moment = self._registry.node(name), self._clock.moment()
+        workers = [self._worker(entry, worker, moment) for worker in entry.workers.values()]
+        return views.node_shape(entry, workers, moment.silent_s(entry.seen_at))
 
     def preview(self, name: str, settings: GroupSettings | None = None) -> RankPreview:
-        """Return the rank table as it would be, with these settings or the group's own. Raises NotFound."""
+        """Return the rank table of the next start, with these settings or the group's own. Raises
+        NotFound.
+        """
         group = self._ledger.world.group(name)
         wanted = settings or group.settings
         table = rank_table(wanted, group.workers, self.members(group.workers))
@@ -128,7 +120,7 @@ class Queries:
     def runs(self, name: str, before: int | None = None, limit: int = 50, cause: str = "") -> list[RunShape]:
         """Return the newest runs of a group, or those before one, newest first. Raises NotFound.
 
-        ``cause``: only those that failed for a reason that holds this text.
+        ``cause``: only those whose failure contains this text.
         """
         self._ledger.world.group(name)
         return self._ledger.store.runs(name, before, limit, cause)
@@ -137,25 +129,22 @@ class Queries:
         """Return a run of a group. Raises NotFound."""
         run = self._ledger.store.run(name, number)
         if run is None:
-            text = f"no run {number} of {shown(name)}"
-            raise NotFound(
-                text, "look at the list of its runs", code="no-run", number=str(number), group=name[:80]
-            )
+            raise NotFound("no-run", number=str(number), group=name[:80])
         return run
 
     def run_names(self, worker: str, generations: Sequence[int]) -> list[LogRun]:
-        """Return what a worker's generations were called in their groups, where that is known."""
+        """Return the runs of a worker's generations, if known."""
         found = self._ledger.store.runs_of(worker, generations)
         return [LogRun(generation=one, group=group, number=number) for one, group, number in found]
 
     def events(
         self, before: int | None = None, limit: int = 100, chosen: EventFilter = _EVERY_EVENT
     ) -> list[AuditEvent]:
-        """Return the newest entries of the audit log that are chosen, or those before one, newest first."""
+        """Return the newest selected entries of the audit log, or those before one, newest first."""
         return self._ledger.store.events(before, limit, chosen)
 
     def members(self, workers: Iterable[WorkerName]) -> Members:
-        """Return what is known of workers at this moment."""
+        """Return a snapshot of workers at this moment."""
         moment = self._clock.moment()
         return {worker: self._member(worker, moment) for worker in workers}
 
@@ -163,17 +152,15 @@ class Queries:
         row = self._ledger.world.workers.get(worker)
         return self._registry.member(worker, row.generation if row else 0, moment)
 
-    def _node(self, entry: NodeEntry, moment: Moment) -> NodeShape:
-        workers = [self._worker(entry, worker, moment) for worker in entry.workers.values()]
-        return views.node_shape(entry, workers, moment.silent_s(entry.seen_at))
-
     def _worker(self, node: NodeEntry, entry: WorkerEntry, moment: Moment) -> WorkerShape:
         group = self._ledger.world.group_of(entry.worker)
         return views.worker_shape(node, entry, group, self._member(entry.worker, moment))
 
     def _shape(self, group: Group) -> GroupShape:
-        late = self._clock.moment().late(views.silent_after_s(group))
-        silent = [worker for worker in group.workers if self._registry.seen_at(worker) < late]
+        moment, limit_s = self._clock.moment(), views.silent_after_s(group)
+        silent = [
+            worker for worker in group.workers if moment.silent_s(self._registry.seen_at(worker)) > limit_s
+        ]
         members = self.members(views.members_shown(group))
         place = None
         if group.phase is GroupPhase.QUEUED:

@@ -14,26 +14,26 @@ from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 
 
 def in_queue(groups: Iterable[Group]) -> list[Group]:
-    """Return the groups that wait for free workers, the first one first."""
+    """Return the groups in the queue, in order."""
     queued = [group for group in groups if group.phase is GroupPhase.QUEUED]
     return sorted(queued, key=lambda group: (group.queued_at or group.phase_since, group.name))
 
 
 def is_free(member: WorkerSnapshot, silent_after_s: float) -> bool:
-    """Tell whether a worker of no group could start something now."""
+    """Return whether a worker of no group could start something now."""
     unfit = member.drained or member.quarantined or member.busy or bool(member.gpus_held)
     return member.report is not None and member.silent_s <= silent_after_s and not unfit
 
 
 def allot(groups: Sequence[Group], free: Members) -> dict[str, tuple[WorkerName, ...]]:
-    """Return the groups that can start now, each with its workers of those that are ``free``.
+    """Return the groups that can start now, each with its workers chosen from ``free``.
 
-    A group that cannot start yet keeps what it could use of the free workers: whoever came later gets none of
-    them, so that a large group is not overtaken for ever.
+    A group that cannot start yet keeps the free workers it could use: later groups get none of them, so a
+    large group is never overtaken forever.
     """
     left, starting = set(free), dict[str, tuple[WorkerName, ...]]()
     for group in groups:
-        usable = [worker for worker in left if _takes(group.settings, free[worker])]
+        usable = [worker for worker in left if _can_use(group.settings, free[worker])]
         chosen = _chosen(group.settings, usable)
         if chosen:
             starting[group.name] = chosen
@@ -41,13 +41,13 @@ def allot(groups: Sequence[Group], free: Members) -> dict[str, tuple[WorkerName,
     return starting
 
 
-def _takes(settings: GroupSettings, member: WorkerSnapshot) -> bool:
+def _can_use(settings: GroupSettings, member: WorkerSnapshot) -> bool:
     patterns, names = settings.queue_nodes.replace(",", " ").split(), (member.worker.node, *member.labels)
     return not patterns or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
 
 def _chosen(settings: GroupSettings, usable: Iterable[WorkerName]) -> tuple[WorkerName, ...]:
-    """Return the workers to start with, none if there are too few: from as few nodes as possible."""
+    """Return the workers to start with, from as few nodes as possible; none if there are too few."""
     wanted = settings.queue_workers or 0
     nodes = [list(workers) for _, workers in groupby(sorted(usable), key=attrgetter("node"))]
     if settings.kind is WorkerKind.NODE:

@@ -1,6 +1,6 @@
-"""What agents reported last: in memory only, since they repeat it. Written by heartbeats, without a lock.
+"""The last reports of agents, in memory only because they are repeated. Heartbeats write it without a lock.
 
-Each field is replaced as a whole, so that a reader in another thread sees an old value or a new one.
+Each field is replaced as a whole, so a reader in another thread sees either the old value or the new one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes import Shape
@@ -26,7 +25,7 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
-from platform_launch.procguard.core.clock import NEVER, Moment
+from platform_launch.procguard.core.clock import Moment
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
 DEFAULT_SILENT_AFTER_S = 15.0
@@ -36,18 +35,18 @@ _NUMBERS = re.compile(r"(\d{1,18})")
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return what orders names as people do: gn7 before gn39."""
+    """Return a key for natural order: gn7 before gn39."""
     parts = _NUMBERS.split(name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 class NodeRecord(Shape):
-    """A node that has joined, as it is stored: what its agent reported, and the hash of its credential."""
+    """A node as it is stored: its agent's join request, and the hash of its credential."""
 
     join: JoinRequest
     credential_sha256: str
     drained_by: str = ""
-    """Who wants nothing new started here; empty where nobody does."""
+    """The user who drained it; empty if it is not drained."""
 
     @property
     def name(self) -> str:
@@ -56,12 +55,12 @@ class NodeRecord(Shape):
 
     @cached_property
     def order(self) -> tuple[tuple[int, str], ...]:
-        """Return what orders nodes by name as people do."""
+        """Return the key for natural order by name."""
         return natural(self.name)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Return every name its address may be given by."""
+        """Return all its names and addresses."""
         host = self.join.hostname
         return tuple(name for name in (host, host.split(".", 1)[0], *self.join.addresses) if name)
 
@@ -70,8 +69,8 @@ class NodeRecord(Shape):
 class WorkerEntry:
     """One worker and its last report.
 
-    ``seen_at`` is its last heartbeat on the server's monotonic clock. ``ended_at`` is when its run ended, the
-    earliest of what the reports amount to: a message may be late and is never early.
+    ``seen_at`` is the time of its last heartbeat on the server's monotonic clock. ``ended_at`` is when its
+    run ended, the earliest time its reports imply: messages may be late, but never early.
     """
 
     worker: WorkerName
@@ -79,11 +78,6 @@ class WorkerEntry:
     seen_at: float | None = None
     same: int = 0
     ended_at: float | None = None
-    glance: WorkerGlance | None = None
-    glance_of: tuple[object, ...] = ()
-    """What ``glance`` was made from: it is kept while these are the same objects."""
-    glance_report: WorkerReport | None = None
-    """The first of the reports in a row that look the same."""
 
     @cached_property
     def text(self) -> str:
@@ -91,7 +85,7 @@ class WorkerEntry:
         return str(self.worker)
 
     def receive(self, report: WorkerReport, clock_s: float) -> bool:
-        """Take over a report; return whether people see at once what it says."""
+        """Store a report; return whether it shows a visible change."""
         before = self.report
         self.seen_at = clock_s
         same = (
@@ -108,8 +102,6 @@ class WorkerEntry:
         self.ended_at = ended_at
         self.same = self.same + 1 if same else 1
         self.report = report
-        if before is None or not same or before.stop_requested != report.stop_requested:
-            self.glance_report = report
         return not same or (before is not None and before.reason != report.reason)
 
 
@@ -123,14 +115,14 @@ class NodeEntry:
     machine: MachineReport | None = None
     quarantine: QuarantineReport | None = None
     gpu_processes: tuple[ForeignGpuProcess, ...] = ()
-    """Those that belong to no run of its agent."""
+    """Processes that belong to no run of its agent."""
     release: float | None = None
-    """When the quarantine began that somebody has ended, until its agent has written so."""
+    """Start of the quarantine that a user has ended, until its agent has done so."""
     refused: set[str] = field(default_factory=set)
-    """Other installations that asked for this name in vain: each is told of once, and not without end."""
+    """Other installations that asked for this name in vain; each is recorded once, up to a limit."""
 
     def receive(self, beat: Heartbeat, clock_s: float) -> bool:
-        """Take over what a heartbeat says of the node itself; tell whether people see it at once."""
+        """Store what a heartbeat reports about the node itself; return whether it shows a visible change."""
         changed = self.quarantine != beat.quarantine or self.gpu_processes != beat.gpu_processes
         self.gpu_processes = beat.gpu_processes
         self.seen_at = clock_s
@@ -142,7 +134,7 @@ class NodeEntry:
 
 
 class WorkerGlance(NamedTuple):
-    """What lists and counts need to know of a worker."""
+    """A worker in brief form, for lists and counts."""
 
     worker: str
     node: str
@@ -160,12 +152,12 @@ class WorkerGlance(NamedTuple):
 
     @property
     def gpu_indexes(self) -> set[int]:
-        """Return which GPUs of its node it holds."""
+        """Return the indexes of its GPUs on its node."""
         return {gpu.index for gpu in self.entry.report.gpus} if self.entry.report else set()
 
 
 class NodeGlance(NamedTuple):
-    """What lists and counts need to know of a node and its workers."""
+    """A node and its workers in brief form, for lists and counts."""
 
     entry: NodeEntry
     silent: bool
@@ -178,7 +170,7 @@ class NodeGlance(NamedTuple):
 
     @property
     def groups(self) -> list[str]:
-        """Return the groups that its workers are in."""
+        """Return the groups of its workers."""
         return sorted({worker.group for worker in self.workers if worker.group})
 
     @property
@@ -202,22 +194,20 @@ class Registry:
 
     @classmethod
     def of(cls, nodes: Iterable[NodeRecord], workers: Iterable[WorkerName]) -> Registry:
-        """Return the nodes that were written down; none has sent a heartbeat yet."""
+        """Return a registry of the stored nodes; none has sent a heartbeat yet."""
         entries = {node.name: NodeEntry(node) for node in nodes}
         for worker in workers:
             entries[worker.node].workers[worker.number] = WorkerEntry(worker)
         registry = cls()
         for entry in entries.values():
-            registry.put(entry)
+            registry.add(entry)
         return registry
 
     def node(self, name: str) -> NodeEntry:
         """Return a node. Raises NotFound."""
         entry = self.nodes.get(name)
         if entry is None:
-            raise NotFound(
-                f"no node {shown(name)}", "look at the list of nodes", code="no-node", node=name[:80]
-            )
+            raise NotFound("no-node", node=name[:80])
         return entry
 
     def in_order(self) -> list[NodeEntry]:
@@ -225,13 +215,13 @@ class Registry:
         return sorted(self.nodes.values(), key=lambda entry: entry.node.order)
 
     def all_workers(self) -> Iterator[tuple[NodeEntry, WorkerEntry]]:
-        """Go through all workers, by node and number."""
+        """Iterate over all workers, by node and number."""
         for entry in self.in_order():
             for worker in entry.workers.values():
                 yield entry, worker
 
-    def put(self, entry: NodeEntry) -> None:
-        """Take over a node; the credential it had before is no longer good."""
+    def add(self, entry: NodeEntry) -> None:
+        """Add or replace a node; its previous credential becomes invalid."""
         entry.workers = dict(sorted(entry.workers.items()))
         before = self.nodes.get(entry.node.name)
         self.nodes[entry.node.name] = entry
@@ -240,18 +230,18 @@ class Registry:
             self.by_credential.pop(before.node.credential_sha256, None)
 
     def remove(self, name: str) -> None:
-        """Forget a node."""
+        """Remove a node."""
         entry = self.nodes.pop(name)
         self.by_credential.pop(entry.node.credential_sha256, None)
 
-    def seen_at(self, worker: WorkerName) -> float:
-        """Return when a worker was heard last."""
+    def seen_at(self, worker: WorkerName) -> float | None:
+        """Return the time of a worker's last heartbeat."""
         node = self.nodes.get(worker.node)
         entry = node.workers.get(worker.number) if node else None
-        return (entry.seen_at if entry else None) or NEVER
+        return entry.seen_at if entry else None
 
     def member(self, name: WorkerName, generation: int, moment: Moment) -> WorkerSnapshot:
-        """Return what is known of a worker at a moment; ``generation`` is the highest written down."""
+        """Return a snapshot of a worker; ``generation`` is the highest one stored."""
         entry = self.nodes.get(name.node)
         worker = entry.workers.get(name.number) if entry else None
         if entry is None or worker is None:

@@ -1,11 +1,11 @@
-"""Who has fallen silent, who is back, and whom agents have put in quarantine since the last look."""
+"""Detects which nodes and workers fell silent, entered quarantine, or are back since the last check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.core.clock import NEVER, Moment
+from platform_launch.procguard.core.clock import Moment
 from platform_launch.procguard.core.failures import reported
 from platform_launch.procguard.core.ledger import World
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry, natural
@@ -14,7 +14,7 @@ from platform_launch.sentences import Sentence, listed, sentence
 
 
 class SilenceWatch:
-    """Compares the registry with what it held at the last look."""
+    """Compares the registry with its state at the last check."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -23,19 +23,20 @@ class SilenceWatch:
         self._quarantined: frozenset[str] = frozenset()
 
     def workers_changed(self, world: World, moment: Moment) -> bool:
-        """Tell whether other workers are silent than before."""
+        """Return whether the set of silent workers has changed."""
         before, self._silent = self._silent, self._silent_workers(world, moment)
         return self._silent != before
 
     def news(self, moment: Moment) -> Iterator[tuple[str, str, Sentence]]:
-        """Yield which nodes fell silent or came into quarantine, and which are back from there.
+        """Yield which nodes fell silent or entered quarantine, and which are back.
 
-        An action, an object and a detail of the audit log for each of these, however many nodes they are.
-        What the caller could not write down, and so did not come back for, is news the next time as well.
+        Each is an action, an object and a detail for the audit log, one for any number of nodes. If the
+        caller fails to write one and stops, it is yielded again the next time.
         """
         known = list(self._registry.nodes.items())
-        late = moment.late(DEFAULT_SILENT_AFTER_S)
-        lost = frozenset(name for name, entry in known if (entry.seen_at or NEVER) < late)
+        lost = frozenset(
+            name for name, entry in known if moment.silent_s(entry.seen_at) > DEFAULT_SILENT_AFTER_S
+        )
         held = {name: entry.quarantine for name, entry in known if entry.quarantine is not None}
         quarantined = frozenset(held)
         changes = (
@@ -58,11 +59,8 @@ class SilenceWatch:
                     self._quarantined ^= names
 
     def _silent_workers(self, world: World, moment: Moment) -> frozenset[WorkerName]:
-        least_s = min([DEFAULT_SILENT_AFTER_S, *map(silent_after_s, world.groups.values())])
-        late = moment.late(least_s)
         return frozenset(
             worker.worker
             for _, worker in self._registry.all_workers()
-            if (worker.seen_at or NEVER) < late
-            and moment.silent_s(worker.seen_at) > silent_after_s(world.group_of(worker.worker))
+            if moment.silent_s(worker.seen_at) > silent_after_s(world.group_of(worker.worker))
         )

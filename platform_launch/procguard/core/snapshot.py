@@ -1,4 +1,4 @@
-"""A worker as the server knows it at one moment: what group decisions are made from."""
+"""A worker as the server knows it at one moment, the basis of decisions about groups."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from platform_launch.procguard.api.wire import ForeignGpuProcess, WorkerReport, 
 class WorkerSnapshot(NamedTuple):
     """A worker at one moment. Thousands are made every second.
 
-    ``report`` is the last one, None where none came since the server was started, and ``same`` the number
-    of heartbeats in a row that said the same state. ``silent_s`` counts from the last heartbeat, or from
-    when the server began to listen. ``ended_at`` is when the reported run ended, on the server's monotonic
-    clock. ``generation`` is the highest this worker ever had. Of its agent are ``names`` (host name and
-    addresses), ``command`` (what it runs for a group that names none) and ``labels`` (what its node is);
-    ``drained``, ``quarantined`` and ``gpu_processes`` (other people's) are its node's.
+    ``report`` is the last one, None if there was none since the server started; ``same`` counts heartbeats in
+    a row with the same state. ``silent_s`` counts from the last heartbeat, or from when the server began to
+    listen. ``ended_at`` is when the reported run ended, on the server's monotonic clock. ``generation`` is
+    the highest this worker ever had. ``names`` (host name and addresses), ``command`` (for groups that set
+    none) and ``labels`` are its agent's; ``drained``, ``quarantined`` and ``gpu_processes`` (of other users)
+    are its node's.
     """
 
     worker: WorkerName
@@ -36,7 +36,7 @@ class WorkerSnapshot(NamedTuple):
 
     @property
     def gpus_held(self) -> list[ForeignGpuProcess]:
-        """Return other people's processes on this worker's GPUs."""
+        """Return the processes of other users on this worker's GPUs."""
         mine = {gpu.index for gpu in self.report.gpus} if self.report else set()
         return [process for process in self.gpu_processes if process.gpu in mine]
 
@@ -47,14 +47,14 @@ class WorkerSnapshot(NamedTuple):
 
     @property
     def unfit(self) -> bool:
-        """Whether its launcher ended because a device of the node has failed."""
+        """Whether its launcher exited because a device of the node has failed."""
         return self.report is not None and self.report.exit_code == UnfitNodeError.exit_code
 
-    def says(self, generation: int, *states: WorkerState) -> bool:
-        """Tell whether it reports one of these states about this generation."""
+    def is_in(self, generation: int, *states: WorkerState) -> bool:
+        """Return whether it reports one of these states for this generation."""
         report = self.report
         return report is not None and report.generation == generation and report.state in states
 
 
 Members = Mapping[WorkerName, WorkerSnapshot]
-"""The workers of a group, each as it was at the same moment."""
+"""The workers of a group, all at the same moment."""

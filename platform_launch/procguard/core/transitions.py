@@ -1,4 +1,4 @@
-"""How a group changes its phase: entering one, beginning a run, and what people request. Pure."""
+"""Transitions of a group: entering a phase, beginning a run, and users' requests. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def enter(group: Group, phase: GroupPhase, at: datetime, **changes: object) -> G
 
 
 def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> GroupStep:
-    """Begin a new generation: the rank table is frozen here. Raises CannotStartError."""
+    """Begin a new generation, whose rank table is frozen here. Raises CannotStartError."""
     run = freeze(_settings(group), group.workers, members, group.generation)
     fresh = enter(
         group,
@@ -42,7 +42,7 @@ def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> G
 
 
 def _settings(group: Group) -> GroupSettings:
-    """Return the settings of the next run: nobody knew the nodes of a group that was queued."""
+    """Return the settings of the next run. The nodes of a queued group are known only now."""
     nodes = [worker.node for worker in group.workers]
     if not group.borrowed or group.settings.master_addr in nodes:
         return group.settings
@@ -50,7 +50,7 @@ def _settings(group: Group) -> GroupSettings:
 
 
 def queue(group: Group, at: datetime) -> GroupStep:
-    """Let a group wait for free workers, and start when there are enough; one under way stays as it is."""
+    """Put a group into the queue; no change if it is active."""
     if group.active or group.phase is GroupPhase.QUEUED:
         return GroupStep(group)
     queued = enter(group, GroupPhase.QUEUED, at, queued_at=at, failure=None, previous_failure=None)
@@ -59,7 +59,7 @@ def queue(group: Group, at: datetime) -> GroupStep:
 
 
 def start(group: Group, members: Members, at: datetime) -> GroupStep:
-    """Start a group; one that is under way stays as it is. Raises CannotStartError."""
+    """Start a group; no change if it is active. Raises CannotStartError."""
     if not group.active:
         return _as_requested(begin(group, members, at, 0), "start")
     return _again(group, members, "start") if group.phase is GroupPhase.STOPPING else GroupStep(group)
@@ -71,13 +71,13 @@ def restart(group: Group, members: Members, at: datetime) -> GroupStep:
         return _as_requested(begin(group, members, at, 0), "restart")
     if group.phase is GroupPhase.STOPPING:
         return _again(group, members, "restart")
-    freeze(_settings(group), group.workers, members, group.generation)  # what speaks against it, first
+    freeze(_settings(group), group.workers, members, group.generation)  # refuse before anything is stopped
     stopping = enter(group, GroupPhase.STOPPING, at, then=GroupPhase.PREPARING)
     return GroupStep(stopping, (GroupEvent("restart"),))
 
 
 def stop(group: Group, at: datetime) -> GroupStep:
-    """Stop a group and keep it stopped; one that is at rest, or has failed and stops for that, stays so."""
+    """Stop a group and keep it stopped; no change at rest, or if it is stopping after a failure."""
     if group.phase is GroupPhase.QUEUED:
         return GroupStep(enter(group, GroupPhase.IDLE, at, queued_at=None), (GroupEvent("unqueued"),))
     if group.phase is GroupPhase.STOPPING:
@@ -98,5 +98,5 @@ def _again(group: Group, members: Members, action: str) -> GroupStep:
 
 
 def _as_requested(step: GroupStep, action: str) -> GroupStep:
-    """Say in the audit log that a person asked for this, instead of what the server would say."""
+    """Record that a user requested this, instead of the server's own event."""
     return GroupStep(step.group, (GroupEvent(action, sentence("run", run=step.group.run_number)),))

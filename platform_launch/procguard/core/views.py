@@ -13,8 +13,9 @@ from platform_launch.procguard.api.shapes.groups import (
     GroupPhase,
     GroupSettings,
     GroupShape,
+    PlaceShape,
+    RankPreview,
 )
-from platform_launch.procguard.api.shapes.runs import PlaceShape, RankPreview
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape, WorkerStatus
 from platform_launch.procguard.api.wire import (
     WorkerReport,
@@ -51,14 +52,14 @@ LogSize = Callable[[str, int], int]
 
 
 def silent_after_s(group: Group | None) -> float:
-    """Return how long a worker may be quiet before it counts as silent."""
+    """Return after how long without a heartbeat a worker counts as silent."""
     if group is None:
         return DEFAULT_SILENT_AFTER_S
     return (group.run.settings if group.active and group.run else group.settings).silent_after_s
 
 
 def members_shown(group: Group) -> Sequence[WorkerName]:
-    """Return the workers of whom more must be known than whether they are heard, to show their group."""
+    """Return the workers whose snapshots are needed to show their group."""
     waits = group.phase in (GroupPhase.PREPARING, GroupPhase.STOPPING)
     return group.workers if waits else group.silent
 
@@ -73,7 +74,7 @@ def group_shape(
 ) -> GroupShape:
     """Return a group as people see it.
 
-    ``members`` are its :func:`members_shown`; ``elapsed_s`` is for how long it is in its phase.
+    ``members`` are its :func:`members_shown`; ``elapsed_s`` is the time in its phase.
     """
     failure = group.failure
     if failure and failure.worker:
@@ -112,42 +113,36 @@ def _deadline(
 
 
 def known_mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are known, None where none is."""
+    """Return the mean of the known values, None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the values that are known, None where none is."""
+    """Return the sum of the known values, None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def worker_glance(node: NodeEntry, entry: WorkerEntry, group: Group | None, *, silent: bool) -> WorkerGlance:
-    """Return a worker at a glance: the same object for as long as it is the same."""
-    report = entry.glance_report
-    made_of = (node.node, group, silent, report)
-    if entry.glance and all(one is other for one, other in zip(made_of, entry.glance_of, strict=True)):
-        return entry.glance
+    """Return a worker in brief form."""
     place = group.run.place_of.get(entry.worker) if group and group.run else None
-    entry.glance_of = made_of
-    entry.glance = WorkerGlance(
+    return WorkerGlance(
         entry.text,
         entry.worker.node,
         node.node.join.hostname,
         group.name if group else None,
-        worker_status(entry.text, report, group, silent=silent),
+        worker_status(entry.text, entry.report, group, silent=silent),
         silent,
         place.rank if place else None,
         entry,
     )
-    return entry.glance
 
 
 def worker_status(
     worker: str, report: WorkerReport | None, group: Group | None, *, silent: bool
 ) -> WorkerStatus:
-    """Return a worker's status: a silent one's last report is not news, and an exit says which it was."""
+    """Return a worker's status. The last report of a silent worker is outdated; an exit is classified."""
     failed = silent or (report is not None and report.state in (WorkerState.EXITED, WorkerState.LOST))
     failure = group.failure if group else None
     if failed and failure is not None and failure.worker == worker:
@@ -164,9 +159,10 @@ def worker_status(
 
 
 def _is_stopped(report: WorkerReport, group: Group | None) -> bool:
-    """Tell whether an end was a stop: ranks tell each other of it, and may be gone before their agent hears.
+    """Return whether a worker was stopped: ranks stop each other, often before their agent receives the
+    order.
 
-    A crash stays one, as does what ended before somebody stopped the group.
+    A crash remains a failure, as does what ended before a user stopped the group.
     """
     if report.stop_requested or report.exit_code in _SIGTERM:
         return True

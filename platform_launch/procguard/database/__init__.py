@@ -1,9 +1,9 @@
-"""Where ProcGuard keeps what outlives the server: SQLite by default, PostgreSQL by URL.
+"""The database: SQLite by default, PostgreSQL by URL.
 
-with serving(url) as database:      # the only server of this database, its tables up to date
+with serving(url) as database:      # as the only server of this database
     Control(database.store, ...)
 
-with accounts(url, who) as users: ...    # beside a running server too
+with accounts(url, who) as users: ...    # also while a server runs
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from platform_launch.procguard.database.tables import SCHEMA, metadata
 from platform_launch.procguard.database.tables import server as server_table
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.database.writer import Writer
+from platform_launch.text import Phrase
 
 __all__ = ["Database", "accounts", "serving"]
 
 
 @dataclass(frozen=True)
 class Database:
-    """A database that this process alone serves."""
+    """A database that only this process serves."""
 
     store: DatabaseStore
     users: Users
@@ -39,10 +40,10 @@ class Database:
 
 @contextmanager
 def serving(url: str) -> Iterator[Database]:
-    """Claim a database, make its tables if it has none, and open it.
+    """Claim a database, create its tables if there are none, and open it.
 
-    Raises LaunchError: where another server has it (whose host, pid and start it names), where it cannot be
-    reached, or where its tables are those of another version.
+    Raises LaunchError if another server has it (with its host, pid and start), if it cannot be reached, or if
+    its tables are those of another version.
     """
     with opened(url) as engine, claimed(engine) as connection, closing(Writer(engine, connection)) as writer:
         _make_tables(engine)
@@ -50,16 +51,16 @@ def serving(url: str) -> Iterator[Database]:
             writer.sign()
         except Unavailable as error:
             raise DatabaseError(
-                str(error), "see that the database can be written, then start again"
+                error.phrases[0], "make sure that the database can be written, then start again"
             ) from error
         yield Database(DatabaseStore(engine, writer), Users(engine, "server"), Measurements(engine))
 
 
 @contextmanager
 def accounts(url: str, who: str) -> Iterator[Users]:
-    """Open the users alone, for the command line: ``who`` changes them.
+    """Open the users alone, for the command line; ``who`` is recorded as the author of changes.
 
-    Raises as :func:`serving` does, and InputError where no server has made this database.
+    Raises as :func:`serving` does, and InputError if no server has created this database.
     """
     with opened(url, create=False) as engine:
         if not _is_made(engine):
@@ -68,7 +69,7 @@ def accounts(url: str, who: str) -> Iterator[Users]:
 
 
 def _make_tables(engine: Engine) -> None:
-    """Make the tables of a new database. Raises DatabaseError; the caller holds the claim."""
+    """Create the tables of a new database. Raises DatabaseError; the caller holds the claim."""
     if _is_made(engine):
         return
     try:
@@ -78,13 +79,15 @@ def _make_tables(engine: Engine) -> None:
                 metadata.create_all(connection)
     except DBAPIError as error:
         raise DatabaseError(
-            f"the database's tables cannot be made: {reason(error)}",
-            "see that it is not full, locked or read-only, then start again",
+            Phrase("the database's tables cannot be created: {problem}", problem=reason(error)),
+            "make sure that it is not full, locked or read-only, then start again",
         ) from error
 
 
 def _is_made(engine: Engine) -> bool:
-    """Tell whether a server has made its tables here. Raises DatabaseError for those of another version."""
+    """Return whether a server has created its tables here. Raises DatabaseError for those of another
+    version.
+    """
     try:
         with engine.connect() as connection:
             tables = inspect(connection)
@@ -93,10 +96,17 @@ def _is_made(engine: Engine) -> bool:
             known = any(column["name"] == "schema" for column in tables.get_columns(server_table.name))
             found = connection.scalar(select(server_table.c.schema)) if known else 0
     except DBAPIError as error:
-        raise DatabaseError(f"the database cannot be read: {reason(error)}", "see that it can be") from error
+        raise DatabaseError(
+            Phrase("the database cannot be read: {problem}", problem=reason(error)),
+            "check its file or server",
+        ) from error
     if found not in (None, SCHEMA):
         raise DatabaseError(
-            f"the database's tables are of schema {found}, this program needs schema {SCHEMA}",
-            "run the version of platform-launch that made them, or give this server a new database",
+            Phrase(
+                "the database's tables have schema {found}, this program needs schema {needed}",
+                found=found,
+                needed=SCHEMA,
+            ),
+            "use the version of platform-launch that created them, or a new database",
         )
     return True

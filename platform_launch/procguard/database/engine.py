@@ -1,4 +1,4 @@
-"""How to reach a database by its URL, and what people are told when it is not there."""
+"""Opens a database by its URL, with errors for people if that fails."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from platform_launch.errors import InputError, InstallationError, LaunchError, shown
 from platform_launch.extras import install_extra
 from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.text import Phrase
 
 BUSY_TIMEOUT_S = 3.0
-"""How long to wait for somebody else's lock on SQLite before an answer of 503."""
+"""How long to wait for another process's lock on SQLite before answering 503."""
 
 OUT_OF_REACH = (DBAPIError, PoolTimeoutError)
-"""What reading raises when the database is in trouble, or all connections wait for one that is."""
+"""What reading raises if the database fails, or if all connections wait for one that hangs."""
 
 WRITES = "procguard_writes"
-"""Marks a connection that is going to write: SQLite must know at the beginning of a transaction."""
+"""Marks a connection that will write: SQLite must know at the start of a transaction."""
 
 
 class DatabaseError(LaunchError):
@@ -34,23 +35,19 @@ class DatabaseError(LaunchError):
 
 
 def database_url(text: str) -> URL:
-    """Read a URL: a file of SQLite, or PostgreSQL. Raises InputError, InstallationError."""
-    expected = "sqlite:////path/to/procguard.db or postgresql://user:password@host/database"
+    """Parse a URL of a SQLite file or of PostgreSQL. Raises InputError, InstallationError."""
+    expected = "expected sqlite:////path/to/procguard.db or postgresql://user:password@host/database"
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        raise InputError("the database is not a URL", f"expected {expected}") from error
+        raise InputError("the database is not a URL", expected) from error
     backend = url.get_backend_name()
     if backend == "sqlite":
         if not url.database or url.database == ":memory:" or url.database.startswith("file:") or "\0" in text:
-            raise InputError(
-                "the database is no file, and would be lost with the server", f"expected {expected}"
-            )
+            raise InputError("the database is not a file, and would be lost with the server", expected)
         return url.set(drivername="sqlite+pysqlite", database=str(Path(url.database).resolve()))
     if backend != "postgresql":
-        raise InputError(
-            f"database {shown(url.drivername)}: not a kind that can be used", f"expected {expected}"
-        )
+        raise InputError(Phrase("database {kind}: not supported", kind=shown(url.drivername)), expected)
     if importlib.util.find_spec("psycopg") is None:
         raise InstallationError("a PostgreSQL database needs the package psycopg", install_extra("postgres"))
     return url.set(drivername="postgresql+psycopg")
@@ -58,9 +55,9 @@ def database_url(text: str) -> URL:
 
 @contextmanager
 def transaction(engine: Engine, *, writes: bool = False) -> Iterator[Connection]:
-    """Give a connection of its own, whose work is committed at the end.
+    """Yield a connection whose work is committed at the end.
 
-    Raises Unavailable when the database is out of reach or locked.
+    Raises Unavailable if the database cannot be reached or is locked.
     """
     try:
         with engine.connect() as plain:
@@ -68,17 +65,14 @@ def transaction(engine: Engine, *, writes: bool = False) -> Iterator[Connection]
             with connection.begin():
                 yield connection
     except OUT_OF_REACH as error:
-        why = reason(error)
-        raise Unavailable(
-            f"the database cannot be used: {why}", "try again later", code="database-away", reason=why
-        ) from error
+        raise Unavailable("database-away", reason=reason(error)) from error
 
 
 @contextmanager
 def opened(text: str, *, create: bool = True) -> Iterator[Engine]:
-    """Open a database and close it at the end. Raises LaunchError when it cannot be reached.
+    """Open a database and close it at the end. Raises LaunchError if it cannot be reached.
 
-    Without ``create`` a file that is missing stays missing: InputError.
+    Without ``create``, a missing file is an InputError.
     """
     url = database_url(text)
     if not create and url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
@@ -91,8 +85,10 @@ def opened(text: str, *, create: bool = True) -> Iterator[Engine]:
                 pass
         except (DBAPIError, OSError) as error:
             raise DatabaseError(
-                f"the database {shown_url} cannot be opened: {reason(error)}",
-                "correct the URL in the configuration, or see that it can be reached and written",
+                Phrase(
+                    "the database {url} cannot be opened: {problem}", url=shown_url, problem=reason(error)
+                ),
+                "correct the URL in the configuration, or make sure that it can be reached and written",
             ) from error
         yield engine
     finally:
@@ -100,22 +96,21 @@ def opened(text: str, *, create: bool = True) -> Iterator[Engine]:
 
 
 def no_server(url: URL) -> InputError:
-    """Return the error for a database that no server has made."""
+    """Return the error for a database that no server has created."""
     where = url.database if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=True)
     return InputError(
-        f"no server's database is at {where}",
-        "pass the --config, --data or --database that the server was started with; "
-        "a server that never ran has none yet",
+        Phrase("there is no server's database at {place}", place=where),
+        "pass the same --config, --data or --database as to the server, and start the server first",
     )
 
 
 def is_sqlite(engine: Engine) -> bool:
-    """Tell whether this is a file of SQLite."""
+    """Return whether this is a SQLite file."""
     return engine.dialect.name == "sqlite"
 
 
 def reason(error: BaseException) -> str:
-    """Return what the database's driver said, in one line."""
+    """Return the database driver's message in one line."""
     original = getattr(error, "orig", None) or error
     return " ".join(str(original).split()) or type(original).__name__
 
@@ -125,10 +120,10 @@ def _sqlite(url: URL) -> Engine:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
-            path.touch(mode=0o600)  # SQLite's files beside it take over who may read it
+            path.touch(mode=0o600)  # SQLite's other files get the same permissions
     except OSError as error:
         raise DatabaseError(
-            f"the database {path} cannot be written: {error.strerror}",
+            Phrase("the database {file} cannot be written: {problem}", file=path, problem=error.strerror),
             "correct `data` or `database` in the configuration",
         ) from error
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
@@ -138,14 +133,14 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: SqliteConnection, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy's signature
-    connection.isolation_level = None  # transactions are begun below, not by the driver's guess
-    # FULL: a generation that was given out must not be given out again after a power cut.
+    connection.isolation_level = None  # transactions are begun below, not implicitly by the driver
+    # FULL: a generation must not be assigned twice after a power failure.
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A reader that turns writer half way is refused at once where another writes; one that says so waits.
+    # A reader that starts to write is refused at once if another process writes; a declared writer waits.
     writes = connection.get_execution_options().get(WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -157,9 +152,9 @@ def _postgresql(url: URL) -> Engine:
         connect_args={
             "connect_timeout": 10,
             "application_name": "procguard",
-            # A lock that somebody holds, or a network that was cut, must not hold the control loop for ever.
+            # Somebody else's lock or a broken network must not block the control loop forever.
             "options": "-c lock_timeout=3000 -c statement_timeout=15000 -c timezone=UTC"
-            # And the other side must notice that too, or it keeps our claim for hours.
+            # The other side must notice that too, or it keeps our claim for hours.
             " -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
             "keepalives_idle": 10,
             "keepalives_interval": 5,

@@ -1,4 +1,4 @@
-"""Days of measurements: a row for each group and node and stretch of time."""
+"""Measurements over days: a row per group or node and interval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 from sqlalchemy import Engine, delete, insert, select
 
-from platform_launch.procguard.api.shapes.charts import ChartKind
+from platform_launch.procguard.api.shapes.history import ChartKind
 from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.tables import measurements
 
@@ -15,13 +15,13 @@ _MOST_ROWS = 5_000
 
 
 class Measurements:
-    """The measurements of a database, on connections of their own, which no heartbeat waits for."""
+    """The measurements of a database, on separate connections that no heartbeat waits for."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def keep(self, at: datetime, rows: Iterable[tuple[ChartKind, str, Mapping[str, float | None]]]) -> None:
-        """Write one row a subject. Raises Unavailable."""
+    def write(self, at: datetime, rows: Iterable[tuple[ChartKind, str, Mapping[str, float | None]]]) -> None:
+        """Write one row per subject. Raises Unavailable."""
         values = [
             {
                 "kind": kind.value,
@@ -46,8 +46,8 @@ class Measurements:
         with transaction(self._engine) as connection:
             return [(row.at, row.measured) for row in connection.execute(wanted)][::-1]
 
-    def forget(self, kind: ChartKind, days: int) -> None:
-        """Remove what is older. Raises Unavailable."""
+    def delete_older(self, kind: ChartKind, days: int) -> None:
+        """Delete older rows. Raises Unavailable."""
         before = datetime.now(timezone.utc) - timedelta(days=days)
         with transaction(self._engine, writes=True) as connection:
             connection.execute(

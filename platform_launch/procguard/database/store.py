@@ -1,4 +1,4 @@
-"""Groups, nodes, workers and the audit log in the database: written as one transaction a change."""
+"""Groups, nodes, workers and the audit log in the database, one transaction per change."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, delete, in
 
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
-from platform_launch.procguard.api.shapes.runs import RunDetail, RunShape
+from platform_launch.procguard.api.shapes.groups import RunDetail, RunShape
+from platform_launch.procguard.api.shapes.history import AuditEvent, EventFilter
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord
@@ -29,13 +29,13 @@ _LOGGED = 1_000
 _LONGEST_EVENT = 40_000
 _LONGEST_QUOTED = 20_000
 MOST_EVENTS = 1_000
-"""In one answer."""
+"""Per answer."""
 
 KEPT_EVENTS = 100_000
-"""The newest entries of the audit log that stay; older ones are only in the server's own log."""
+"""Entries of the audit log that are kept; older ones are only in the server's own log."""
 
 KEPT_RUNS = 500
-"""Of each group."""
+"""Per group."""
 
 _OF_AGENTS = (
     "joined",
@@ -47,7 +47,7 @@ _OF_AGENTS = (
     "agents-back",
     "login",
 )
-"""What agents cause; a fifth of the others stays of them, so that they push out nobody's."""
+"""Events caused by agents; a fifth as many of them are kept, so that they displace no others."""
 
 _FORGET_EVERY = 500
 
@@ -59,14 +59,14 @@ class DatabaseStore:
         self._engine = engine
         self._writer = writer
         self.on_event: Callable[[AuditEvent], None] = lambda _event: None
-        """Hears every entry of the audit log that this server wrote, once it is written."""
+        """Called with every entry of the audit log this server wrote, once it is committed."""
 
     def check(self) -> None:
-        """Make sure that this process still is the database's server."""
+        """Check that this process is still the database's server."""
         self._writer.check()
 
     def load(self) -> tuple[list[Group], list[NodeRecord], list[WorkerRow]]:
-        """Read everything but events: groups, each with its workers, nodes and workers."""
+        """Read everything but events: groups with their workers, nodes and workers."""
         with transaction(self._engine) as connection:
             rows = [
                 WorkerRow(WorkerName(row.node, row.number), row.group_name, row.generation)
@@ -100,10 +100,10 @@ class DatabaseStore:
             self.on_event(event)
 
     def events(self, before: int | None, limit: int, chosen: EventFilter) -> list[AuditEvent]:
-        """Read the newest events that are chosen, or those before one, newest first."""
+        """Read the newest selected events, or those before one, newest first."""
         wanted = select(events).order_by(events.c.id.desc()).limit(max(1, min(limit, MOST_EVENTS)))
         if before is not None:
-            # No id is larger, whatever is asked for.
+            # No id is larger, whatever is requested.
             wanted = wanted.where(events.c.id < min(before, 2**53))
         for column, text in ((events.c.object, chosen.on), (events.c.who, chosen.who)):
             if text:
@@ -114,7 +114,7 @@ class DatabaseStore:
             return [_event(row) for row in connection.execute(wanted)]
 
     def runs(self, group: str, before: int | None, limit: int, cause: str = "") -> list[RunShape]:
-        """Read the newest runs of a group, or those before one, newest first, by ``cause`` if given."""
+        """Read the newest runs of a group, or those before one, newest first, filtered by ``cause``."""
         wanted = select(runs.c.document).where(runs.c.group_name == group).order_by(runs.c.number.desc())
         if before is not None:
             wanted = wanted.where(runs.c.number < min(before, 2**53))
@@ -136,7 +136,7 @@ class DatabaseStore:
             return RunDetail.model_validate(document) if document else None
 
     def runs_of(self, worker: str, generations: Sequence[int]) -> list[tuple[int, str, int]]:
-        """Read what a worker's generations were: generation, group and the number of the run there."""
+        """Read the runs of a worker's generations: generation, group and the run's number there."""
         wanted = select(runs.c.generation, runs.c.group_name, runs.c.number).where(
             runs.c.generation.in_(generations), runs.c.workers.contains(f"|{worker}|", autoescape=True)
         )
@@ -152,16 +152,16 @@ class DatabaseChange:
         self.lines: list[str] = []
         self.events: list[AuditEvent] = []
 
-    def put_group(self, group: Group) -> None:
-        """Write a group, new or not; not its workers."""
-        self._put(groups, {"name": group.name}, {"document": group.model_dump(mode="json")})
+    def write_group(self, group: Group) -> None:
+        """Write a group, new or not, without its workers."""
+        self._upsert(groups, {"name": group.name}, {"document": group.model_dump(mode="json")})
 
     def delete_group(self, name: str) -> None:
-        """Delete a group; its workers are in none then."""
+        """Delete a group; its workers stay, in no group."""
         self._connection.execute(delete(groups).where(groups.c.name == name))
 
-    def put_run(self, run: RunDetail) -> None:
-        """Write a run into its group's history, new or not. The oldest ones are forgotten."""
+    def write_run(self, run: RunDetail) -> None:
+        """Write a run into its group's history, new or not. The oldest ones are deleted."""
         failure = run.failure
         row = {
             "generation": run.generation,
@@ -169,14 +169,14 @@ class DatabaseChange:
             "cause": f"{failure.worker or ''} {failure.text}\n{failure.verdict}".lower() if failure else "",
             "document": run.model_dump(mode="json"),
         }
-        self._put(runs, {"group_name": run.group, "number": run.number}, row)
+        self._upsert(runs, {"group_name": run.group, "number": run.number}, row)
         self._connection.execute(
             delete(runs).where(runs.c.group_name == run.group, runs.c.number <= run.number - KEPT_RUNS)
         )
 
-    def put_node(self, node: NodeRecord) -> None:
-        """Write a node, new or not; not its workers."""
-        self._put(
+    def write_node(self, node: NodeRecord) -> None:
+        """Write a node, new or not, without its workers."""
+        self._upsert(
             nodes,
             {"name": node.name},
             {"credential_sha256": node.credential_sha256, "document": node.model_dump(mode="json")},
@@ -186,11 +186,11 @@ class DatabaseChange:
         """Delete a node and its workers."""
         self._connection.execute(delete(nodes).where(nodes.c.name == name))
 
-    def put_workers(self, rows: Iterable[WorkerRow]) -> None:
+    def write_workers(self, rows: Iterable[WorkerRow]) -> None:
         """Write workers, new or not."""
         for row in rows:
             key = {"node": row.worker.node, "number": row.worker.number}
-            self._put(workers, key, {"group_name": row.group, "generation": row.generation})
+            self._upsert(workers, key, {"group_name": row.group, "generation": row.generation})
 
     def delete_workers(self, gone: Iterable[WorkerName]) -> None:
         """Delete workers."""
@@ -200,7 +200,7 @@ class DatabaseChange:
             )
 
     def event(self, at: datetime, who: str, action: str, on: str, detail: Sentence | None = None) -> None:
-        """Add an entry to the audit log. No text is refused: what does not fit is cut."""
+        """Add an entry to the audit log. Long texts are cut, never refused."""
         row = {"who": who[:64], "action": action[:32], "object": on[:140]}
         clean = {name: text.replace("\0", "\ufffd") for name, text in row.items()}
         detail = _short_enough(detail)
@@ -215,13 +215,13 @@ class DatabaseChange:
         self.lines.append(escaped(text[:_LOGGED]))
 
     def _forget(self, which: ColumnElement[bool], kept: int) -> None:
-        """Remove all but the newest entries of one kind."""
+        """Delete all but the newest entries of one kind."""
         newest = select(events.c.id).where(which).order_by(events.c.id.desc())
         oldest = self._connection.scalar(newest.offset(kept).limit(1))
         if oldest is not None:
             self._connection.execute(delete(events).where(which, events.c.id <= oldest))
 
-    def _put(self, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
+    def _upsert(self, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
         row = update(table).values(values)
         for name, value in key.items():
             row = row.where(table.c[name] == value)
@@ -230,7 +230,7 @@ class DatabaseChange:
 
 
 def _short_enough(detail: Sentence | None) -> Sentence | None:
-    """Return the details of an event; those that are too long for one as English that is cut."""
+    """Return the details of an event, or their cut English text if they are too long."""
     if detail is None or len(json.dumps(detail.document())) <= _LONGEST_EVENT:
         return detail
     return quoted(_english(detail)[:_LONGEST_QUOTED])

@@ -1,6 +1,6 @@
 """The tables: JSON documents beside the few columns that queries need.
 
-A change of a table or of a stored document raises SCHEMA; a server refuses a database of another number.
+A change of a table or of a stored document increments SCHEMA; a server refuses any other number.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ metadata = MetaData(
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A point in time with its zone: SQLite keeps none, so all are UTC there."""
+    """A time with its zone. SQLite stores none, so all are UTC there."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Turn any zone into UTC."""
+        """Convert any zone to UTC."""
         return None if value is None else value.astimezone(timezone.utc)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Give a time without a zone the one it was written in."""
+        """Add UTC to a time without a zone."""
         if value is None:
             return None
         return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value
 
 
 class JsonDocument(TypeDecorator[Any]):
-    """A JSON document as text. ASCII, so that no character of it is one a database refuses."""
+    """A JSON document as ASCII text, which every database accepts."""
 
     impl = Text
     cache_ok = True
@@ -103,9 +103,10 @@ runs = Table(
     Column("cause", Text, nullable=False),
     Column("document", JsonDocument, nullable=False),
 )
-"""``workers`` are the names of those with a rank, each between bars: ``|gn6-0|gn7-0|``. ``cause`` is why the
-run failed, in lower case, to be searched. ``document`` is a
-:class:`~platform_launch.procguard.api.shapes.runs.RunDetail`."""
+"""``workers`` are the names of those with a rank, between bars: ``|gn6-0|gn7-0|``. ``cause`` is why the run
+failed, in lower case for searching. ``document`` is a
+:class:`~platform_launch.procguard.api.shapes.groups.RunDetail`.
+"""
 
 users = Table(
     "users",
@@ -118,7 +119,7 @@ users = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
 )
-"""``subject`` is who an identity provider says this is; empty for users who sign in with a password."""
+"""``subject`` is the identity provider's id of the user; empty for users with a password."""
 
 api_tokens = Table(
     "api_tokens",
@@ -162,4 +163,4 @@ server = Table(
     Column("pid", Integer, nullable=False),
     Column("since", UtcDateTime, nullable=False),
 )
-"""One row: who serves this database, or did last."""
+"""One row: the present or last server of this database."""

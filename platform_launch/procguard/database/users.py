@@ -1,4 +1,4 @@
-"""Who may log in. Read and written on connections of its own, also while a server runs."""
+"""Users, read and written on separate connections, also while a server runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from platform_launch.procguard.database.tables import api_tokens, users
 from platform_launch.sentences import Sentence, sentence
 
 MOST_TOKENS = 20
-"""Of one user."""
+"""Per user."""
 
 _NO_PASSWORD = "!"  # noqa: S105 - no hash: every password differs from it
 
 
 @dataclass(frozen=True)
 class User:
-    """One who may log in. ``epoch`` counts what ends all sessions: a new password, another role."""
+    """A user. ``epoch`` counts what ends all sessions: a new password or role."""
 
     name: str
     role: UserRole
@@ -32,14 +32,14 @@ class User:
     epoch: int
     created_at: datetime
     address: str = ""
-    """Where notices go, as Apprise writes it."""
+    """Where notices go, an Apprise address."""
     subject: str = ""
-    """Who an identity provider says this is; empty for users who sign in with a password."""
+    """The identity provider's id of the user; empty for users with a password."""
 
 
 @dataclass(frozen=True)
 class ApiToken:
-    """What a script of a user shows: until it ends it may do what ``role`` and the user's role both may."""
+    """A script's token: until it expires it allows what both ``role`` and the user's role allow."""
 
     id: str
     user: str
@@ -50,11 +50,10 @@ class ApiToken:
 
 
 class Users:
-    """The users of a database. ``password_hash`` is text that the caller made with argon2 and reads again.
+    """The users of a database. ``password_hash`` is an argon2 hash made by the caller.
 
-    ``who`` is named in the audit log for each change.
-
-    Every method raises Unavailable when the database is out of reach or locked.
+    ``who`` is recorded in the audit log for each change. Every method raises Unavailable if the database
+    cannot be reached or is locked.
     """
 
     def __init__(self, engine: Engine, who: str) -> None:
@@ -62,11 +61,11 @@ class Users:
         self._who = who
 
     def by(self, who: str) -> Users:
-        """Return the same users, changed by somebody else."""
+        """Return the same users, with another author of changes."""
         return Users(self._engine, who)
 
     def find(self, name: str) -> User | None:
-        """Return a user, None where there is none of that name."""
+        """Return a user, None if there is none of that name."""
         if "\0" in name:
             return None
         with transaction(self._engine) as connection:
@@ -80,9 +79,9 @@ class Users:
             return [_user(row) for row in rows]
 
     def add(self, name: str, role: UserRole, password_hash: str, subject: str = "") -> None:
-        """Add a user. Raises RequestRefused where the name is taken.
+        """Add a user. Raises RequestRefused if the name is taken.
 
-        The epoch starts at a number that no earlier user of the name had: an old session stays ended.
+        The epoch starts at a number that no earlier user of the name had, so old sessions stay invalid.
         """
         now = datetime.now(timezone.utc)
         row = {"name": name, "role": role.value, "password_hash": password_hash, "created_at": now}
@@ -91,16 +90,12 @@ class Users:
             try:
                 connection.execute(insert(users).values(**row, epoch=int(now.timestamp() * 1000)))
             except IntegrityError as error:
-                raise RequestRefused(
-                    f"there is a user {name!r} already",
-                    "choose another name, or set a password",
-                    code="user-exists",
-                    user=name,
-                ) from error
-            self._note(connection, "user-added", name, sentence("role", role=role.value))
+                raise RequestRefused("user-exists", user=name) from error
+            self._record(connection, "user-added", name, sentence("role", role=role.value))
 
     def sign_in(self, name: str, role: UserRole, subject: str) -> User:
-        """Return the user that an identity provider vouches for: added at the first time, with that role now.
+        """Return the user that an identity provider vouches for: created at the first login, with the current
+        role.
 
         Raises RequestRefused if the name belongs to somebody else, such as a user with a password.
         """
@@ -108,12 +103,7 @@ class Users:
         if found is None:
             self.add(name, role, _NO_PASSWORD, subject)
         elif found.subject != subject:
-            raise RequestRefused(
-                f"the name {name!r} belongs to another user",
-                "an admin can remove that user",
-                code="name-of-another",
-                user=name,
-            )
+            raise RequestRefused("name-of-another", user=name)
         elif found.role is not role:
             self.set_role(name, role)
         account = self.find(name)
@@ -122,30 +112,30 @@ class Users:
         return account
 
     def set_password(self, name: str, password_hash: str) -> None:
-        """Change a password, which ends all sessions. Raises NotFound."""
+        """Set a password, which ends all sessions. Raises NotFound."""
         self._change(name, "user-password", None, password_hash=password_hash)
 
     def set_role(self, name: str, role: UserRole) -> None:
-        """Change a role, which ends all sessions. Raises NotFound."""
+        """Set a role, which ends all sessions. Raises NotFound."""
         self._change(name, "user-role", sentence("role", role=role.value), role=role.value)
 
     def set_address(self, name: str, address: str) -> None:
-        """Change where a user's notices go; sessions go on. Raises NotFound."""
+        """Set where a user's notices go; sessions continue. Raises NotFound."""
         with transaction(self._engine, writes=True) as connection:
             row = update(users).where(users.c.name == name).values(address=address)
             if connection.execute(row).rowcount == 0:
                 raise _unknown(name)
-            self._note(connection, "user-address", name)
+            self._record(connection, "user-address", name)
 
     def remove(self, name: str) -> None:
         """Remove a user, which ends all sessions. Raises NotFound."""
         with transaction(self._engine, writes=True) as connection:
             if connection.execute(delete(users).where(users.c.name == name)).rowcount == 0:
                 raise _unknown(name)
-            self._note(connection, "user-removed", name)
+            self._record(connection, "user-removed", name)
 
     def tokens(self, name: str) -> list[ApiToken]:
-        """Return a user's tokens that have not ended, the newest first."""
+        """Return a user's valid tokens, newest first."""
         now = datetime.now(timezone.utc)
         wanted = select(api_tokens).where(api_tokens.c.user_name == name, api_tokens.c.ends_at > now)
         with transaction(self._engine) as connection:
@@ -154,17 +144,17 @@ class Users:
             ]
 
     def token(self, id_: str) -> ApiToken | None:
-        """Return a token that has not ended."""
+        """Return a valid token, None if there is none."""
         wanted = select(api_tokens).where(api_tokens.c.id == id_)
         with transaction(self._engine) as connection:
             row = connection.execute(wanted).first()
         return _token(row) if row and row.ends_at > datetime.now(timezone.utc) else None
 
     def add_token(self, token: ApiToken) -> None:
-        """Keep a new token. Raises NotFound, RequestRefused where its user has too many."""
+        """Store a new token. Raises NotFound, or RequestRefused if its user has too many."""
         own = api_tokens.c.user_name == token.user
         with transaction(self._engine, writes=True) as connection:
-            # Two requests at once are counted one after the other.
+            # Concurrent requests are counted one after the other.
             user = select(users.c.name).where(users.c.name == token.user).with_for_update()
             if connection.execute(user).first() is None:
                 raise _unknown(token.user)
@@ -173,36 +163,30 @@ class Users:
             )
             count = select(func.count()).select_from(api_tokens).where(own)
             if connection.execute(count).scalar_one() >= MOST_TOKENS:
-                raise RequestRefused(
-                    f"{token.user} has {MOST_TOKENS} tokens already",
-                    "end one of them",
-                    code="too-many-tokens",
-                    user=token.user,
-                    count=str(MOST_TOKENS),
-                )
+                raise RequestRefused("too-many-tokens", user=token.user, count=str(MOST_TOKENS))
             row = {"user_name": token.user, "label": token.label, "role": token.role.value}
             times = {"created_at": token.created_at, "ends_at": token.ends_at}
             connection.execute(insert(api_tokens).values(id=token.id, **row, **times))
             day = f"{token.ends_at:%Y-%m-%d}"
             detail = sentence("token", label=token.label, role=token.role.value, day=day)
-            self._note(connection, "token-added", token.user, detail)
+            self._record(connection, "token-added", token.user, detail)
 
     def end_token(self, name: str, id_: str) -> None:
-        """End a token of a user. Raises NotFound."""
+        """Revoke a token of a user. Raises NotFound."""
         which = (api_tokens.c.user_name == name, api_tokens.c.id == id_)
         with transaction(self._engine, writes=True) as connection:
             if connection.execute(delete(api_tokens).where(*which)).rowcount == 0:
-                raise NotFound("no such token", "look at the list of tokens")
-            self._note(connection, "token-ended", name)
+                raise NotFound("no-token")
+            self._record(connection, "token-ended", name)
 
     def _change(self, name: str, action: str, detail: Sentence | None, **values: Any) -> None:
         with transaction(self._engine, writes=True) as connection:
             row = update(users).where(users.c.name == name).values(**values, epoch=users.c.epoch + 1)
             if connection.execute(row).rowcount == 0:
                 raise _unknown(name)
-            self._note(connection, action, name, detail)
+            self._record(connection, action, name, detail)
 
-    def _note(self, connection: Connection, action: str, name: str, detail: Sentence | None = None) -> None:
+    def _record(self, connection: Connection, action: str, name: str, detail: Sentence | None = None) -> None:
         at = datetime.now(timezone.utc)
         DatabaseChange(connection).event(at, self._who, action, name, detail)
 
@@ -218,4 +202,4 @@ def _token(row: Row[Any]) -> ApiToken:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"no user {name!r}", "look at the list of users", code="no-user", user=name[:80])
+    return NotFound("no-user", user=name[:80])

@@ -1,4 +1,4 @@
-"""The connection that all changes of the server go through."""
+"""The connection for all changes by the server."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _NOT_NOW = (OperationalError, InternalError, InterfaceError, PoolTimeoutError)
 class Writer:
     """Writes on the connection that holds the claim; used by one thread at a time.
 
-    In PostgreSQL a connection that is lost takes the claim along. It is claimed again before the next change,
-    and only if nobody has served in between: what another server changed is not in this one's memory.
+    In PostgreSQL a lost connection takes the claim along. It is claimed again before the next change, but
+    only if no other server has served in between: this one's memory lacks the other one's changes.
     """
 
     def __init__(self, engine: Engine, connection: Connection) -> None:
@@ -35,7 +35,7 @@ class Writer:
         self._token = secrets.token_hex(16)
 
     def sign(self) -> None:
-        """Write down who serves this database from now on."""
+        """Record this process as the server of the database."""
         row = {
             "schema": SCHEMA,
             "token": self._token,
@@ -51,7 +51,7 @@ class Writer:
     def begin(self) -> Iterator[Connection]:
         """Open a transaction, committed at the end of the block.
 
-        Raises Unavailable, and nothing is changed then; Superseded when another server has taken over.
+        Raises Unavailable, and nothing is changed then; Superseded if another server has taken over.
         """
         try:
             connection = self._connected()
@@ -60,16 +60,10 @@ class Writer:
         except _NOT_NOW as error:
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 self.close()
-            why = reason(error)
-            raise Unavailable(
-                f"the database cannot be written: {why}",
-                "nothing was changed; try again later",
-                code="database-not-written",
-                reason=why,
-            ) from error
+            raise Unavailable("database-not-written", reason=reason(error)) from error
 
     def check(self) -> None:
-        """Make sure that the claim still holds. Raises as :meth:`begin` does."""
+        """Check that the claim still holds. Raises as :meth:`begin` does."""
         if not is_sqlite(self._engine):
             with self.begin() as connection:
                 self._verify(connection)
@@ -92,21 +86,15 @@ class Writer:
         locked = try_session_lock(connection)
         with connection.begin():
             self._verify(connection)
-        if not locked:  # as a rule by the connection that was lost, which the database has not noticed yet
-            raise Unavailable(
-                "the database cannot be written: the connection was lost, and its lock is still held",
-                "nothing was changed; try again later",
-            )
+        if not locked:  # usually by the lost connection, which the database has not noticed yet
+            raise Unavailable("database-lock-held")
 
     def _verify(self, connection: Connection) -> None:
         if connection.scalar(select(server.c.token).where(server.c.id == 1)) != self._token:
-            raise Superseded(
-                "the database was out of reach, and another server has served it since",
-                "stop this server; people and agents should use the other one",
-            )
+            raise Superseded("database-taken")
 
     def close(self) -> None:
-        """Let the connection go, and in PostgreSQL the claim with it."""
+        """Close the connection, which in PostgreSQL also releases the claim."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(DBAPIError):

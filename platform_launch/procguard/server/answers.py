@@ -1,4 +1,4 @@
-"""Errors as answers: always a ``Refusal``, whatever went wrong."""
+"""Errors as answers: always a ``Refusal``."""
 
 from __future__ import annotations
 
@@ -18,21 +18,18 @@ from platform_launch.procguard.api.wire import NODE_PATTERN
 
 _LOG = logging.getLogger(__name__)
 _MEANINGS = {
-    400: "The request cannot be read.",
-    401: "Nobody is logged in, or the credential is not known.",
+    400: "The request is malformed.",
+    401: "Not logged in, or an unknown credential.",
     403: "Not allowed for this role, node or page.",
-    404: "There is no such thing.",
-    409: "Not carried out; nothing changed.",
+    404: "Not found.",
+    409: "Refused; nothing changed.",
     413: "The body is too long.",
-    422: "A field is missing, unknown, or not what is expected.",
-    429: "Too many logins, or joins with a wrong token, were tried.",
-    503: "The database or the disk cannot be used now; nothing changed. Try again.",
+    422: "A field is missing, unknown or invalid.",
+    429: "Too many login attempts, or joins with a wrong token.",
+    503: "The database or the disk cannot be used right now; nothing changed. Try again.",
     507: "The disk is full.",
 }
-
-_NAME_IN_WORDS = (
-    "expected 1 to 64 letters, digits and _ . - between them, beginning and ending with a letter or digit"
-)
+_NAME_IN_WORDS = "expected 1 to 64 letters, digits and _ . -, starting and ending with a letter or digit"
 _LIMITS = ("min_length", "max_length", "ge", "gt", "le", "lt")
 _KINDS_OF_INPUT = {
     "missing": "input-missing",
@@ -53,7 +50,7 @@ _KINDS_OF_INPUT = {
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return what the OpenAPI document says about the errors of a route."""
+    """Return the error answers of a route, for the OpenAPI document."""
     return {status: {"model": Refusal, "description": _MEANINGS[status]} for status in statuses}
 
 
@@ -66,7 +63,7 @@ def add_answers(app: FastAPI) -> None:
 
 
 def answer(refused: RequestRefused) -> Response:
-    """Return what a refusal is answered with."""
+    """Return the answer to a refused request."""
     headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
     return JSONResponse(refused.refusal.model_dump(), refused.status, headers)
 
@@ -82,24 +79,22 @@ async def _invalid(_request: Request, error: Exception) -> Response:
 
 
 def invalid(errors: Sequence[Mapping[str, Any]]) -> Response:
-    """Return the answer to a document that is not as expected, from pydantic's errors. No input is shown."""
+    """Return the answer to an invalid document, from pydantic's errors. The input is not repeated."""
     found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {_message(one)}" for one in errors[:10])
     # Names of unknown fields come from outside: half of a surrogate pair cannot be encoded.
     text = found[:2_000].encode(errors="replace").decode()
-    hint = "the fields are described in /openapi.json"
     problems = [_input_problem(one) for one in errors[:10]]
-    refusal = Refusal(error=text, hint=hint, problems=problems, code="bad-input", values={"fields": text})
-    return JSONResponse(refusal.model_dump(), 422)
+    return JSONResponse(RequestRefused("bad-input", problems=problems, fields=text).refusal.model_dump(), 422)
 
 
 def _message(error: Mapping[str, Any]) -> str:
-    """Return what pydantic says, but a name's pattern in words."""
+    """Return pydantic's message, or the rule for names if their pattern did not match."""
     is_name = (error.get("ctx") or {}).get("pattern") == NODE_PATTERN
     return _NAME_IN_WORDS if is_name else str(error["msg"])
 
 
 def _input_problem(error: Mapping[str, Any]) -> Problem:
-    """Return what is wrong with a field as one of few codes, from pydantic's type of error."""
+    """Return what is wrong with a field as one of few codes, from pydantic's error type."""
     where, limits = [str(part) for part in error["loc"]], error.get("ctx") or {}
     field = ".".join(where[1:] if where[:1] == ["body"] else where)[:200].encode(errors="replace").decode()
     limit = next((f"{limits[name]:g}" for name in _LIMITS if name in limits), "")
@@ -118,12 +113,11 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def wants_page(request: Request) -> bool:
-    """Tell whether a browser opens an address, rather than a script that asks the API."""
+    """Return whether a browser opens an address, rather than a script calling the API."""
     return request.method == "GET" and "text/html" in request.headers.get("Accept", "")
 
 
 async def fault(request: Request, error: Exception) -> Response:
-    """Return the answer to what should not happen, and log it."""
+    """Return the answer to an unexpected error, and log it."""
     _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    text = "the server failed to answer; its log says why"
-    return JSONResponse(Refusal(error=text, hint="report it", code="server-fault").model_dump(), 500)
+    return JSONResponse(RequestRefused("server-fault").refusal.model_dump(), 500)

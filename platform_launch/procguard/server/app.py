@@ -1,4 +1,4 @@
-"""The app: routes, errors, limits and headers put together."""
+"""The app: routes, errors, limits and headers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from starlette.types import ASGIApp
 
 from platform_launch import __version__
 from platform_launch.procguard.server.answers import add_answers
+from platform_launch.procguard.server.assembly import ServerParts
 from platform_launch.procguard.server.gate import person_of
 from platform_launch.procguard.server.middleware import ServerMiddleware
 from platform_launch.procguard.server.oidc import add_oidc
-from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.routes import (
     agents,
-    charts,
-    events,
     groups,
     health,
+    history,
     inspect,
     people,
     workers,
@@ -35,9 +34,9 @@ join token and send their own credential as `Authorization: Bearer …`.
 
 
 def served_app(parts: ServerParts, stopping: asyncio.Event) -> ASGIApp:
-    """Return what is served: heartbeats and limits first, then the app.
+    """Return the app with its limits and headers.
 
-    ``stopping`` is to be set in the event loop when the server ends: it ends streams that would go on.
+    ``stopping`` must be set in the event loop when the server stops: it ends the endless streams.
     """
     return ServerMiddleware(build_app(parts), parts, stopping)
 
@@ -50,12 +49,12 @@ def build_app(parts: ServerParts) -> FastAPI:
         description=_ABOUT,
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
-        redirect_slashes=False,  # a redirect would lead to whatever the Host header says
+        redirect_slashes=False,  # a redirect would lead to whatever the Host header contains
     )
     app.state.parts = parts
     add_answers(app)
-    for room in (agents, groups, inspect, workers, charts, people, events, health):
-        app.include_router(room.router)
+    for routes in (agents, groups, inspect, workers, history, people, health):
+        app.include_router(routes.router)
     add_pages(
         app,
         parts.control.queries,

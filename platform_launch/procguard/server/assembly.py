@@ -1,35 +1,76 @@
-"""The parts of a server, put together from its settings, and what a first start makes."""
+"""The parts of a server, made from its settings and used by the routes."""
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, cast
 
+from fastapi import Depends, Request
 from limits import RateLimitItemPerMinute
 
 from platform_launch.procguard.api.refused import NotFound, Unavailable
-from platform_launch.procguard.api.shapes.events import AuditEvent
+from platform_launch.procguard.api.shapes.history import AuditEvent
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server import history
+from platform_launch.procguard.server.gate import Unauthorized
 from platform_launch.procguard.server.history import History
 from platform_launch.procguard.server.idle import IdleWatch
-from platform_launch.procguard.server.logs import retention
-from platform_launch.procguard.server.logs.store import Logs
+from platform_launch.procguard.server.inspections import Inspections
+from platform_launch.procguard.server.logs.store import ROOM_EVERY_S, Logs, keep_within
 from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.notices import Notices
-from platform_launch.procguard.server.parts import ServerParts
-from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.private import check_ours, check_private, read_or_make
-from platform_launch.procguard.server.sessions import Sessions
+from platform_launch.procguard.server.sessions import Sessions, hash_password
 from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.procguard.server.sign_in import ProxySignIn
 from platform_launch.procguard.server.throttle import Throttle
+
+
+@dataclass(frozen=True)
+class ServerParts:
+    """The parts of a server. Agents show ``join_token`` once, to get their own credential."""
+
+    control: Control
+    logs: Logs
+    accounts: Users
+    sessions: Sessions
+    proxy: ProxySignIn
+    throttle: Throttle
+    meter: Metrics
+    history: History
+    control_loop: PeriodicThread
+    join_token: str
+    settings: ServerSettings
+    inspections: Inspections = field(default_factory=Inspections)
+
+    def is_join_token(self, token: str | None) -> bool:
+        """Return whether this is the join token."""
+        return hmac.compare_digest((token or "").encode(), self.join_token.encode())
+
+
+async def _parts(request: Request) -> ServerParts:
+    return cast(ServerParts, request.app.state.parts)
+
+
+Parts = Annotated[ServerParts, Depends(_parts)]
+"""The parts of the answering server."""
+
+
+def known(node: str | None) -> str:
+    """Return the node of a credential. Raises Unauthorized if there is none."""
+    if node is None:
+        raise Unauthorized("unknown-credential")
+    return node
+
 
 FIRST_USER = "admin"
 _MIB, _GIB = 2**20, 2**30
@@ -37,14 +78,14 @@ _TICK_S = 0.5
 
 
 def initial_password(settings: ServerSettings) -> Path:
-    """Return where the password of a first user is kept until it is changed."""
+    """Return the file with the first user's password, until it is changed."""
     return settings.data / "initial-password"
 
 
 def make_first_user(users: Users, settings: ServerSettings) -> Path | None:
-    """Where nobody could log in, make an admin, and return the file that holds the password.
+    """Create an admin if there are no users, and return the file with the password.
 
-    Raises DatabaseError when the database cannot be used.
+    Raises DatabaseError if the database cannot be used.
     """
     path = initial_password(settings)
     try:
@@ -52,19 +93,19 @@ def make_first_user(users: Users, settings: ServerSettings) -> Path | None:
             return None
         users.add(FIRST_USER, UserRole.ADMIN, hash_password(read_or_make(path)))
     except Unavailable as error:
-        raise DatabaseError(error.refusal.error, error.refusal.hint) from error
+        raise DatabaseError(*error.phrases) from error
     return path
 
 
 @contextmanager
 def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
-    """Open the database and hold it, the only server of it; the control loop works until the end.
+    """Open the database as its only server, and run the control loop until the end.
 
-    Raises LaunchError when another server has it or it cannot be opened.
+    Raises LaunchError if another server has the database or it cannot be opened.
     """
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     check_ours(settings.data)
-    if settings.tls_key is not None and settings.tls_key.exists():  # its absence is told with the certificate
+    if settings.tls_key is not None and settings.tls_key.exists():  # else see the certificate
         check_private(settings.tls_key)
     with serving(settings.database_url) as database:
         secret = read_or_make(settings.data / "session-secret")
@@ -77,7 +118,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
                 nodes_limit=settings.nodes_limit,
             )
         except Unavailable as error:
-            raise DatabaseError(error.refusal.error, error.refusal.hint) from error
+            raise DatabaseError(*error.phrases) from error
         ended = settings.data / "ended-sessions"
         parts = ServerParts(
             control=control,
@@ -88,7 +129,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             throttle=Throttle(new_nodes=RateLimitItemPerMinute(settings.new_nodes_per_minute)),
             meter=Metrics(control.queries),
             history=History(control.queries, database.measurements),
-            control_loop=PeriodicThread("control-loop", _TICK_S, control.tick, "groups cannot be advanced"),
+            control_loop=PeriodicThread("control-loop", _TICK_S, control.tick, "groups are not advanced"),
             join_token=token,
             settings=settings,
         )
@@ -108,12 +149,12 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             try:
                 parts.history.sample()
             finally:
-                idle.look(parts.history.gpu_use())
+                idle.check(parts.history.gpu_use())
 
         limit_bytes = int(settings.logs_limit_gib * _GIB)
 
         def drop_old_logs() -> str:
-            return retention.keep_within(limit_bytes, logs, control.queries.worker_names())
+            return keep_within(limit_bytes, logs, control.queries.worker_names())
 
         def on_event(event: AuditEvent) -> None:
             notices.receive(event)
@@ -124,9 +165,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
         with ExitStack() as stack:
             for thread in (
                 parts.control_loop,
-                PeriodicThread(
-                    "logs", retention.EVERY_S, drop_old_logs, "logs cannot be kept within their limit"
-                ),
+                PeriodicThread("logs", ROOM_EVERY_S, drop_old_logs, "logs exceed their limit"),
                 PeriodicThread("history", history.EVERY_S, sample, "charts are incomplete"),
                 notices,
             ):

@@ -1,4 +1,4 @@
-"""One connection: uvicorn's, with limits that it leaves open, on a request's length and on its time."""
+"""uvicorn's connection, with limits on the length and duration of a request."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ BODY_WITHIN_S = 60.0
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Closes when a request's head is too long, or head or body take too long to come."""
+    """Closes the connection if a request's head is too long, or if head or body are too slow."""
 
     _in_head = False
     _head_bytes = 0
     _within_s: float | None = HEAD_WITHIN_S
     _steps = _timed = 0
-    """Begun and ended heads and bodies; how many of them the timer knows of."""
+    """Started and ended heads and bodies, and how many of them the timer has seen."""
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -34,7 +34,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request."""
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
         self._await(HEAD_WITHIN_S)
@@ -46,12 +46,12 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End a request; its answer may take its time."""
+        """End a request; its answer may take longer."""
         self._await(None)
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Read on. A request that comes in one piece, as a heartbeat does, needs no timer."""
+        """Read more. A request that arrives in one piece, such as a heartbeat, needs no timer."""
         super().data_received(data)
         if self._timed != self._steps:
             self._set_timer()

@@ -1,8 +1,8 @@
-"""Who may do what: the dependencies every route of people stands behind.
+"""Authorization: the dependencies of every route for people.
 
-``Viewer`` and ``Operator`` are what a route takes. Both ask, for everything but reading, that a cookie comes
-with the X-CSRF-Token of its session and from a page of this server; a Bearer token needs neither, since no
-foreign page can send one.
+Routes take ``Viewer``, ``Operator`` or ``Admin``. Except for reading, a cookie must come with the
+X-CSRF-Token of its session, from a page of this server; a Bearer token needs neither, because no foreign page
+can send one.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _bearer = HTTPBearer(
 
 
 class Unauthorized(RequestRefused):
-    """Nobody is logged in, or a credential is not known."""
+    """Nobody is logged in, or a credential is unknown."""
 
     status = 401
 
 
 class Forbidden(RequestRefused):
-    """Somebody is, but may not do this."""
+    """The user may not do this."""
 
     status = 403
 
 
 def person_of(sessions: Sessions, proxy: ProxySignIn, request: Request) -> Person | None:
-    """Return who sent a request; None if nobody is logged in. Reads the database.
+    """Return the user of a request; None if nobody is logged in. Reads the database.
 
     Raises Forbidden if a trusted proxy names somebody who may not log in.
     """
@@ -61,16 +61,16 @@ def person_of(sessions: Sessions, proxy: ProxySignIn, request: Request) -> Perso
     if token is None:
         token = request.cookies.get(SESSION_COOKIE)
         if token and token.startswith(TOKEN_PREFIX):
-            return None  # an API token is no session: no browser sends it by itself
+            return None  # an API token is not a session: no browser sends it by itself
     return sessions.who(token) if token else None
 
 
 def begin_session(
     sessions: Sessions, account: User, request: Request, response: Response
 ) -> tuple[str, datetime]:
-    """Begin a session; return its token, which a browser keeps in a cookie, and when it ends.
+    """Begin a session; return its token, which a browser keeps in a cookie, and when it expires.
 
-    The CSRF token's cookie is for the page's own scripts to read.
+    The page's own scripts read the cookie of the CSRF token.
     """
     token, session, expires_at = sessions.begin(account)
     for name, value, hidden in (
@@ -89,7 +89,7 @@ def begin_session(
 
 
 def address_of(request: Request) -> str:
-    """Return where a request came from, empty where that is not known."""
+    """Return the address a request came from, empty if unknown."""
     return request.client.host if request.client else ""
 
 
@@ -100,19 +100,14 @@ def bearer(headers: Headers) -> str | None:
 
 
 def from_own_page(request: Request) -> None:
-    """Raise Forbidden when a browser says that another site's page sent this. Scripts say nothing."""
+    """Raise Forbidden if a browser reports that another site's page sent this. Scripts report nothing."""
     origin = request.headers.get("Origin")
     site = request.headers.get("Sec-Fetch-Site", "none")
     if origin is None and site in ("none", "same-origin"):
         return
     host = _host(origin or "")
     if not host or host != request.headers.get("Host"):
-        raise Forbidden(
-            f"sent by a page of {(origin or 'another site')[:200]!r}",
-            "only this server's own pages may; a proxy before it must pass the Host header on",
-            code="foreign-page",
-            origin=(origin or "?")[:200],
-        )
+        raise Forbidden("foreign-page", origin=(origin or "?")[:200])
 
 
 def _host(origin: str) -> str:
@@ -128,61 +123,43 @@ def _viewer(
     _session: Annotated[str | None, Security(_cookie)],
     _page: Annotated[str | None, Security(_csrf)],
 ) -> Person:
-    """Return who sent a request. Raises Unauthorized, or Forbidden for a change no page may ask.
+    """Return the user of a request. Raises Unauthorized, or Forbidden for a change without CSRF protection.
 
-    The other parameters only tell the OpenAPI document how to log in.
+    The other parameters only describe the login in the OpenAPI document.
     """
     parts = request.app.state.parts
     person = person_of(parts.sessions, parts.proxy, request)
     if person is None:
-        raise Unauthorized(
-            "not logged in", "POST /api/v1/login, or `procguard ctl login`", code="not-logged-in"
-        )
+        raise Unauthorized("not-logged-in")
     if request.method not in _READING and not bearer(request.headers):
         from_own_page(request)
         sent = request.headers.get(CSRF_HEADER, "")
         if not hmac.compare_digest(sent.encode(), person.csrf.encode()):
-            raise Forbidden(
-                f"the header {CSRF_HEADER} is missing or is not this session's",
-                f"send the value of the cookie {CSRF_COOKIE}, or use a Bearer token",
-            )
+            raise Forbidden("csrf", header=CSRF_HEADER, cookie=CSRF_COOKIE)
     return person
 
 
 Viewer = Annotated[Person, Depends(_viewer)]
-"""Whoever is logged in."""
+"""Any user who is logged in."""
 
 
-def _only(who: str, may: Callable[[Person], bool], but: str, code: str) -> Any:
+def _only(may: Callable[[Person], bool], code: str) -> Any:
     async def check(person: Viewer) -> Person:
         if not may(person):
-            hint = f"an {who} may: procguard user list"
-            raise Forbidden(f"{person.name} {but}", hint, code=code, user=person.name)
+            raise Forbidden(code, user=person.name)
         return person
 
     return Depends(check)
 
 
-Operator = Annotated[
-    Person,
-    _only("operator", lambda person: person.operator, "may look, not change", code="only-operators"),
-]
-"""Who may change things."""
+Operator = Annotated[Person, _only(lambda person: person.operator, "only-operators")]
+"""A user who may change things."""
 
-Admin = Annotated[
-    Person, _only("admin", lambda person: person.admin, "may not say who logs in", code="only-admins")
-]
-"""Who may say who else logs in."""
+Admin = Annotated[Person, _only(lambda person: person.admin, "only-admins")]
+"""A user who may manage users."""
 
 
 def check_owner(person: Person, group: str, owners: Sequence[str]) -> None:
-    """Raise Forbidden where a group is limited to some users, and this is none of them."""
+    """Raise Forbidden if a group has owners and this user is not one of them."""
     if owners and not person.admin and person.name not in owners:
-        names = ", ".join(owners)
-        raise Forbidden(
-            f"{group} is limited to {names}",
-            "one of them may, or an admin",
-            code="only-owners",
-            group=group,
-            owners=names,
-        )
+        raise Forbidden("only-owners", group=group, owners=", ".join(owners))

@@ -1,4 +1,4 @@
-"""How busy workers, nodes and groups were: the last hour in memory, days in the database.
+"""The use of workers, nodes and groups: the last hour in memory, days in the database.
 
 Memory is bounded: a ring of numbers for each series of each subject, 720 bytes.
 """
@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 
-from platform_launch.procguard.api.shapes.charts import Chart, ChartKind
 from platform_launch.procguard.api.shapes.groups import GroupPhase
+from platform_launch.procguard.api.shapes.history import Chart, ChartKind
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance
@@ -23,7 +23,7 @@ from platform_launch.procguard.database.measurements import Measurements
 
 EVERY_S = 20.0
 _SAMPLES = 180  # an hour
-# How many samples one row in the database stands for: ten minutes of a group, an hour of a node.
+# Samples per row in the database: ten minutes of a group, an hour of a node.
 _THINNED = {ChartKind.GROUP: 30, ChartKind.NODE: 180}
 _KEPT_DAYS = {ChartKind.GROUP: 30, ChartKind.NODE: 7}
 _MOST_RANKS = 32
@@ -35,7 +35,7 @@ Subject = tuple[ChartKind, str]
 
 
 class History:
-    """What :meth:`sample`, called every EVERY_S, has seen; read by any thread."""
+    """The samples of :meth:`sample`, which is called every EVERY_S. Thread-safe."""
 
     def __init__(self, queries: Queries, kept: Measurements, now: Callable[[], float] = time.time) -> None:
         self._queries = queries
@@ -49,17 +49,17 @@ class History:
         self._lock = threading.Lock()
 
     def gpu_use(self) -> dict[str, float | None]:
-        """Return the GPU use of each group now, in percent; None if it is not known."""
+        """Return the current GPU use of each group in percent; None if unknown."""
         with self._lock:
             return {name: self._last(rings) for (kind, name), rings in self._rings.items() if kind is _GROUP}
 
     def run_use(self, group: str, run: int) -> float | None:
-        """Return the mean GPU use over a group's run, since this server was started; None if not known."""
+        """Return the mean GPU use of a group's run since this server started; None if unknown."""
         number, total, count = self._runs.get(group, (0, 0.0, 0))
         return total / count if number == run and count else None
 
     def chart(self, kind: ChartKind, name: str, *, days: bool = False) -> Chart:
-        """Return the series of a worker, node or group; empty where nothing was measured."""
+        """Return the series of a worker, node or group; empty if nothing was measured."""
         if days:
             rows = self._kept.read(kind, name)
             names = sorted({series for _, values in rows for series in values})
@@ -71,7 +71,9 @@ class History:
             return Chart(times=times, series={one: self._line(ring) for one, ring in sorted(rings.items())})
 
     def ranks(self, group: str, series: str) -> Chart:
-        """Return one series of each worker of a group by rank; of many the lowest, where stragglers are."""
+        """Return one series of each worker of a group by rank; if there are many, the lowest ones
+        (stragglers).
+        """
         with self._lock:
             lines = {}
             for worker, rank in self._members.get(group, []):
@@ -85,7 +87,9 @@ class History:
         return Chart(times=times, series=lines)
 
     def sample(self) -> None:
-        """Take one sample, and write down what is due. Raises Unavailable; the last hour is complete then."""
+        """Take a sample, and write rows that are due. If it raises Unavailable, the last hour is still
+        complete.
+        """
         nodes = self._queries.glances()
         groups = self._queries.groups()
         names = [group.name for group in groups]
@@ -112,16 +116,16 @@ class History:
                 self._runs[group.name] = (group.run_number, before[0] + use, before[1] + 1)
         self._runs = {name: run for name, run in self._runs.items() if (_GROUP, name) in found}
         with self._lock:
-            self._put(found)
+            self._store(found)
             self._members = {
                 name: sorted(
                     ((one.worker, one.rank) for one in some), key=lambda pair: (pair[1] is None, pair[1])
                 )
                 for name, some in members.items()
             }
-        self._keep_due()
+        self._write_due()
 
-    def _put(self, found: Mapping[Subject, Values]) -> None:
+    def _store(self, found: Mapping[Subject, Values]) -> None:
         place = self._taken % _SAMPLES
         self._times.append(self._now())
         for subject in self._rings.keys() - found.keys():
@@ -146,7 +150,7 @@ class History:
         ordered = [*ring[place:], *ring[:place]] if self._taken >= _SAMPLES else list(ring[:place])
         return [None if math.isnan(value) else round(value, 3) for value in ordered]
 
-    def _keep_due(self) -> None:
+    def _write_due(self) -> None:
         for kind, count in _THINNED.items():
             if self._taken % count:
                 continue
@@ -157,8 +161,8 @@ class History:
                     if of is kind
                 ]
             at = datetime.fromtimestamp(self._now(), timezone.utc)
-            self._kept.keep(at, ((kind, name, values) for name, values in rows if values))
-            self._kept.forget(kind, _KEPT_DAYS[kind])
+            self._kept.write(at, ((kind, name, values) for name, values in rows if values))
+            self._kept.delete_older(kind, _KEPT_DAYS[kind])
 
 
 def _of_worker(worker: WorkerGlance) -> Values:

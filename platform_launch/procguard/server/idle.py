@@ -1,4 +1,4 @@
-"""Running groups that hardly use their GPUs: reported once, and stopped if their settings say so."""
+"""Reports running groups that hardly use their GPUs, and stops them if their settings ask for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_launch.sentences import sentence
 
 
 class IdleWatch:
-    """Looks at the GPU use of each running group, in percent, whenever it was measured."""
+    """Checks the GPU use of each running group, in percent, whenever it was measured."""
 
     def __init__(self, control: Control, clock: Callable[[], float] = time.monotonic) -> None:
         self._control = control
@@ -19,7 +19,7 @@ class IdleWatch:
         self._since: dict[str, tuple[int, float]] = {}
         self._reported: set[tuple[str, int]] = set()
 
-    def look(self, use: Mapping[str, float | None]) -> None:
+    def check(self, use: Mapping[str, float | None]) -> None:
         """Report the groups that have used too little for too long. Raises Unavailable."""
         now = self._clock()
         for group in self._control.queries.groups():

@@ -1,4 +1,4 @@
-"""What is being asked of agents: answers to heartbeats carry the questions. For the event loop only."""
+"""Pending questions to agents, which the answers to heartbeats carry. For the event loop only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answers = Mapping[WorkerName, RanksSeen]
 
 @dataclass
 class _Question:
-    """A question to some workers, and what was answered so far."""
+    """A question to some workers, and the answers so far."""
 
     token: str
     waits_for: set[WorkerName]
@@ -25,26 +25,26 @@ class _Question:
 
 
 class Inspections:
-    """All that is asked now. Who asks the same as somebody else waits for the same answers."""
+    """All pending questions. Concurrent requests for the same one share its answers."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[int, _Question]] = {}
         self._under_way: dict[Hashable, asyncio.Task[Answers]] = {}
 
     def of(self, node: str) -> dict[int, str]:
-        """Return what a node's workers are asked, by number."""
+        """Return the questions to a node's workers, by number."""
         return {number: question.token for number, question in self._by_node.get(node, {}).items()}
 
     async def ask(self, what: Hashable, workers: Sequence[WorkerName], limit_s: float) -> Answers:
-        """Return the answers that come in time; ``what`` names the question."""
+        """Return the answers that arrive in time; ``what`` identifies the question."""
         task = self._under_way.get(what)
         if task is None:
             task = self._under_way[what] = asyncio.create_task(self._collected(workers, limit_s))
             task.add_done_callback(lambda _: self._under_way.pop(what))
         return await asyncio.shield(task)
 
-    def take(self, worker: WorkerName, seen: RanksSeen) -> bool:
-        """Take an answer; False where nobody waits for it any more."""
+    def answer(self, worker: WorkerName, seen: RanksSeen) -> bool:
+        """Store an answer; False if nobody waits for it any more."""
         question = self._by_node.get(worker.node, {}).get(worker.number)
         if question is None or question.token != seen.question:
             return False

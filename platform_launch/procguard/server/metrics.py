@@ -1,4 +1,4 @@
-"""Prometheus metrics. Counts are for everybody; series by group, node and GPU for those who may log in."""
+"""Prometheus metrics. Counts are public; series by group, node and GPU require a login."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _KEPT_S = 1.0
 
 
 class Metrics:
-    """Counts what happens, and asks what is when it is read."""
+    """Counts events, and queries the current state when it is read."""
 
     def __init__(self, queries: Queries) -> None:
         self._registry = CollectorRegistry()
-        self.heartbeats = self._counter("procguard_heartbeats", "Heartbeats of agents that were answered.")
-        self.refused = self._counter(
-            "procguard_heartbeats_refused", "Heartbeats of agents that were refused."
-        )
+        self.heartbeats = self._counter("procguard_heartbeats", "Answered heartbeats of agents.")
+        self.refused = self._counter("procguard_heartbeats_refused", "Refused heartbeats of agents.")
         self.log_bytes = self._counter("procguard_log_bytes", "Bytes of log that agents sent.")
-        self.log_refused = self._counter("procguard_log_refused", "Chunks of log the disk had no room for.")
+        self.log_refused = self._counter(
+            "procguard_log_refused", "Chunks of log refused because the disk was full."
+        )
         self.logins = self._by_result(
-            "procguard_logins", "Logins that were tried, by result.", "succeeded", "failed", "throttled"
+            "procguard_logins", "Login attempts, by result.", "succeeded", "failed", "throttled"
         )
         self.joins = self._by_result(
             "procguard_joins",
-            "Joins of agents that were tried, by result.",
+            "Join attempts of agents, by result.",
             *("succeeded", "failed", "refused", "throttled"),
         )
-        self.failed = self._counter("procguard_groups_failed", "Groups that came to failed.")
+        self.failed = self._counter("procguard_groups_failed", "Groups that failed.")
         self.notices = self._by_result("procguard_notices", "Notices, by result.", "sent", "lost")
         self._registry.register(_CurrentState(queries))
         self._named = CollectorRegistry()
@@ -63,7 +63,9 @@ class Metrics:
         return Counter(name, meaning, registry=self._registry)
 
     def _by_result(self, name: str, meaning: str, *results: str) -> Counter:
-        """Return a counter that begins with a zero for each result: increase() misses what begins with 1."""
+        """Return a counter that starts with a zero per result: increase() misses a series that starts with
+        1.
+        """
         counter = Counter(name, meaning, ["result"], registry=self._registry)
         for result in results:
             counter.labels(result)
@@ -71,21 +73,21 @@ class Metrics:
 
 
 class _StateCollector(Collector):
-    """Asks what is now when the metrics are read."""
+    """Queries the current state when the metrics are read."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Describe nothing beforehand: registering must ask nothing."""
+        """Describe nothing in advance: registering must not query anything."""
         return iter(())
 
 
 class _CurrentState(_StateCollector):
-    """How many groups, workers and GPUs are in which state."""
+    """The number of groups, workers and GPUs by state."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield how many groups and workers are in which state."""
+        """Yield the number of groups and workers by state."""
         groups_now = self._queries.groups()
         phases = Tally(group.phase for group in groups_now)
         groups = GaugeMetricFamily("procguard_groups", "Groups by phase.", labels=["phase"])
@@ -124,10 +126,14 @@ class _ByName(_StateCollector):
         yield from self._of_nodes(nodes)
 
     def _of_groups(self, workers: Mapping[str, Sequence[WorkerGlance]]) -> Iterator[GaugeMetricFamily]:
-        phase = _gauge("procguard_group_phase", "1 for the phase that a group is in.", "group", "phase")
+        phase = _gauge("procguard_group_phase", "1 for the phase of a group.", "group", "phase")
         count = _gauge("procguard_group_workers", "Workers of a group.", "group")
-        silent = _gauge("procguard_group_workers_silent", "Those whose heartbeat is overdue.", "group")
-        restarts = _gauge("procguard_group_restarts_used", "Automatic restarts of its newest run.", "group")
+        silent = _gauge(
+            "procguard_group_workers_silent", "Workers of a group whose heartbeat is overdue.", "group"
+        )
+        restarts = _gauge(
+            "procguard_group_restarts_used", "Automatic restarts of a group's newest run.", "group"
+        )
         use = _gauge("procguard_group_gpu_utilization_percent", "Mean use of a group's GPUs.", "group")
         for group in self._queries.groups():
             own = workers.get(group.name, ())
@@ -142,14 +148,14 @@ class _ByName(_StateCollector):
 
     @staticmethod
     def _of_nodes(nodes: Sequence[NodeGlance]) -> Iterator[GaugeMetricFamily]:
-        heard = _gauge("procguard_node_up", "1 if a node's agent is heard.", "node")
+        up = _gauge("procguard_node_up", "1 if a node's agent sends heartbeats.", "node")
         cpu = _gauge("procguard_node_cpu_percent", "Use of a node's processors.", "node")
         labels = ("group", "node", "gpu")
         use = _gauge("procguard_node_gpu_utilization_percent", "Use of a GPU.", *labels)
-        memory = _gauge("procguard_node_gpu_memory_used_gib", "Memory of a GPU that is used.", *labels)
+        memory = _gauge("procguard_node_gpu_memory_used_gib", "Used memory of a GPU.", *labels)
         for node in nodes:
-            heard.add_metric([node.node], not node.silent)
-            if node.silent:  # nobody knows what its GPUs do
+            up.add_metric([node.node], not node.silent)
+            if node.silent:  # the use of its GPUs is unknown
                 continue
             if node.entry.machine:
                 cpu.add_metric([node.node], node.entry.machine.cpu_percent)
@@ -160,7 +166,7 @@ class _ByName(_StateCollector):
                     use.add_metric(place, gpu.utilization_percent)
                 if gpu.memory_used_gib is not None:
                     memory.add_metric(place, gpu.memory_used_gib)
-        yield from (heard, cpu, use, memory)
+        yield from (up, cpu, use, memory)
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:

@@ -1,28 +1,26 @@
-"""What stands before the whole app: limits of size, the headers every answer carries, and heartbeats."""
+"""Applied to every request: limits on the size of bodies, and the headers of every answer."""
 
 from __future__ import annotations
 
 import asyncio
 
-from pydantic import ValidationError
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import Refusal
-from platform_launch.procguard.api.wire import MAX_LOG_CHUNK, Heartbeat, WorkerOrders
-from platform_launch.procguard.server.answers import answer, fault, invalid
+from platform_launch.procguard.api.wire import MAX_LOG_CHUNK
+from platform_launch.procguard.server.answers import fault
+from platform_launch.procguard.server.assembly import ServerParts
 from platform_launch.procguard.server.gate import SESSION_COOKIE, bearer
-from platform_launch.procguard.server.parts import ServerParts, known
+from platform_launch.procguard.server.routes.agents import heartbeat
 
-HEARTBEAT = "/api/v1/agent/heartbeat"
 MAX_BODY = 1024 * 1024
 STRANGERS_BODY = 16 * 1024
-"""Of whoever shows no credential of ours: nobody fills our memory without one."""
+"""For requests without a valid credential: nobody fills the memory without one."""
 
+HEARTBEAT = "/api/v1/agent/heartbeat"
 _BODIES = {
     HEARTBEAT: 4 * 1024 * 1024,
     "/api/v1/agent/log": MAX_LOG_CHUNK,
@@ -30,7 +28,7 @@ _BODIES = {
     "/api/v1/login": 16 * 1024,
 }
 
-# The page brings all it needs, and holds neither scripts nor styles in its text.
+# The page loads nothing from elsewhere, and has no inline scripts or styles.
 CONTENT_SECURITY = "; ".join(
     (
         "default-src 'none'",
@@ -44,7 +42,7 @@ CONTENT_SECURITY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-# No Strict-Transport-Security: it would hold for every port of the host, a TensorBoard's too.
+# No Strict-Transport-Security: it would apply to every port of the host, such as TensorBoard's.
 _HEADERS = (
     (b"content-security-policy", CONTENT_SECURITY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -54,16 +52,15 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
-_HEARTBEAT_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _NEVER_KEPT = (b"cache-control", b"no-store")
-# Of the page's own files: their addresses change with their content.
+# For the page's own files: their URLs change with their content.
 _KEPT = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
 class ServerMiddleware:
-    """Refuses bodies that are too long before they are read, adds the headers, answers heartbeats.
+    """Refuses long bodies before they are read, and adds the headers.
 
-    ``stopping`` is set when the server ends: streams that would go on for ever are told that nobody listens.
+    ``stopping`` is set when the server stops: endless streams then see a disconnected client.
     """
 
     def __init__(self, app: ASGIApp, parts: ServerParts, stopping: asyncio.Event) -> None:
@@ -76,20 +73,31 @@ class ServerMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["path"] == HEARTBEAT and scope["method"] == "POST":
-            await self._heartbeat(scope, receive, send)
-            return
+        beats = scope["path"] == HEARTBEAT and scope["method"] == "POST"
         limit = _BODIES.get(scope["path"], MAX_BODY)
-        if limit > STRANGERS_BODY and not self._is_known(scope):
+        # A heartbeat's credential is checked before its body is read.
+        if not beats and limit > STRANGERS_BODY and not self._is_known(scope):
             limit = STRANGERS_BODY
         sending = _with_headers(scope, send)
         if _announced(scope) > limit:
             await _too_large(limit)(scope, receive, sending)
             return
-        await self._app(scope, _Body(receive, limit, self._stopping), sending)
+        # Most requests are heartbeats. FastAPI's layers would cost as much as the rest.
+        app = self._heartbeat if beats else self._app
+        await app(scope, _Body(receive, limit, self._stopping), sending)
+
+    async def _heartbeat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await heartbeat(request, self._parts)
+        except HTTPException:  # from _Body
+            response = _too_large(_BODIES[HEARTBEAT])
+        except Exception as error:
+            response = await fault(request, error)
+        await response(scope, receive, send)
 
     def _is_known(self, scope: Scope) -> bool:
-        """Tell whether a request shows a credential of ours, by memory alone: its route looks closer."""
+        """Return whether a request has a valid credential, from memory alone: its route checks further."""
         request = Request(scope)
         token = bearer(request.headers)
         parts = self._parts
@@ -100,63 +108,9 @@ class ServerMiddleware:
         token = token or request.cookies.get(SESSION_COOKIE)
         return token is not None and parts.sessions.is_ours(token)
 
-    async def _heartbeat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a heartbeat from memory, without the framework: most of all requests are these."""
-        token = bearer(Headers(scope=scope))
-        node = self._parts.control.who(token) if token else None
-        limit = _BODIES[HEARTBEAT]
-        try:
-            # Whoever is not known has no memory of ours filled.
-            body = await _whole(scope, receive, limit) if node else b""
-            if body is None:
-                return
-            response = answer_heartbeat(self._parts, known(node), body)
-        except RequestRefused as refused:
-            self._parts.meter.refused.inc()
-            response = answer(refused)
-        except _TooLongError:
-            response = _too_large(limit)
-        except Exception as error:
-            response = await fault(Request(scope), error)
-        await response(scope, receive, send if response.status_code == 200 else _with_headers(scope, send))
-
-
-def answer_heartbeat(parts: ServerParts, node: str, body: bytes) -> Response:
-    """Return the answer to a node's heartbeat. Raises RequestRefused."""
-    try:
-        orders = parts.control.heartbeat(node, Heartbeat.model_validate_json(body))
-    except ValidationError as error:
-        parts.meter.refused.inc()
-        return invalid(error.errors(include_input=False, include_url=False))
-    parts.meter.heartbeats.inc()
-    if questions := parts.inspections.of(node):
-        orders = WorkerOrders(**{**dict(orders), "questions": questions})
-    return Response(orders.model_dump_json(), 200, _HEARTBEAT_HEADERS, "application/json")
-
-
-class _TooLongError(Exception):
-    """A body is longer than it may be."""
-
-
-async def _whole(scope: Scope, receive: Receive, limit: int) -> bytes | None:
-    """Return a body, None where its sender left. Raises _TooLongError."""
-    if _announced(scope) > limit:
-        raise _TooLongError
-    body = b""
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message["body"]
-        if len(body) > limit:
-            raise _TooLongError
-        more = message["more_body"]
-    return body
-
 
 def _with_headers(scope: Scope, send: Send) -> Send:
-    """Return what sends the headers that every answer carries as well."""
+    """Return a function that adds the common headers."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -171,7 +125,7 @@ def _with_headers(scope: Scope, send: Send) -> Send:
 
 
 class _Body:
-    """Passes a body on until it is too long, and then only tells when the client has left."""
+    """Passes a body on until it is too long, and afterwards only reports a disconnect."""
 
     def __init__(self, receive: Receive, limit: int, stopping: asyncio.Event) -> None:
         self.limit = limit
@@ -191,7 +145,7 @@ class _Body:
         return message
 
     async def _until_gone(self) -> Message:
-        """Wait for the client to leave, or for the server to."""
+        """Wait for the client to disconnect, or for the server to stop."""
         message = asyncio.ensure_future(self._receive())
         ending = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -203,8 +157,8 @@ class _Body:
 
 
 def _too_large(limit: int) -> Response:
-    """Return the answer to a body that is too long. The connection ends: the rest of it is not read."""
-    refusal = Refusal(error=f"the body is longer than {limit} bytes")
+    """Return the answer to a body that is too long. The rest is not read, so the connection is closed."""
+    refusal = RequestRefused("too-large", limit=str(limit)).refusal
     return Response(refusal.model_dump_json(), 413, {"Connection": "close"}, "application/json")
 
 

@@ -1,7 +1,7 @@
-"""Notices: a message to the server's receivers, and to whoever started a group, sent through Apprise.
+"""Notices to the server's receivers and to whoever started a group, sent through Apprise.
 
-What is sent stands in the audit log too: nothing depends on a message that arrives. A message holds no
-command, no variable and no log: names, what happened, and the page's address.
+Everything sent is in the audit log too: nothing depends on delivery. A notice has no command, variable or
+log: only names, what happened, and the page's URL.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from prometheus_client import Counter
 
 from platform_launch.errors import InputError, InstallationError
 from platform_launch.extras import install_extra
-from platform_launch.procguard.api.shapes.events import AuditEvent
+from platform_launch.procguard.api.shapes.history import AuditEvent
 from platform_launch.procguard.server.settings import NoticeReceiver
+from platform_launch.text import Phrase
 
 _TRIES = 5
 _FIRST_PAUSE_S = 2.0
@@ -33,25 +34,27 @@ Recipient = Callable[[str], str]
 
 
 def receiver_at(address: str) -> Any:
-    """Return what sends to an address. Raises InputError, InstallationError, which name no address."""
+    """Return the sender for an address. Raises InputError or InstallationError, which do not reveal the
+    address.
+    """
     try:
-        import apprise  # half a second, and most servers send nothing
+        import apprise  # takes half a second, and most servers send nothing
     except ImportError as error:
         raise InstallationError(
-            "notices are sent by the package apprise, which is missing", install_extra("notices")
+            "notices need the package apprise, which is not installed", install_extra("notices")
         ) from error
     found = apprise.Apprise.instantiate(address, suppress_exceptions=True)
     if found is None:
         raise InputError(
-            f"{urlsplit(address).scheme or 'an address'}://…: not an address of Apprise",
-            "such as slack://… or mailtos://…; https://github.com/caronc/apprise lists them",
+            Phrase("{scheme}://…: not an Apprise address", scheme=urlsplit(address).scheme or "?"),
+            "such as slack://… or mailtos://…; see https://github.com/caronc/apprise",
         )
     return found
 
 
 @dataclass(frozen=True)
 class Notice:
-    """What a message says."""
+    """The content of a notice."""
 
     group: str
     action: str
@@ -60,19 +63,19 @@ class Notice:
 
     @property
     def title(self) -> str:
-        """Return it at a glance."""
+        """Return the title."""
         return f"ProcGuard: {self.group} {self.action}"
 
     @property
     def body(self) -> str:
-        """Return the rest. It calls nobody: in chats, <!channel> or <at …> would."""
+        """Return the text. It mentions nobody: in chats, <!channel> or <at …> would."""
         text = self.detail.replace("<", "‹").replace(">", "›")
         cut = text.encode()[:_LONGEST].decode(errors="ignore")
         return f"{cut} {self.url}".strip() or self.action
 
 
 class _Receiver:
-    """Sends to one address in a thread of its own: one that does not answer holds up nobody else."""
+    """Sends to one address in its own thread, so that a slow receiver delays no others."""
 
     def __init__(self, address: str, counted: Counter, leaving: threading.Event) -> None:
         self._name = f"{urlsplit(address).scheme}://…"  # the rest may be a secret
@@ -82,12 +85,12 @@ class _Receiver:
         self._waiting: queue.Queue[Notice] = queue.Queue(_MOST_WAITING)
         threading.Thread(target=self._run, name="procguard-notices", daemon=True).start()
 
-    def put(self, notice: Notice) -> None:
-        """Send this after what waits already; what finds no room is lost."""
+    def send(self, notice: Notice) -> None:
+        """Queue a notice; if the queue is full, it is lost."""
         try:
             self._waiting.put_nowait(notice)
         except queue.Full:
-            self._lose(notice, "too many messages wait for it")
+            self._report_lost(notice, "too many notices are waiting")
 
     def _run(self) -> None:
         while not self._leaving.is_set():
@@ -95,13 +98,13 @@ class _Receiver:
                 notice = self._waiting.get(timeout=1.0)
             except queue.Empty:
                 continue
-            if trouble := self._send(notice):
-                self._lose(notice, trouble)
+            if trouble := self._attempt(notice):
+                self._report_lost(notice, trouble)
             else:
                 self._counted.labels("sent").inc()
 
-    def _send(self, notice: Notice) -> str:
-        """Send a message, with several tries; return why it was not taken."""
+    def _attempt(self, notice: Notice) -> str:
+        """Send a notice, with several attempts; return why it failed."""
         trouble = ""
         for attempt in range(_TRIES):
             if attempt and self._leaving.wait(_FIRST_PAUSE_S * 2 ** (attempt - 1)):
@@ -109,23 +112,23 @@ class _Receiver:
             try:
                 if receiver_at(self._address).notify(title=notice.title, body=notice.body):
                     return ""
-                trouble = "it was not taken"
+                trouble = "it was not accepted"
             except (InputError, InstallationError) as error:
                 return str(error)
-            except Exception as error:  # whatever one receiver answers, the others get theirs
+            except Exception as error:  # a failing receiver must not affect others
                 trouble = type(error).__name__
-        return trouble or "the server ends"
+        return trouble or "the server is stopping"
 
-    def _lose(self, notice: Notice, trouble: str) -> None:
+    def _report_lost(self, notice: Notice, trouble: str) -> None:
         self._counted.labels("lost").inc()
-        _LOG.warning("%s was sent no notice of %s: %s", self._name, notice.group, trouble)
+        _LOG.warning("notice about %s to %s failed: %s", notice.group, self._name, trouble)
 
 
 class Notices:
-    """Sends from :meth:`start` to :meth:`stop`.
+    """Sends notices from :meth:`start` to :meth:`stop`.
 
-    ``recipient`` returns the address of whoever is to hear of a group, empty if nobody is; it may read the
-    database. ``counted`` counts what became of each message.
+    ``recipient`` returns the address for a group's notices, or empty; it may read the database. ``counted``
+    counts notices by result.
     """
 
     def __init__(
@@ -144,28 +147,28 @@ class Notices:
         self._thread = threading.Thread(target=self._run, name="procguard-notices", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what could not be delivered so far is not tried again."""
+        """Stop; undelivered notices are dropped."""
         self._leaving.set()
         self._events.put(None)
         self._thread.join()
 
     def receive(self, event: AuditEvent) -> None:
-        """Take an entry of the audit log; only some of them are sent. Waits for nothing."""
+        """Accept an entry of the audit log; only some are sent. Does not block."""
         self._events.put(event)
 
     def _run(self) -> None:
         while (event := self._events.get()) is not None:
             try:
                 self._pass_on(event)
-            except Exception:  # one event's trouble is not the next one's
-                _LOG.exception("a notice of %s was not sent", event.object)
+            except Exception:  # one event's failure must not affect the next
+                _LOG.exception("a notice about %s was not sent", event.object)
 
     def _pass_on(self, event: AuditEvent) -> None:
-        # A run that fails is reported when it does; that it has stopped then is no news.
+        # A failure is reported once, when it happens; the stop that follows is not.
         run = event.values.get("run")
         if event.action == "failing":
             self._failing[event.object] = run
@@ -178,7 +181,7 @@ class Notices:
             if receiver is None and len(self._by_address) < _MOST_RECEIVERS:
                 receiver = self._by_address[address] = _Receiver(address, self._counted, self._leaving)
             if receiver is not None:
-                receiver.put(notice)
+                receiver.send(notice)
 
     def _addresses(self, event: AuditEvent) -> Collection[str]:
         found = [receiver.url for receiver in self._common if event.action in receiver.events]

@@ -1,4 +1,4 @@
-"""Sign-in through an OpenID Connect provider, with Authlib: the code flow with PKCE, a state and a nonce."""
+"""Sign-in through OpenID Connect, with Authlib: the code flow with PKCE, a state and a nonce."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from platform_launch.errors import InstallationError, shown
 from platform_launch.extras import install_extra
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.database.users import User
+from platform_launch.procguard.server.assembly import ServerParts
 from platform_launch.procguard.server.gate import Forbidden, begin_session
-from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.private import read_secret
 from platform_launch.procguard.server.settings import OidcSettings
 from platform_launch.procguard.server.sign_in import admitted
@@ -28,11 +28,11 @@ from platform_launch.procguard.web.page_request import own_path
 
 _LOG = logging.getLogger(__name__)
 _MINUTES = 10
-"""How long somebody may take at the provider."""
+"""Time limit for logging in at the provider."""
 
 
 def add_oidc(app: FastAPI, parts: ServerParts) -> None:
-    """Put sign-in through an OpenID Connect provider on the server's application, if it is configured.
+    """Add sign-in through OpenID Connect to the server's application, if it is configured.
 
     Raises InstallationError, InputError.
     """
@@ -53,14 +53,14 @@ def add_oidc(app: FastAPI, parts: ServerParts) -> None:
 
 
 class _OidcRoutes:
-    """To the provider, and back with a code that only this server can turn into claims."""
+    """Redirects to the provider, and back with a code that only this server can exchange for claims."""
 
     def __init__(self, settings: OidcSettings, parts: ServerParts) -> None:
         try:
             from authlib.integrations.starlette_client import OAuth
         except ImportError as error:
             raise InstallationError(
-                "sign_in.oidc needs the package authlib, which is missing", install_extra("sso")
+                "sign_in.oidc needs the package authlib, which is not installed", install_extra("sso")
             ) from error
         file = settings.client_secret_file
         self._settings = settings
@@ -74,21 +74,19 @@ class _OidcRoutes:
         )
 
     async def login(self, request: Request) -> Response:
-        """Send somebody to the provider."""
+        """Redirect to the provider."""
         request.session.clear()
         request.session["next"] = own_path(request.query_params.get("next", "/"))
         page = self._parts.settings.page_url.rstrip("/") or str(request.base_url).rstrip("/")
         page = page.removesuffix("/oidc")
         try:
             answer: Response = await self._client.authorize_redirect(request, f"{page}/oidc/callback")
-        except (
-            Exception
-        ) as error:  # of the HTTP client that Authlib uses, or what the provider says of itself
+        except Exception as error:  # from Authlib's HTTP client, or because of the provider's metadata
             return _to_login("sign-in-unreachable", error)
         return answer
 
     async def callback(self, request: Request) -> Response:
-        """Begin a session for whoever comes back from the provider."""
+        """Begin a session for a user who returns from the provider."""
         place = own_path(str(request.session.get("next", "/")))
         try:
             claims = await self._claims(request)
@@ -106,7 +104,7 @@ class _OidcRoutes:
         return response
 
     async def _claims(self, request: Request) -> dict[str, Any]:
-        """Return the claims of the ID token, whose signature, issuer, audience and nonce are checked."""
+        """Return the claims of the ID token; its signature, issuer, audience and nonce are checked."""
         expected = {"iss": self._settings.issuer, "aud": self._settings.client_id}
         token = await self._client.authorize_access_token(
             request,
@@ -125,7 +123,7 @@ class _OidcRoutes:
         groups = claims.get(settings.groups_claim, ())
         names = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else ()
         if settings.name_claim == "email" and claims.get("email_verified") is False:
-            raise Forbidden("the provider has not verified the email address", code="sign-in-name")
+            raise Forbidden("sign-in-email")
         subject = f"{settings.issuer} {claims['sub']}"
         return admitted(
             self._parts.settings.sign_in,

@@ -1,4 +1,4 @@
-"""A thread that does the same work again and again: groups advanced, measurements taken, old logs dropped."""
+"""A thread that repeats its work: advancing groups, measuring, deleting old logs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LATE_S = 15.0
 class PeriodicThread:
     """Does ``work`` every ``every_s`` seconds from :meth:`start` to :meth:`stop`.
 
-    ``failure`` says what it means that ``work`` raises, or returns why it has not done all: that is logged
-    once, not every time. A database or a disk that cannot be used is no fault of the program and has no
-    traceback. Only Superseded ends the thread: ``superseded`` then says why this server must end.
+    ``failure`` describes what it means if ``work`` raises, or returns why it is incomplete: that is logged
+    once, not every time. A database or disk that cannot be used is not a bug and has no traceback. Only
+    Superseded ends the thread: ``superseded`` is then why this server must stop.
     """
 
     superseded: Superseded | None = None
@@ -33,20 +33,20 @@ class PeriodicThread:
         self._trouble = ""
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the work that is being done."""
+        """Stop after the current work."""
         self._leave.set()
         self._thread.join()
 
     @property
     def trouble(self) -> str:
-        """Why the work is not done now; empty while it is."""
+        """Why the work is not done at present; empty if it is."""
         late_s = time.monotonic() - self._done_at
         if late_s > self._every_s + _LATE_S:
-            return f"{self._failure}: nothing was done for {late_s:.0f} s"
+            return f"{self._failure}: no progress for {late_s:.0f} s"
         return self._trouble
 
     def _run(self) -> None:
@@ -59,7 +59,7 @@ class PeriodicThread:
                 return
             except (RequestRefused, OSError) as error:
                 trouble = str(error)
-            except Exception as error:  # a thread that ended would do nothing ever after
+            except Exception as error:  # the thread must go on
                 trouble = str(error) or type(error).__name__
                 if trouble != self._trouble:
                     _LOG.exception(self._failure)

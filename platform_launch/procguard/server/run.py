@@ -1,4 +1,4 @@
-"""A server from its first to its last second: a socket, uvicorn, and an end in good order."""
+"""Runs a server: its socket, uvicorn, and a clean stop."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from platform_launch.errors import InputError, UsageError
 from platform_launch.hardware import running
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.server.app import served_app
+from platform_launch.procguard.server.assembly import ServerParts
 from platform_launch.procguard.server.connection import HttpConnection
-from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.procguard.server.sign_in import OnlyFromProxies
+from platform_launch.text import Phrase
 
 _LOG = logging.getLogger(__name__)
 _MANY_FILES = 4096
@@ -40,8 +41,8 @@ _END_WITHIN_S = 10
 def serve(parts: ServerParts, settings: ServerSettings, ready: Callable[[int], None]) -> None:
     """Serve until SIGTERM or SIGINT; ``ready`` is called with the port once requests are answered.
 
-    A second SIGINT ends it at once. Raises UsageError when the address cannot be listened on, InputError
-    when the certificate cannot be used, DatabaseError when another server has taken over.
+    A second SIGINT ends it at once. Raises UsageError if it cannot listen on the address, InputError if the
+    certificate cannot be used, DatabaseError if another server has taken over.
     """
     stopping = asyncio.Event()
     config = configured(parts, settings, stopping)
@@ -53,22 +54,20 @@ def serve(parts: ServerParts, settings: ServerSettings, ready: Callable[[int], N
             stopping,
             parts.control_loop,
             lambda: ready(listener.getsockname()[1]),
-            lambda: parts.control.queries.node_count,
         )
-        let_heartbeats_pass()
+        keep_responsive()
         uvloop.run(server.serve([listener]))
     if parts.control_loop.superseded is not None:
-        refusal = parts.control_loop.superseded.refusal
-        raise DatabaseError(refusal.error, refusal.hint)
+        raise DatabaseError(*parts.control_loop.superseded.phrases)
 
 
 def configured(parts: ServerParts, settings: ServerSettings, stopping: asyncio.Event) -> uvicorn.Config:
-    """Return how uvicorn serves; ``stopping`` is set at the end (:func:`served_app`)."""
+    """Return uvicorn's configuration; ``stopping`` is set at the end (:func:`served_app`)."""
     app = served_app(parts, stopping)
     proxies = settings.trusted_proxies
     if proxies:
         app = cast(ASGIApp, ProxyHeadersMiddleware(cast(Any, app), list(proxies)))
-    if settings.sign_in.proxy is not None:  # outside of the former, which takes the proxy's address away
+    if settings.sign_in.proxy is not None:  # before the former, which replaces the proxy's address
         app = OnlyFromProxies(app, settings.sign_in.proxy, proxies)
     return uvicorn.Config(
         app,
@@ -89,9 +88,9 @@ def configured(parts: ServerParts, settings: ServerSettings, stopping: asyncio.E
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, that says when it is ready, ends streams, and takes a signal for a wish, no failure.
+    """uvicorn's server, which reports when it is ready, ends streams, and does not re-raise signals.
 
-    It ends by itself when the control loop finds that another server has taken over.
+    It also stops when the control loop finds that another server has taken over.
     """
 
     def __init__(
@@ -100,37 +99,29 @@ class _Server(uvicorn.Server):
         stopping: asyncio.Event,
         control_loop: PeriodicThread,
         ready: Callable[[], None],
-        nodes: Callable[[], int],
     ) -> None:
         super().__init__(config)
-        self._nodes = nodes
-        self._frozen_at = 0
         self._stopping = stopping
         self._control_loop = control_loop
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
+        """Start to answer."""
         await super().startup(sockets)
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Tell, ten times a second, whether to end."""
-        nodes = self._nodes()
-        if nodes > 1.1 * self._frozen_at + 100:
-            # Thousands of nodes stay: a full look for garbage among them holds heartbeats up.
-            gc.freeze()
-            self._frozen_at = nodes
+        """Return whether to stop; called ten times a second."""
         return await super().on_tick(counter) or self._control_loop.superseded is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let what is being answered be answered."""
+        """Finish pending answers."""
         self._stopping.set()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Hear signals while serving. Unlike uvicorn's own they are not raised again afterwards."""
+        """Handle signals while serving. Unlike uvicorn's own, they are not raised again afterwards."""
         signals = (signal.SIGINT, signal.SIGTERM)
         before = {one: signal.signal(one, self.handle_exit) for one in signals}
         try:
@@ -148,10 +139,11 @@ def listening(settings: ServerSettings) -> Iterator[socket.socket]:
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:  # the second for a label of more than 63 letters, or of none
-        reason = error.strerror if isinstance(error, OSError) else "not a host name"
+    except (OSError, UnicodeError) as error:  # UnicodeError: an empty label, or one of more than 63 letters
+        reason = error.strerror if isinstance(error, OSError) else Phrase("not a host name")
         raise UsageError(
-            f"listen={settings.listen}: {reason}", "expected an address of this machine"
+            Phrase("listen={address}: {problem}", address=settings.listen, problem=reason),
+            "expected an address of this machine",
         ) from error
     with listener:
         try:
@@ -160,12 +152,14 @@ def listening(settings: ServerSettings) -> Iterator[socket.socket]:
             listener.listen(_WAITING)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
-            hint = (
-                "another server? --listen names another port"
+            raise UsageError(
+                Phrase(
+                    "cannot listen on {address}: {problem}", address=settings.listen, problem=error.strerror
+                ),
+                "if another server uses the port, choose another one with --listen"
                 if taken
-                else "listen on an address of this machine"
-            )
-            raise UsageError(f"cannot listen on {settings.listen}: {error.strerror}", hint) from error
+                else "listen on an address of this machine",
+            ) from error
         yield listener
 
 
@@ -177,31 +171,33 @@ def _check_certificate(settings: ServerSettings) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_certificate, settings.tls_key)
     except (OSError, ValueError) as error:
         reason = error.strerror if type(error) is FileNotFoundError else str(error)
-        raise InputError(f"{files}: {reason}", "expected two PEM files that belong together") from error
+        raise InputError(
+            Phrase("{files}: {problem}", files=files, problem=reason), "expected two matching PEM files"
+        ) from error
 
 
 def _allow_many_connections() -> None:
-    """Each agent and each page that is looked at holds a connection."""
+    """Each agent and each open page needs a connection."""
     most = running.allow_many()
     if most < _MANY_FILES:
-        _LOG.warning("only %d files may be open, and each agent needs one: raise `ulimit -Hn`", most)
+        _LOG.warning("at most %d files can be open, and each agent needs one: raise `ulimit -Hn`", most)
 
 
-def let_heartbeats_pass() -> None:
-    """Keep what else this process does from holding the event loop up.
+def keep_responsive() -> None:
+    """Keep the event loop responsive.
 
-    By default a full look for garbage, 150 ms with 2,000 agents, comes every few seconds, and a thread that
-    looks through all nodes keeps the interpreter for 5 ms: after each heartbeat, as the event loop lets go of
-    it to read the next. With 0.1 ms about twice as many get through meanwhile as with 1 ms (decision 0008).
+    By default a full garbage collection, 150 ms with 2,000 agents, runs every few seconds, and a thread that
+    iterates over all nodes holds the interpreter for 5 ms at a time. With 0.1 ms about twice as many
+    heartbeats are answered meanwhile as with 1 ms (decision 0008).
     """
     gc.collect()
-    gc.freeze()  # what is there now stays to the end
+    gc.freeze()  # what exists now stays until the end
     gc.set_threshold(50_000, 20, 20)
     sys.setswitchinterval(0.0001)
 
 
 def prepare_process() -> None:
-    """Let only this user read what the server writes, and everybody see what it complains of."""
+    """Make files private, and log to stderr."""
     os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("procguard.events").setLevel(logging.INFO)

@@ -1,8 +1,7 @@
-"""Sessions: a signed token that carries a name, the account's epoch and the session's own id.
+"""Passwords and sessions. A session is a signed token with a name, the account's epoch and the session's id.
 
-Nothing is stored for a session while it lasts. It ends when its time is over, when its account's epoch moves
-on (a new password, another role, the account removed), or when somebody logs out: the ids of those are kept
-in a file until their time would be over.
+Nothing is stored while a session lasts. It ends when it expires, when the account's epoch changes (a new
+password, another role, the account removed), or at logout: those ids are kept in a file until they expire.
 """
 
 from __future__ import annotations
@@ -14,8 +13,12 @@ import threading
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 
+import anyio
+from argon2 import PasswordHasher
+from argon2.exceptions import Argon2Error, InvalidHashError
 from itsdangerous import BadSignature, URLSafeSerializer, URLSafeTimedSerializer
 
 from platform_launch.files import PRIVATE, write_whole
@@ -29,7 +32,7 @@ _RANK = (UserRole.VIEWER, UserRole.OPERATOR, UserRole.ADMIN)
 
 
 class Sessions:
-    """Makes tokens, reads them and ends them. Thread-safe."""
+    """Creates, reads and ends tokens. Thread-safe."""
 
     def __init__(self, secret: str, accounts: Users, ended_file: Path, hours: float) -> None:
         self._secret = secret.encode()
@@ -49,19 +52,19 @@ class Sessions:
         )
 
     def token(self, id_: str) -> str:
-        """Return what a script shows for the API token of this id."""
+        """Return the API token of an id."""
         return TOKEN_PREFIX + str(self._tokens.dumps(id_))
 
     def begin(self, account: User) -> tuple[str, str, datetime]:
-        """Return a new session's token, its id and when it ends."""
+        """Return a new session's token, its id and when it expires."""
         session = secrets.token_urlsafe(12)
         token = self._serializer.dumps([account.name, account.epoch, session])
         return str(token), session, datetime.now(timezone.utc) + timedelta(seconds=self.lasts_s)
 
     def is_ours(self, token: str) -> bool:
-        """Tell whether a token was made here and its time is not over; asks no database.
+        """Return whether a token was signed here and has not expired; does not use the database.
 
-        When an API token ends, only the database knows.
+        Only the database knows when an API token expires.
         """
         try:
             if token.startswith(TOKEN_PREFIX):
@@ -73,7 +76,7 @@ class Sessions:
         return True
 
     def who(self, token: str) -> Person | None:
-        """Return whose token it is; None when it is nobody's (any more). Raises Unavailable."""
+        """Return the user of a token; None if it is not valid (any more). Raises Unavailable."""
         if token.startswith(TOKEN_PREFIX):
             return self._by_api_token(token.removeprefix(TOKEN_PREFIX))
         try:
@@ -98,14 +101,14 @@ class Sessions:
         return self._person(account, role, f"{TOKEN_SESSION}{id_}")
 
     def of_proxy(self, account: User) -> Person:
-        """Return somebody whom a trusted proxy names with every request: nothing of it ends here."""
+        """Return a user named by a trusted proxy; such a session never ends here."""
         return self._person(account, account.role, f"{PROXY_SESSION}{account.name}")
 
     def _person(self, account: User, role: UserRole, session: str) -> Person:
         return Person(account.name, role, session, self.csrf(session), bool(account.subject))
 
     def end(self, person: Person) -> None:
-        """End a session. Raises Unavailable when the server could forget that it did."""
+        """End a session. Raises Unavailable if that cannot be stored."""
         self._ended.add(person.session, time.time() + self.lasts_s)
 
     def secret(self, purpose: str) -> str:
@@ -113,12 +116,12 @@ class Sessions:
         return hmac.new(self._secret, f"procguard {purpose}".encode(), hashlib.sha256).hexdigest()
 
     def csrf(self, session: str) -> str:
-        """Return what a page of this session must send with every change."""
+        """Return the CSRF token of a session."""
         return self.secret(f"csrf {session}")
 
 
 class _Ended:
-    """Ids of sessions that were ended, until when they must be remembered; a line each in a file."""
+    """Ids of ended sessions with their expiry, a line each in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -135,7 +138,7 @@ class _Ended:
         return session in self._until
 
     def add(self, session: str, until: float) -> None:
-        """Remember an id, also after the server was started again."""
+        """Store an id, also for the next start of the server."""
         with self._lock:
             self._forget()
             self._until[session] = until
@@ -143,8 +146,31 @@ class _Ended:
             try:
                 write_whole(self._path, text, mode=PRIVATE)
             except OSError as error:
-                raise Unavailable(f"logged out, but not noted down: {error.strerror}") from error
+                raise Unavailable("logout-not-saved", reason=str(error.strerror)) from error
 
     def _forget(self) -> None:
         now = time.time()
         self._until = {session: until for session, until in self._until.items() if until > now}
+
+
+# Checking a password takes tens of MiB and milliseconds: few run at a time, others wait without a thread.
+CHECKS = anyio.CapacityLimiter(2)
+_HASHER = PasswordHasher(time_cost=3, memory_cost=24 * 1024, parallelism=1)
+
+
+def hash_password(password: str) -> str:
+    """Return the hash of a password."""
+    return _HASHER.hash(password)
+
+
+def is_password(kept: str | None, password: str) -> bool:
+    """Return whether a password matches a hash. None, for an unknown user, takes as long."""
+    try:
+        return _HASHER.verify(kept or _nobodys(), password) and kept is not None
+    except (Argon2Error, InvalidHashError):
+        return False
+
+
+@cache
+def _nobodys() -> str:
+    return hash_password("nobody's password")

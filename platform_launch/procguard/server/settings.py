@@ -1,4 +1,4 @@
-"""The server's configuration file: what may be set, and what is said of a file that cannot be used."""
+"""The server's configuration file, and the errors of an invalid one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from platform_launch.errors import InputError, shown
 from platform_launch.files import not_yaml
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.server.private import check_ours
+from platform_launch.text import Phrase
 
 _LARGEST_FILE = 1024 * 1024  # bytes
 EVERYBODY = "*"
@@ -27,7 +28,7 @@ _SCHEMES = (
 
 
 class NoticeReceiver(BaseModel):
-    """Who is sent notices of all groups: an address of Apprise, and what is sent."""
+    """A receiver of notices about all groups: an Apprise address, and the events to send."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,7 +37,7 @@ class NoticeReceiver(BaseModel):
 
 
 class OidcSettings(BaseModel):
-    """An OpenID Connect provider, and which claims hold a user's name and groups."""
+    """An OpenID Connect provider, and the claims with a user's name and groups."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +50,7 @@ class OidcSettings(BaseModel):
 
 
 class ProxyHeaders(BaseModel):
-    """The headers in which a trusted proxy, such as oauth2-proxy, names the user and the user's groups."""
+    """The headers with which a trusted proxy, such as oauth2-proxy, names the user and the user's groups."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,7 +59,7 @@ class ProxyHeaders(BaseModel):
 
 
 class SignInSettings(BaseModel):
-    """Who else vouches for users, beside their passwords, and which of their groups have which role."""
+    """Sign-in without passwords, and the roles of groups."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,7 +68,7 @@ class SignInSettings(BaseModel):
     roles: dict[UserRole, tuple[str, ...]] = {}
 
     def role(self, groups: Collection[str]) -> UserRole | None:
-        """Return the highest role that one of the groups has; ``*`` stands for everybody. None: no role."""
+        """Return the highest role of the groups; ``*`` stands for everybody. None: no role."""
         for role in (UserRole.ADMIN, UserRole.OPERATOR, UserRole.VIEWER):
             if not {*groups, EVERYBODY}.isdisjoint(self.roles.get(role, ())):
                 return role
@@ -75,7 +76,7 @@ class SignInSettings(BaseModel):
 
 
 class ServerSettings(BaseModel):
-    """What ``configs/procguard/procguard.yaml`` explains. Paths are relative to the working folder."""
+    """See ``configs/procguard/procguard.yaml``. Paths are relative to the working directory."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -89,7 +90,7 @@ class ServerSettings(BaseModel):
     sign_in: SignInSettings = SignInSettings()
     nodes_limit: Annotated[int, Field(ge=1, le=100_000)] = 1024
     new_nodes_per_minute: Annotated[int, Field(ge=1, le=100_000)] = 300
-    # A third of DEFAULT_SILENT_AFTER_S at most: else living workers are silent between two heartbeats.
+    # At most a third of DEFAULT_SILENT_AFTER_S: otherwise living workers would count as silent.
     heartbeat_s: Annotated[float, Field(ge=0.2, le=5)] = 2.0
     log_limit_mib: Annotated[int, Field(ge=1, le=1024 * 1024)] = 64
     logs_limit_gib: Annotated[float, Field(ge=0.01, le=1024 * 1024)] = 100.0
@@ -106,7 +107,7 @@ class ServerSettings(BaseModel):
 
     @property
     def port(self) -> int:
-        """The port to listen on; 0 takes a free one."""
+        """The port to listen on; 0 for a free one."""
         return int(self.listen.rpartition(":")[2])
 
     @property
@@ -119,7 +120,7 @@ class ServerSettings(BaseModel):
 
     @property
     def database_url(self) -> str:
-        """The database's URL: SQLite in ``data`` unless another one is set."""
+        """The database's URL: SQLite in ``data`` unless set."""
         return self.database or f"sqlite:///{self.data.resolve() / 'procguard.db'}"
 
     @field_validator("listen")
@@ -157,45 +158,51 @@ class ServerSettings(BaseModel):
 
 
 def read_settings(path: Path | None) -> ServerSettings:
-    """Read a configuration file; without one, everything is at its default.
+    """Read a configuration file; without one, return the defaults.
 
-    Raises InputError that names the file, the key, what stands there and what was expected.
+    Raises InputError with the file, the key, its value and what was expected.
     """
     if path is None:
         return ServerSettings()
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise InputError(f"{path} is larger than {_LARGEST_FILE} bytes: expected a configuration")
+            raise InputError(
+                Phrase(
+                    "{file} is larger than {limit} bytes: expected a configuration file",
+                    file=path,
+                    limit=_LARGEST_FILE,
+                )
+            )
         check_ours(path)
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}", "pass --config with the file's path"
+            Phrase("{file} cannot be read: {problem}", file=path, problem=error.strerror),
+            "pass --config with the file's path",
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(not_yaml(path, error), "correct the file") from error
     if loaded is None:
         return ServerSettings()
     if not isinstance(loaded, dict):
-        raise InputError(
-            f"{path} holds {type(loaded).__name__}: expected `key: value` lines", "correct the file"
-        )
+        raise InputError(Phrase("{file}: expected `key: value` lines", file=path), "correct the file")
     try:
         return ServerSettings.model_validate({str(key): value for key, value in loaded.items()})
     except ValidationError as error:
         known = ", ".join(ServerSettings.model_fields)
         lines = "; ".join(_problem_text(problem) for problem in error.errors(include_url=False))
         raise InputError(
-            f"{path}: {lines}", f"the keys are {known}; configs/procguard/procguard.yaml explains them"
+            Phrase("{file}: {problem}", file=path, problem=lines),
+            Phrase("the keys are {keys}; see configs/procguard/procguard.yaml", keys=known),
         ) from error
 
 
 def _problem_text(problem: Any) -> str:
-    """Say one problem of the file: the key, what stands there and what was expected."""
+    """Return one problem of the file: the key, its value and what was expected."""
     key = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"{shown(key)} is not a key"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["loc"][:1] == ("notices",) and "events" not in problem["loc"]:
-        return f"{key}: {message}"  # the address of a receiver is a secret
+        return f"{key}: {message}"  # a receiver's address is a secret
     return f"{key}={shown(str(problem['input']))}: {message}" if key else message

@@ -1,7 +1,7 @@
 """Sign-in without a password: through OpenID Connect, or through headers of a trusted proxy.
 
-Whoever vouches for a user decides the name and, by the user's groups, the role. A user is known by what the
-provider calls the subject, so that a name which is given to somebody else there is not the same user here.
+The provider sets a user's name and, by the user's groups, the role. A user is identified by the provider's
+subject, so somebody who gets the same name there later is not the same user here.
 """
 
 from __future__ import annotations
@@ -29,24 +29,15 @@ def admitted(
     try:
         known = _NAME.validate_python(name)
     except ValidationError as error:
-        raise Forbidden(
-            f"{shown(str(name))} is not a user name: expected letters, digits and _ . @ - between them",
-            "sign_in in the server's configuration names the claim or header that holds it",
-            code="sign-in-name",
-        ) from error
+        raise Forbidden("sign-in-name", name=shown(str(name))) from error
     role = settings.role(groups)
     if role is None:
-        raise Forbidden(
-            f"{known} is in no group that has a role here",
-            "sign_in.roles in the server's configuration lists the groups",
-            code="sign-in-no-role",
-            user=known,
-        )
+        raise Forbidden("sign-in-no-role", user=known)
     return accounts.by("sign-in").sign_in(known, role, subject)
 
 
 class ProxySignIn:
-    """Reads who sent a request from the headers of a trusted proxy; :class:`OnlyFromProxies` guards them."""
+    """Reads the user of a request from a trusted proxy's headers; :class:`OnlyFromProxies` protects them."""
 
     def __init__(self, settings: SignInSettings, accounts: Users) -> None:
         self._settings = settings
@@ -54,22 +45,22 @@ class ProxySignIn:
         self._accounts = accounts
 
     def names(self, headers: Headers) -> bool:
-        """Tell whether a proxy names a user."""
+        """Return whether a proxy names a user."""
         return self._headers is not None and self._headers.name_header in headers
 
     def user(self, headers: Headers) -> User | None:
-        """Return the user that a proxy names, None if it names nobody. Raises RequestRefused, Unavailable."""
+        """Return the user that a proxy names, None if there is none. Raises RequestRefused, Unavailable."""
         if self._headers is None or not self.names(headers):
             return None
         names = headers.getlist(self._headers.name_header)
         groups = ",".join(headers.getlist(self._headers.groups_header)).split(",")
-        # Of two names one may have come from the client: an unusual proxy that adds its own to it.
+        # With two names, one may be the client's: some proxies append their own.
         name = names[0] if len(names) == 1 else ",".join(names)
         return admitted(self._settings, self._accounts, name, {one.strip() for one in groups}, "proxy")
 
 
 class OnlyFromProxies:
-    """Removes the headers that name a user from requests that do not come from a trusted proxy."""
+    """Removes the user headers from requests that do not come from a trusted proxy."""
 
     def __init__(self, app: ASGIApp, headers: ProxyHeaders, proxies: Sequence[str]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""How often a login may be tried: by address, by the name from one address, and by the name from all."""
+"""Rate limits on logins, by address, by name from one address and by name from all, and on joins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from platform_launch.procguard.api.refused import RequestRefused
 BY_ADDRESS = RateLimitItemPerMinute(30)
 BY_NAME = RateLimitItemPerMinute(10)
 FROM_ALL = RateLimitItemPerMinute(60)
-"""For a name from all addresses: more than one address may try, or it could lock anybody out."""
+"""For a name from all addresses: several addresses are needed to lock somebody out."""
 
 
 _RECORDED_JOINS = RateLimitItemPerMinute(1)
@@ -22,19 +22,19 @@ FAILED_JOINS = RateLimitItemPerMinute(30)
 """With a wrong token, from one address."""
 
 NEW_NODES = RateLimitItemPerMinute(300)
-"""Of one address, with the right token: whoever has it can make up names."""
+"""From one address, with the right token, whose holder can make up names."""
 
 _REMEMBERED = 10_000
 
 
 class TooMany(RequestRefused):
-    """Too many logins, or joins with a wrong token, were tried."""
+    """Too many login attempts, or joins with a wrong token."""
 
     status = 429
 
 
 class Throttle:
-    """Counts logins that are tried, successful ones too: a guess is one before it is known to be wrong."""
+    """Counts login attempts, including successful ones."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class Throttle:
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def count(self, address: str, name: str) -> None:
-        """Count one. Raises TooMany. Names that are tried from a blocked address count for nobody."""
+        """Count an attempt. Raises TooMany. Attempts from a blocked address do not count against the name."""
         network, hit = _network(address), self._limiter.hit
         if not (
             hit(self._by_address, "address", network)
             and hit(self._by_name, "name", network, name)
             and ((network, name) in self._known or hit(FROM_ALL, "all", name))
         ):
-            raise TooMany("too many logins were tried", "wait a minute", code="too-many-logins")
+            raise TooMany("too-many-logins")
 
     def succeeded(self, address: str, name: str) -> None:
-        """Remember where somebody logged in: tries from elsewhere do not lock that address out."""
+        """Remember a successful login: attempts from elsewhere do not lock that address out."""
         key = (_network(address), name)
         self._known[key] = None
         self._known.move_to_end(key)
@@ -66,23 +66,20 @@ class Throttle:
             self._known.popitem(last=False)
 
     def count_failed_join(self, address: str) -> bool:
-        """Count a join with a wrong token; tell whether it is the first this minute. Raises TooMany."""
+        """Count a join with a wrong token; return whether it is the first this minute. Raises TooMany."""
         network = _network(address)
         if not self._limiter.hit(FAILED_JOINS, "join", network):
-            raise TooMany("too many joins with a wrong token", "wait a minute, and correct the token")
+            raise TooMany("too-many-joins")
         return self._limiter.hit(_RECORDED_JOINS, "recorded", network)
 
     def count_new_node(self, address: str) -> None:
         """Count a node that joins for the first time. Raises TooMany."""
         if not self._limiter.hit(self._new_nodes, "new node", _network(address)):
-            raise TooMany(
-                f"more than {self._new_nodes.amount} new nodes from one address in a minute",
-                "this agent tries again; new_nodes_per_minute in the server's configuration is the limit",
-            )
+            raise TooMany("too-many-nodes", limit=str(self._new_nodes.amount))
 
 
 def _network(address: str) -> str:
-    """Return what one client holds: an IPv4 address, or the /64 of an IPv6 address.
+    """Return what belongs to one client: an IPv4 address, or the /64 of an IPv6 address.
 
     A server that listens on both sees IPv4 clients as ``::ffff:192.0.2.1``, which are not one network.
     """

@@ -1,1 +1,1 @@
-"""The web page: ``pages.add_pages`` puts it on the server's application."""
+"""The web page; ``pages.add_pages`` adds it to the server's application."""

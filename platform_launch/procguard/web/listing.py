@@ -1,4 +1,4 @@
-"""What the pages show of groups and workers: filtered, paged, counted."""
+"""Lists of groups, nodes and workers: filtered, paged, counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from platform_launch.procguard.api.shapes.groups import GroupShape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport
-from platform_launch.procguard.core.clock import NEVER
 from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance, natural
 from platform_launch.procguard.core.views import known_mean, known_sum
 
@@ -24,9 +23,9 @@ OtherRow = TypeVar("OtherRow")
 
 PAGE_SIZE = 100
 NO_GROUP = "-"
-"""The filter for workers of no group; no group can be named so."""
+"""The filter for workers in no group; no group can have this name."""
 STATES = tuple(status.value for status in WorkerStatus)
-# The order in a tally: what wants a person first, then the livelier ones.
+# The order in a tally: first what needs attention, then by activity.
 _ORDER = (
     *(WorkerStatus.FAILED_FIRST, WorkerStatus.FAILED, WorkerStatus.LOST, WorkerStatus.REFUSED),
     *(WorkerStatus.SILENT, WorkerStatus.RUNNING, WorkerStatus.READY, WorkerStatus.STOPPING),
@@ -36,7 +35,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Overview:
-    """Groups and nodes with their workers at one moment; what is counted of them is counted once."""
+    """Groups and nodes with their workers at one moment; counts are computed once."""
 
     groups: Sequence[GroupShape] = ()
     nodes: Sequence[NodeGlance] = ()
@@ -53,7 +52,7 @@ class Overview:
 
     @cached_property
     def gpu_processes(self) -> dict[str, list[ForeignGpuProcess]]:
-        """Other people's processes on the GPUs of each group."""
+        """Processes of other users on the GPUs of each group."""
         found: dict[str, list[ForeignGpuProcess]] = {}
         for node in self.nodes:
             for worker in node.workers if node.entry.gpu_processes else ():
@@ -64,12 +63,12 @@ class Overview:
 
     @cached_property
     def counts(self) -> dict[str, list[tuple[str, int]]]:
-        """How many workers of each group are in which state, failures first."""
+        """The number of workers of each group by state, failures first."""
         return counts_by_group(self.workers)
 
 
 class SharedOverview:
-    """The overview of the newest version, made once for everybody who looks."""
+    """The overview of the newest version, computed once for all readers."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
@@ -78,7 +77,7 @@ class SharedOverview:
         self._overview = Overview()
 
     def read(self) -> Overview:
-        """Return what is now."""
+        """Return the current overview."""
         with self._lock:
             version = self._queries.version
             if version != self._version:
@@ -89,7 +88,7 @@ class SharedOverview:
 
 @dataclass(frozen=True)
 class NodeFilter:
-    """Which nodes to show, and in which order."""
+    """Selects and orders nodes."""
 
     text: str = ""
     state: str = ""
@@ -97,13 +96,13 @@ class NodeFilter:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> NodeFilter:
-        """Read a query; what is unknown in it filters nothing."""
+        """Read a query; unknown values select everything."""
         state, sort = query.get("state", ""), query.get("sort", "")
         text = query.get("text", "").strip()[:200]
         return cls(text, state if state in NODE_STATES else "", sort if sort in NODE_SORTS else "")
 
     def matching(self, nodes: Sequence[NodeGlance]) -> Sequence[NodeGlance]:
-        """Return the nodes that match, in the order that is asked for."""
+        """Return the selected nodes in the requested order."""
         text = self.text.lower()
         if text:
             nodes = [node for node in nodes if text in _text_of(node)]
@@ -119,7 +118,7 @@ def _text_of(node: NodeGlance) -> str:
 
 
 def _states_of(node: NodeGlance) -> set[str]:
-    """Return the words for a node's state: several may hold."""
+    """Return the words for a node's state; several may apply."""
     statuses = {worker.status for worker in node.workers}
     marks = {
         "drained": bool(node.entry.node.drained_by),
@@ -142,15 +141,15 @@ NODE_SORTS: Mapping[str, Callable[[NodeGlance], float]] = {
     "gpu": _gpu_percent,
     "cpu": lambda node: node.entry.machine.cpu_percent if node.entry.machine else -1.0,
     "memory": lambda node: node.entry.machine.memory_used_gib if node.entry.machine else -1.0,
-    "heartbeat": lambda node: -(node.entry.seen_at or NEVER),
+    "heartbeat": lambda node: -(node.entry.seen_at or float("-inf")),
 }
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The whole cluster in a few numbers. A GPU is busy while a worker that holds it runs.
+    """The whole cluster in a few numbers. A GPU is busy if a worker that holds it runs.
 
-    Nobody knows what the GPUs of silent nodes do.
+    The use of GPUs of silent nodes is unknown.
     """
 
     nodes: int
@@ -198,7 +197,7 @@ def totals(nodes: Sequence[NodeGlance]) -> Totals:
 
 @dataclass(frozen=True)
 class WorkerFilter:
-    """Which workers to show. Empty fields leave all in."""
+    """Selects workers. Empty fields select all."""
 
     text: str = ""
     state: str = ""
@@ -206,13 +205,13 @@ class WorkerFilter:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> WorkerFilter:
-        """Read a query; what is unknown in it filters nothing."""
+        """Read a query; unknown values select everything."""
         state = query.get("state", "")
         text = query.get("text", "").strip()[:200]
         return cls(text, state if state in STATES else "", query.get("group", "")[:64])
 
     def matching(self, workers: Sequence[WorkerGlance]) -> Sequence[WorkerGlance]:
-        """Return the workers that match, in the order given."""
+        """Return the selected workers, in the given order."""
         text = self.text.lower()
         if text:
             workers = [
@@ -230,7 +229,7 @@ class WorkerFilter:
 
 @dataclass(frozen=True)
 class ListPage(Generic[Row]):
-    """The part of a list that fits a page. ``first`` and ``last`` count from 1."""
+    """A page of a list. ``first`` and ``last`` count from 1."""
 
     rows: list[Row]
     number: int
@@ -238,22 +237,22 @@ class ListPage(Generic[Row]):
     total: int
 
     def of(self, rows: list[OtherRow]) -> ListPage[OtherRow]:
-        """Return the same part with other rows: what is shown of each."""
+        """Return the same page with other rows."""
         return ListPage(rows, self.number, self.pages, self.total)
 
     @property
     def first(self) -> int:
-        """The place of the first row in the whole list."""
+        """The position of the first row in the whole list."""
         return (self.number - 1) * PAGE_SIZE + 1 if self.rows else 0
 
     @property
     def last(self) -> int:
-        """The place of the last row in the whole list."""
+        """The position of the last row in the whole list."""
         return self.first + len(self.rows) - 1 if self.rows else 0
 
 
 def paged(workers: Sequence[Row], wanted: str) -> ListPage[Row]:
-    """Return the wanted page, or the nearest there is."""
+    """Return the requested page, or the nearest one."""
     pages = max(1, -(-len(workers) // PAGE_SIZE))
     number = min(max(1, int(wanted)), pages) if wanted.isdecimal() and len(wanted) < 9 else 1
     start = (number - 1) * PAGE_SIZE
@@ -261,7 +260,7 @@ def paged(workers: Sequence[Row], wanted: str) -> ListPage[Row]:
 
 
 def by_rank(workers: Sequence[WorkerGlance]) -> list[WorkerGlance]:
-    """Return the workers of a group by rank; those without one last, in the order given."""
+    """Return the workers of a group by rank; those without one last, in the given order."""
     return sorted(workers, key=lambda worker: (worker.rank is None, worker.rank or 0))
 
 
@@ -269,16 +268,16 @@ PHASES = (
     *("failed", "degraded", "backing-off", "stopping", "preparing", "queued", "running"),
     *("finished", "stopped", "idle"),
 )
-"""What wants a person first."""
+"""What needs attention comes first."""
 
 
 def failed_first(groups: Sequence[GroupShape]) -> list[GroupShape]:
-    """Return groups in the order of what wants a person, then by name as people order names."""
+    """Return groups by what needs attention, then in natural order of names."""
     return sorted(groups, key=lambda group: (PHASES.index(group.phase.value), natural(group.name)))
 
 
 def counts_by_group(workers: Sequence[WorkerGlance]) -> dict[str, list[tuple[str, int]]]:
-    """Return for each group how many of its workers are in which state, failures first."""
+    """Return the number of workers of each group by state, failures first."""
     counts: dict[str, Counter[WorkerStatus]] = {}
     for worker in workers:
         if worker.group is not None:
@@ -291,7 +290,7 @@ def counts_by_group(workers: Sequence[WorkerGlance]) -> dict[str, list[tuple[str
 
 @dataclass(frozen=True)
 class GpuSummary:
-    """The GPUs of a worker as one line: their mean use, the memory of all."""
+    """The GPUs of a worker in one line: their mean use and total memory."""
 
     count: int
     percent: float | None
@@ -300,7 +299,7 @@ class GpuSummary:
 
 
 def gpu_use(gpus: Sequence[GpuReport]) -> GpuSummary | None:
-    """Sum up a worker's GPUs; None where it has none."""
+    """Summarize a worker's GPUs; None if it has none."""
     if not gpus:
         return None
     return GpuSummary(

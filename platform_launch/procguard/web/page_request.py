@@ -1,4 +1,4 @@
-"""A request for a page: who asks, in which language and theme, and the templates that answer it."""
+"""A request for a page: its user, language and theme, and the templates for the answer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.language import LANGUAGES, Words, choose
 
 FOLDER = Path(__file__).parent
-# Browsers read a backslash as a slash and leave out tabs and line ends: "/<tab>/host" is another site's.
+# Browsers treat a backslash as a slash and drop tabs and line ends: "/<tab>/host" is another site's.
 _OWN_PATH = re.compile(r"/(?![/\\])[!-~]*")
 
 
 class PageRequest:
-    """A request for a page or a fragment: who asks, in which language, for what.
+    """A request for a page or a fragment.
 
-    ``query`` has the query's fields, each once; ``words`` are the messages of the language that is asked for.
+    ``query`` has the query's fields, each once; ``words`` are the messages in the reader's language.
     """
 
     def __init__(self, request: Request, person: Person | None) -> None:
@@ -42,20 +42,20 @@ class PageRequest:
 
     @property
     def name(self) -> str:
-        """The group, worker or node that the address names."""
+        """The group, worker or node of the address."""
         return str(self.request.path_params["name"])
 
     def number(self, field: str) -> int | None:
-        """Return a field of the query; None where it is no number."""
+        """Return a field of the query as a number; None if it is not one."""
         return self.as_number(self.query.get(field, ""))
 
     @staticmethod
     def as_number(text: str) -> int | None:
-        """Return a part of an address as a number, None where it is none that could be meant."""
+        """Return a part of an address as a number; None if it is not one."""
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
     def show(self, template: str, answer: int = 200, /, **values: object) -> Response:
-        """Return a page or a fragment. It takes milliseconds: not for the event loop."""
+        """Return a page or a fragment. Takes milliseconds: not for the event loop."""
         about = {
             "t": self.words,
             "theme": self._theme,
@@ -66,12 +66,12 @@ class PageRequest:
 
 
 def own_path(path: str) -> str:
-    """Return a path of this server to go to after logging in, never another site's address."""
+    """Return a path of this server to open after logging in, never another site's address."""
     return path if _OWN_PATH.fullmatch(path) else "/"
 
 
 def to_login(request: Request) -> Response:
-    """Send somebody who is not logged in to where one logs in, and back after."""
+    """Redirect to the login page, and back afterwards."""
     if "HX-Request" in request.headers:
         shown_now = urlsplit(request.headers.get("HX-Current-URL", ""))
         place = quote(f"{shown_now.path}?{shown_now.query}" if shown_now.query else shown_now.path)
@@ -82,7 +82,7 @@ def to_login(request: Request) -> Response:
 
 @cache
 def templates() -> Environment:
-    """Return what pages are made of. All that is put into them is text; a name nobody set is an error."""
+    """Return the page templates. All values are escaped; an undefined name is an error."""
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
@@ -90,7 +90,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # A file's content is in its address, so that a browser may keep it and a new version is fetched at once.
+    # A file's URL contains its hash: browsers may cache it, and fetch a new version at once.
     marks = {
         path.relative_to(FOLDER / "static").as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:12]
         for path in (FOLDER / "static").rglob("*")
@@ -107,7 +107,7 @@ def templates() -> Environment:
         gpu_use=listing.gpu_use,
     )
     for name in made.list_templates():
-        made.get_template(name)  # compiled now: the first to look would hold heartbeats up by 0.1 s
+        made.get_template(name)  # compiled now: doing it for the first reader would delay heartbeats by 0.1 s
     for language in LANGUAGES:
-        Words(language).script()  # reads the language's file, likewise
+        Words(language).script()  # loads the language's file now as well
     return made

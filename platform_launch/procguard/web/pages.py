@@ -1,6 +1,6 @@
-"""The pages and their fragments: HTML from the same queries that the API answers from.
+"""The pages and their fragments: HTML from the same queries as the API's answers.
 
-Pages look; what they change goes to the JSON API, which checks it.
+Pages only read; changes go to the JSON API, which checks them.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from platform_launch.errors import shown
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
-from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupShape
+from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.registry import WorkerGlance
+from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.web import listing
-from platform_launch.procguard.web.compare import differences
+from platform_launch.procguard.web.group_settings import differences, preview
 from platform_launch.procguard.web.page_request import FOLDER, PageRequest, own_path, templates, to_login
-from platform_launch.procguard.web.preview import preview
 from platform_launch.procguard.web.stream import Stream
 from platform_launch.sentences import Sentence, sentence
 
 CARDS_SHOWN = 12
-"""More groups than these are rows of a table."""
+"""More groups than these are shown as a table."""
 EVENTS_SHOWN = 100
 RUNS_SHOWN = 50
 WAITING_SHOWN = 64
@@ -42,35 +41,16 @@ Found = TypeVar("Found")
 Values = dict[str, Any]
 Show = Callable[[PageRequest], Response]
 FindPerson = Callable[[Request], Person | None]
-"""Who sent a request, None where nobody is logged in. May read the database: not for the event loop."""
-
-
-class Accounts(Protocol):
-    """Who may log in."""
-
-    def all(self) -> Sequence[object]:
-        """Return all users by name."""
-
-    def find(self, name: str) -> Account | None:
-        """Return a user, None if there is none of that name."""
-
-    def tokens(self, name: str) -> Sequence[object]:
-        """Return a user's tokens."""
-
-
-class Account(Protocol):
-    """A user."""
-
-    @property
-    def address(self) -> str:
-        """Where notices go."""
+"""Returns the user of a request, None if nobody is logged in. May read the database: not for the event
+loop.
+"""
 
 
 class GroupUse(Protocol):
-    """How busy groups keep their GPUs, in percent."""
+    """The GPU use of groups, in percent."""
 
     def gpu_use(self) -> Mapping[str, float | None]:
-        """Return the use of each group now."""
+        """Return the current use of each group."""
 
     def run_use(self, group: str, run: int) -> float | None:
         """Return the mean over a run."""
@@ -79,18 +59,17 @@ class GroupUse(Protocol):
 def add_pages(
     app: FastAPI,
     queries: Queries,
-    accounts: Accounts,
+    accounts: Users,
     find_person: FindPerson,
     gpu_use: GroupUse,
     schemes: Sequence[str],
     *,
     oidc: bool = False,
 ) -> None:
-    """Put the web page on the server's application, which sets its headers.
+    """Add the web page to the server's application, which sets its headers.
 
-    ``schemes`` are those of the addresses that people's notices may go to. ``oidc``: the login page offers
-    single sign-on.
-    ``app.state.missing_page`` is what a browser gets for an address that is none.
+    ``schemes`` are the allowed schemes of users' notice addresses. ``oidc``: the login page offers single
+    sign-on. ``app.state.missing_page`` answers browsers that open an unknown address.
     """
     app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
     pages = Pages(queries, accounts, find_person, gpu_use, schemes, oidc=oidc)
@@ -115,12 +94,12 @@ def _from_template(template: str, values: Callable[[PageRequest], Values]) -> Sh
 
 
 class Pages:
-    """What is seen at each address. ``{name}`` in one is the group's, worker's or node's that it is about."""
+    """The content of each address. ``{name}`` is the name of its group, worker or node."""
 
     def __init__(
         self,
         queries: Queries,
-        accounts: Accounts,
+        accounts: Users,
         find_person: FindPerson,
         gpu_use: GroupUse,
         schemes: Sequence[str],
@@ -134,12 +113,12 @@ class Pages:
         self._accounts = accounts
         self._find_person = find_person
         self._now = listing.SharedOverview(queries)
-        templates()  # compiled now, not while the first reader waits
+        templates()  # compiled now, not for the first reader
 
     def templates(self) -> Mapping[str, tuple[str, Callable[[PageRequest], Values]]]:
-        """Return the template of each address, and what gives its values.
+        """Return the template of each address, and the function that returns its values.
 
-        A page includes its fragments: what it shows by itself and what it fetches later are one template.
+        A page includes its fragments: the page and what it fetches later use the same templates.
         """
         return {
             "/": ("overview.html", lambda page: self._totals() | self._cards(page) | self._rows(page.query)),
@@ -191,7 +170,7 @@ class Pages:
         }
 
     def guarded(self, show: Show) -> Callable[[Request], Response]:
-        """Let only those see it who are logged in; what is refused is a page as well."""
+        """Show something only to users who are logged in; a refusal becomes a page as well."""
 
         def answer(request: Request) -> Response:
             page = PageRequest(request, None)
@@ -206,11 +185,11 @@ class Pages:
         return answer
 
     def missing(self, page: PageRequest) -> Response:
-        """There is no such page."""
-        raise NotFound(f"no page {shown(page.request.url.path)}", "begin at the overview")
+        """Report a missing page."""
+        raise NotFound("no-page", path=page.request.url.path[:200])
 
     def login(self, request: Request) -> Response:
-        """Who are you?"""
+        """Show the login page."""
         page = PageRequest(request, None)
         place = own_path(page.query.get("next", "/"))
         problem = page.words.known(f"login.problem.{page.query.get('problem', '')}", "")
@@ -219,14 +198,14 @@ class Pages:
         )
 
     async def stream(self, request: Request) -> Response:
-        """Tell the page when to look again."""
+        """Stream events that make the page refresh itself."""
 
         async def admitted() -> bool:
             try:
                 return await run_in_threadpool(self._find_person, request) is not None
-            except Unavailable:  # the database: nobody can be asked now
+            except Unavailable:  # the database cannot be read right now
                 return True
-            except RequestRefused:  # a proxy names somebody who may not log in any more
+            except RequestRefused:  # a proxy names somebody who may no longer log in
                 return False
 
         if await run_in_threadpool(self._find_person, request) is None:
@@ -234,22 +213,22 @@ class Pages:
         return Stream(self._queries, admitted)
 
     def worker_rows(self, page: PageRequest) -> Response:
-        """A page of the table of workers. The filter stays in the address, for reloading and sharing."""
+        """Show a page of the table of workers. The filter stays in the address, for reloading and sharing."""
         rows = self._rows(page.query)
         answer = page.show("workers.html", **rows)
         return answer if rows["in_group"] else _in_address(page, answer, "/", "group")
 
     def node_rows(self, page: PageRequest) -> Response:
-        """A page of the table of nodes; its filter stays in the address as well."""
+        """Show a page of the table of nodes; its filter stays in the address as well."""
         return _in_address(page, page.show("node_rows.html", **self._node_rows(page)), "/nodes", "sort")
 
     def names(self, page: PageRequest) -> Response:
-        """The names of all workers that match the filter, for ticking them."""
+        """Return the names of all workers that match the filter, for selecting them."""
         matching = listing.WorkerFilter.read(page.query).matching(self._now.read().workers)
         return JSONResponse([worker.worker for worker in matching])
 
     async def ranks(self, request: Request) -> Response:
-        """The rank table for settings that are not saved yet."""
+        """Show the rank table for settings that are not saved yet."""
         body = bytearray()
         async for part in request.stream():
             body += part
@@ -296,7 +275,7 @@ class Pages:
         }
 
     def _group(self, page: PageRequest) -> Values:
-        """A group as it is now, which is above each of its pages."""
+        """Return a group, which is shown above each of its pages."""
         group, now = self._queries.group(page.name), self._now.read()
         nodes = [node for node in now.nodes if any(worker.group == group.name for worker in node.workers)]
         return {
@@ -310,7 +289,7 @@ class Pages:
         }
 
     def _use(self, groups: Sequence[GroupShape]) -> dict[str, Values]:
-        """Return how busy the GPUs of each group are, and who else is on them."""
+        """Return the GPU use of each group, and processes of other users on its GPUs."""
         use, others = self._gpu_use.gpu_use(), self._now.read().gpu_processes
         return {
             group.name: {
@@ -334,22 +313,22 @@ class Pages:
     def _run(self, page: PageRequest) -> Values:
         text = page.request.path_params["number"]
         if (number := page.as_number(text)) is None:
-            raise NotFound(f"no run {shown(text)}", "look at the list of runs")
+            raise NotFound("no-run", number=text[:80], group=page.name)
         return {"run": self._queries.run(page.name, number)}
 
     def _compared(self, page: PageRequest) -> Values:
-        """Two runs of a group beside each other; without two numbers, the newest and the one before."""
+        """Return two runs of a group; without two numbers, the newest and the one before."""
         texts = page.request.query_params.getlist("run")
         picked = [number for text in texts if (number := page.as_number(text)) is not None]
         known = [run.number for run in self._queries.runs(page.name, limit=2)]
         numbers = sorted(list(dict.fromkeys([*picked[:2], *known]))[:2])
         if len(numbers) < 2:
-            raise NotFound("two runs are compared", "choose two in the list of runs")
+            raise NotFound("nothing-to-compare")
         one, other = (self._queries.run(page.name, number) for number in numbers)
         return {"one": one, "other": other, "differences": differences(one, other)}
 
     def _group_log(self, page: PageRequest) -> Values:
-        """The runs whose logs can be read, and where the cause stands; the lines are read from the API."""
+        """Return the runs with logs, and the location of the root cause; the API returns the lines."""
         runs = self._queries.runs(page.name, limit=RUNS_SHOWN)
         number = page.number("run")
         if number is None:
@@ -378,7 +357,7 @@ class Pages:
         return {"node": node, "workers": workers, **self._events(page, EventFilter(on=node.node))}
 
     def _worker(self, page: PageRequest) -> Values:
-        """A worker as it is now, with why its group failed where it was the first that did."""
+        """Return a worker, and why its group failed if it was the first that failed."""
         worker = self._queries.worker(page.name)
         group = self._queries.group(worker.group) if worker.group else None
         current, previous = (group.failure, group.previous_failure) if group else (None, None)
@@ -391,7 +370,7 @@ class Pages:
 
     def _users(self, page: PageRequest) -> Values:
         if page.person is None or not page.person.admin:
-            raise NotFound("no page of users", "an admin sees it")
+            raise NotFound("no-page", path="/users")
         return {"users": self._accounts.all()}
 
     def _account(self, page: PageRequest) -> Values:
@@ -415,7 +394,9 @@ class Pages:
 
 
 def _slow_ranks(workers: Sequence[WorkerGlance], group: GroupShape) -> Sequence[Sentence]:
-    """Return which ranks are slow, by the launcher of rank 0: all launchers of a job say the same."""
+    """Return the slow ranks, as reported by the launcher of rank 0: all launchers of a job report the
+    same.
+    """
     first = next((one for one in workers if one.group == group.name and one.rank == 0), None)
     running = group.phase in (GroupPhase.RUNNING, GroupPhase.DEGRADED)
     slow = first.report.slow_ranks if running and first and first.report else ()
@@ -425,13 +406,13 @@ def _slow_ranks(workers: Sequence[WorkerGlance], group: GroupShape) -> Sequence[
 def _present(find: Callable[[str], Found], names: Sequence[str]) -> list[Found]:
     found = []
     for name in names:
-        with suppress(NotFound):  # the node was forgotten just now
+        with suppress(NotFound):  # the node was removed just now
             found.append(find(name))
     return found
 
 
 def _in_address(page: PageRequest, answer: Response, path: str, key: str) -> Response:
-    """Put what was chosen in a filter into the address of the page it is on: text, state, ``key``, page."""
+    """Put the filter into the address of its page: text, state, ``key`` and page."""
     if page.request.headers.get("HX-Trigger") == "filter":
         kept = {name: page.query[name] for name in ("text", "state", key, "page") if page.query.get(name)}
         if kept.get("page") == "1":

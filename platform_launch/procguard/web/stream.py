@@ -1,4 +1,4 @@
-"""Server-sent events: "something changed", at most once a second; the page then fetches what it shows."""
+"""Server-sent events: "something changed", at most once a second; the page then refreshes what it shows."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 REFRESH_S = 1.0
 ALIVE_S = 5.0
-"""A page that heard nothing for three times as long takes the server for gone."""
+"""A page without an event for three times as long considers the server offline."""
 ADMIT_EVERY_S = 15.0
-"""How often to check that the reader is still logged in."""
+"""Interval for checking that the reader is still logged in."""
 LIFETIME_S = 600.0
-"""Then the page connects anew."""
+"""The page reconnects after this long."""
 
 
 class Stream(Response):
-    """An answer that goes on until its reader leaves or the server ends, and then ends in good order."""
+    """An endless answer, until its reader leaves or the server stops."""
 
     def __init__(self, queries: Queries, admitted: Callable[[], Awaitable[bool]]) -> None:
-        # The second header keeps a proxy from holding events back until there are many.
+        # The second header prevents a proxy from buffering events.
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
         super().__init__(headers=headers)
         del self.headers["content-length"]
@@ -47,7 +47,7 @@ class Stream(Response):
 async def changes(
     queries: Queries, admitted: Callable[[], Awaitable[bool]], gone: asyncio.Future[None]
 ) -> AsyncIterator[str]:
-    """Yield an event for each time something visible changed, and a sign of life in between."""
+    """Yield an event for each visible change, and a sign of life in between."""
     loop = asyncio.get_running_loop()
     end, admit_at = loop.time() + LIFETIME_S, loop.time() + ADMIT_EVERY_S
     version, sent_at = queries.version, loop.time()

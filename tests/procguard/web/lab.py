@@ -27,7 +27,7 @@ from platform_launch.procguard.api.wire import (
     WorkerState,
 )
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.server.sessions import hash_password
 from platform_launch.why.answer.verdict import Verdict
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S, until

@@ -17,7 +17,7 @@ def test_wrong_password_is_said(browser: Browser, server: Lab) -> None:
         page = Watched(context).page
         page.goto("/login?next=https://evil.example/")
         log_in(page, "olga", "not this one")
-        expect(page.get_by_role("alert")).to_contain_text("The name or the password is wrong")
+        expect(page.get_by_role("alert")).to_contain_text("Wrong user name or password")
         log_in(page, "olga", PASSWORDS["olga"])
         page.wait_for_url(server.url + "/")
 
@@ -56,7 +56,7 @@ def test_from_ticking_workers_to_a_running_group(visit: Visit, agents: dict[str,
         ]
     )
     page.get_by_label("World Size").fill("9")
-    expect(page.locator("[data-code=world-size-above]")).to_contain_text("Missing: 5")
+    expect(page.locator("[data-code=world-size-above]")).to_contain_text("Add 5 more")
     page.get_by_label("World Size").fill("3")
     expect(page.locator("[data-code=world-size-below]")).to_contain_text("gn6-1")
     page.get_by_label("World Size").fill("")
@@ -94,7 +94,7 @@ def test_from_ticking_workers_to_a_running_group(visit: Visit, agents: dict[str,
     expect(page.locator("#group .badge")).to_have_text("Stopped")
     assert page.evaluate("window.sameDocument")
     page.goto("/events")
-    expect(page.locator(".events tbody tr").filter(has_text="stop asked for").first).to_contain_text("olga")
+    expect(page.locator(".events tbody tr").filter(has_text="stop requested").first).to_contain_text("olga")
 
 
 def test_a_start_asks_what_to_do_with_settings_that_are_not_saved(visit: Visit, server: Lab) -> None:
@@ -131,7 +131,7 @@ def test_refused_start_says_every_problem(visit: Visit, server: Lab) -> None:
     server.group("unfit", ["gn40-0"], GroupSettings(master_addr="gn99", world_size=7))
     page = visit()
     page.locator("#group-unfit").get_by_role("button", name="Start").click()
-    expect(page.locator("#notices")).to_contain_text("gn99 is no node of this group")
+    expect(page.locator("#notices")).to_contain_text("gn99 is not a node of this group")
     expect(page.locator("#notices")).to_contain_text("World Size is 7")
     page.locator("#group-unfit").get_by_role("link", name="unfit").click()
     beside = visit("/groups/unfit")
@@ -139,7 +139,7 @@ def test_refused_start_says_every_problem(visit: Visit, server: Lab) -> None:
     page.locator("#confirm").get_by_role("button", name="Delete").click()
     page.wait_for_url(server.url + "/")
     expect(page.locator("#group-unfit")).to_have_count(0)
-    expect(beside.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    expect(beside.get_by_role("heading", name="Not found")).to_be_visible()
 
 
 def test_an_action_does_not_wait_for_the_pages_own_refreshes(visit: Visit, server: Lab) -> None:
@@ -227,7 +227,7 @@ def test_a_page_whose_scripts_do_not_come_says_so(browser: Browser, server: Lab)
         page = Watched(context).page
         page.route("**/page.js*", lambda _: None)  # held until it is unrouted
         page.goto("/login", wait_until="commit")
-        late = page.get_by_text("have not arrived")
+        late = page.get_by_text("have not loaded")
         expect(late).to_be_hidden()
         expect(late).to_be_visible()
         page.unroute("**/page.js*")
@@ -243,7 +243,7 @@ def test_a_node_in_quarantine_is_seen_and_released(visit: Visit, server: Lab) ->
         page = visit("/groups/held")
         expect(page.locator("#group .waiting")).to_contain_text("bad1 is in quarantine")
         page.get_by_role("button", name="Start").click()
-        expect(page.get_by_text("release it on the page of nodes").first).to_be_visible()
+        expect(page.get_by_text("release the node").first).to_be_visible()
         page.goto("/nodes?state=quarantined")
         expect(page.locator(".nodes tbody tr")).to_contain_text(["GPU 3: XID 79 [gpu-xid]"])
         page.get_by_role("link", name="bad1").click()
@@ -332,7 +332,7 @@ def test_the_history_of_a_group(visit: Visit, server: Lab, agents: dict[str, Age
     variables = page.get_by_label("Variables")
     variables.fill("NCCL_DEBUG=INFO\nno value")
     page.get_by_role("button", name="Save settings").click()
-    assert "no value: a line is NAME=value" in variables.evaluate("one => one.validationMessage")
+    assert "no value: expected NAME=value" in variables.evaluate("one => one.validationMessage")
     variables.fill("NCCL_DEBUG=INFO\nA=b=c")
     page.get_by_role("button", name="Save settings").click()
     expect(page.locator("#notices")).to_contain_text("Settings saved")
@@ -364,9 +364,9 @@ def test_users_ones_own_password_and_a_token(visit: Visit, server: Lab, browser:
         log_in(own, "nora", "the first one")
         expect(own.get_by_role("link", name="Users")).to_have_count(0)
         own.get_by_label("What it is for").fill("nightly")
-        own.get_by_role("button", name="Make a token").click()
+        own.get_by_role("button", name="Create token").click()
         expect(own.locator("#new-token code")).to_have_text(re.compile("^pgt_"))
-        own.get_by_label("Present password").fill("the first one")
+        own.get_by_label("Current password").fill("the first one")
         own.get_by_label("New password").fill("the second one")
         own.get_by_role("button", name="Set password").click()
         expect(own.locator("#notices")).to_contain_text("The password is changed")

@@ -50,7 +50,7 @@ def test_failed_workers_are_found_by_the_word_on_their_badge(visit: Visit, faile
 
 def test_a_wrong_address_is_a_page_for_a_browser_and_json_for_a_script(visit: Visit, server: Lab) -> None:
     page = visit("/nowhere")
-    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    expect(page.get_by_role("heading", name="Not found")).to_be_visible()
     answer = server.api.get("/nowhere")
     assert (answer.status_code, answer.json()["error"]) == (404, "Not Found")
 
@@ -212,7 +212,7 @@ def test_a_change_in_an_ended_session_leads_back_to_its_page(visit: Visit, serve
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.context.clear_cookies()
     page.get_by_label("What it is for").fill("nightly")
-    page.get_by_role("button", name="Make a token").click()
+    page.get_by_role("button", name="Create token").click()
     expect(page.locator("main")).to_contain_text("Your session has ended")
     log_in(page, "olga", PASSWORDS["olga"])
     expect(page).to_have_url(f"{server.url}/account")

@@ -12,6 +12,7 @@ from platform_launch.procguard.api import ranks
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.english import TEMPLATES as SENTENCES
 from platform_launch.procguard.api.ranks import WorkerName, assign
+from platform_launch.procguard.api.refused import problem_templates
 from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.web import language
@@ -24,7 +25,7 @@ WEB = Path(language.__file__).parent
 TEMPLATES = "\n".join(path.read_text("utf-8") for path in (WEB / "templates").glob("*.html"))
 SCRIPTS = "\n".join(path.read_text("utf-8") for path in (WEB / "static").glob("*.js"))
 LANGUAGE = Path(language.__file__).read_text("utf-8")
-ROOMS = Path(ranks.__file__).parents[1].glob("[acds]*/**/*.py")
+ROOMS = Path(ranks.__file__).parents[1].glob("[acdsw]*/**/*.py")
 PROCGUARD = "\n".join(path.read_text("utf-8") for path in ROOMS)
 OBSERVE = "\n".join(
     path.read_text("utf-8")
@@ -41,24 +42,18 @@ def used() -> set[str]:
     """Every message the page may say, from where it says it."""
     said = set(re.findall(r"""\bt\(["']([\w.-]+)["'][,)]""", TEMPLATES))
     said |= {f"{key}.other" for key in re.findall(r'\bt\.count\("([\w.]+)"', TEMPLATES)}
-    said |= {f"js.{key}" for key in re.findall(r'\bsay\("([\w.]+)"', SCRIPTS)}
+    said |= {f"js.{key}" for key in re.findall(r'\bmessage\("([\w.]+)"', SCRIPTS)}
     said |= {f"js.live.{state}" for state in re.findall(r'connection\("(\w+)"\)', SCRIPTS)}
     said |= {f"phase.{phase.value}" for phase in GroupPhase} | {
         f"state.{state}" for state in (*STATES, "failed")
     }
     said |= {f"setting.{field}" for field in GroupSettings.model_fields}
     said |= {f"setting.{field}.help" for field in GroupSettings.model_fields}
-    codes = re.findall(r'Problem\(\s*"([\w-]+)"', PROCGUARD)
-    said |= {f"problem.{code}{part}" for code in codes for part in ("", ".hint")}
-    refusals = re.findall(r'\bcode="([\w-]+)"', PROCGUARD)
-    said |= {f"problem.{code}{part}" for code in refusals for part in ("", ".hint")}
     said |= {f"sentence.{code}" for code in re.findall(r'\bsentence\(\s*"([\w-]+)"', PROCGUARD)}
     said |= {f"sentence.{code}" for code in CHOSEN}
     said |= {f"sentence.{code}" for code in re.findall(r"""["']([a-z-]+)["']""", OBSERVE) if code in WORDS}
     composed = tuple(re.findall(r"""f["']([a-z-]+-)\{""", OBSERVE))
     said |= {f"sentence.{code}" for code in WORDS if composed and code.startswith(composed)}
-    inputs = re.findall(r'"(input-[a-z-]+)"', PROCGUARD)
-    said |= {f"problem.{code}{part}" for code in inputs for part in ("", ".hint")}
     said |= set(re.findall(r'self\("(\w+)"', LANGUAGE))
     return said
 
@@ -71,6 +66,16 @@ def known() -> set[str]:
 def test_every_message_has_words() -> None:
     assert len(used()) > 150
     assert used() - known() == set()
+
+
+def test_every_problem_has_words() -> None:
+    raised = r"(?:problem|RequestRefused|NotFound|Unavailable|Superseded|Forbidden|Unauthorized|TooMany)"
+    used = {*re.findall(raised + r'\(\s*"([a-z-]+)"', PROCGUARD)}
+    used |= {*re.findall(r'(?:BadPattern|Full|_only)\([^")]*"([a-z-]+)"', PROCGUARD)}
+    used |= {*re.findall(r'"(input-[a-z-]+|node-[a-z]+)"', PROCGUARD)}
+    codes = {key.removesuffix(".hint") for key in problem_templates()}
+    assert used & codes == codes
+    assert {code for code in used - codes if not code.startswith("node-")} == set()
 
 
 def test_a_code_has_one_meaning() -> None:
@@ -110,7 +115,7 @@ def test_problems_are_said_in_chinese_with_their_values() -> None:
     assert "gn9" in text
     assert "不是该分组的节点" in text
     unknown = Problem(code="of-a-newer-version", text="in English", hint="and a hint")
-    assert Words("zh").problem(unknown) == ("in English", "and a hint")
+    assert Words("zh").problem(unknown) == ("In English.", "And a hint.")
 
 
 def test_failures_are_said_in_chinese_with_their_values() -> None:

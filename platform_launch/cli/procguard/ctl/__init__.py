@@ -10,9 +10,9 @@ from platform_launch.cli.program import SETTINGS
 
 @click.group("ctl", context_settings=SETTINGS)
 def command() -> None:
-    """List, start and stop groups and workers, and read their logs.
+    """Show groups and workers, start and stop groups, read logs.
 
-    The server is --server, PROCGUARD_SERVER or the one you logged in to last. `ctl login` stores a token for
+    The server is --server, PROCGUARD_SERVER or the server of the last login. `ctl login` saves a token for
     it; scripts may set PROCGUARD_TOKEN instead.
     """
 

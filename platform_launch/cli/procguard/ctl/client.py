@@ -1,4 +1,4 @@
-"""A client of the server's API. Its rejections become errors."""
+"""Calls of the server's API. A refusal becomes an error in the reader's language."""
 
 from __future__ import annotations
 
@@ -14,41 +14,28 @@ from platform_launch.cli.procguard.ctl.tokens import server
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, UsageError
-from platform_launch.text import escaped
+from platform_launch.text import Phrase, escaped, joined
 
 if TYPE_CHECKING:
     import httpx
 
 _TIMEOUT_S = 30.0
-_PAGE = 1_000  # entries
-_TAB_S = 3.0  # a user waits for the completion
+_LISTED = 1_000  # per answer
+_TAB_S = 3.0  # somebody is waiting for the Tab key
 
 SERVER_OPTION = click.option(
-    "--server", "url", metavar="URL", help="The server's address (PROCGUARD_SERVER)."
+    "--server", "url", metavar="URL", help="The server's address (default: PROCGUARD_SERVER)."
 )
 
 
-# What to run, by the code of the problem. The web page offers the same by a click.
-_COMMANDS = {
-    "no-group": "groups lists them",
-    "no-worker": "workers lists them",
-    "no-node": "nodes lists them",
-    "no-run": "runs {group} lists them",
-    "no-workers": "move WORKER… --group {group}",
-    "no-master": "set {group} --master-addr NODE, the one that rank 0 runs on",
-    "group-active": "stop {group}",
-    "group-at-rest": "runs {group} shows how the last run ended",
-}
-
-
 class ServerUnreachableError(LaunchError):
-    """The server does not answer, or cannot serve requests now. Try again."""
+    """The server does not answer, or cannot work right now. Try again."""
 
     exit_code = 75
 
 
 class ApiClient:
-    """A client of one server. As a context manager, it closes its connections at the end."""
+    """A connection to one server; use it as a context manager."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
         self.url = url
@@ -56,11 +43,13 @@ class ApiClient:
             import httpx
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            # Otherwise httpx loads certificates for http too, which takes 70 ms.
+            # httpx would load the certificates for http too, which takes 70 ms.
             verify = urlsplit(url).scheme != "http"
             self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, verify=verify)
         except (httpx.InvalidURL, ValueError, OSError) as error:
-            raise UsageError(f"server {url!r}: {escaped(str(error))}") from error
+            raise UsageError(
+                Phrase("server {url!r}: {problem}", url=url, problem=escaped(str(error)))
+            ) from error
 
     def __enter__(self) -> ApiClient:
         return self
@@ -69,23 +58,25 @@ class ApiClient:
         self._http.close()
 
     def get(self, path: str, **query: str | int | None) -> Any:
-        """Return the answer to a GET request."""
+        """Return the API's answer to a GET request."""
         return self._json(
             "GET", path, params={key: value for key, value in query.items() if value is not None}
         )
 
     def all(self, path: str, key: str) -> list[dict[str, Any]]:
-        """Return a whole list, which the API sends in pages; ``key`` identifies an entry."""
+        """Return a whole list that the API returns in pages; ``key`` is the field that identifies an
+        entry.
+        """
         found: list[dict[str, Any]] = []
-        while len(found) % _PAGE == 0:
-            page = self.get(path, limit=_PAGE, after=found[-1][key] if found else "")
+        while len(found) % _LISTED == 0:
+            page = self.get(path, limit=_LISTED, after=found[-1][key] if found else "")
             found += page
             if not page:
                 break
         return found
 
     def send(self, method: str, path: str, body: object = None) -> Any:
-        """Request a change; return the answer."""
+        """Send a change."""
         return self._json(method, path, json=body)
 
     def _json(self, method: str, path: str, **more: Any) -> Any:
@@ -95,10 +86,12 @@ class ApiClient:
             response = self._http.request(method, f"/api/v1{path}", **more)
         except httpx.HTTPError as error:
             reason = escaped(str(error)) or type(error).__name__
-            hint = "is it running, and is this its address? pass another with --server or PROCGUARD_SERVER"
+            hint = Phrase("check that it is running, and its address (--server or PROCGUARD_SERVER)")
             if "CERTIFICATE_VERIFY_FAILED" in reason:
-                hint = "for a certificate of your own, set SSL_CERT_FILE to its file"
-            raise ServerUnreachableError(f"the server {self.url} does not answer: {reason}", hint) from error
+                hint = Phrase("set SSL_CERT_FILE to a file with your own certificate")
+            raise ServerUnreachableError(
+                Phrase("the server {url} does not answer: {problem}", url=self.url, problem=reason), hint
+            ) from error
         return self._read(response)
 
     def _read(self, response: httpx.Response) -> Any:
@@ -108,39 +101,77 @@ class ApiClient:
             answer = None
         if response.is_success and (answer is not None or not response.content):
             return answer
+        status = response.status_code
         refusal = answer if isinstance(answer, dict) else {}
         problems = refusal.get("problems", ())
-        if flags := "; ".join(filter(None, map(_of_flag, problems))):
-            raise UsageError(
-                escaped(flags), f"{click.get_current_context().command_path} --help lists the flags"
-            )
-        text = escaped(str(refusal.get("error") or f"{self.url} answered {response.status_code}"))
-        hints = [hint for one in problems if (hint := hint_here(one))]
-        hint = escaped("; ".join(hints) or hint_here(refusal))
-        if response.status_code == 401 and not response.request.url.path.endswith("/login"):
-            hint = f"procguard ctl login --server {self.url}"
-        if response.status_code >= 500:
-            raise ServerUnreachableError(text, hint or "try again")
-        raise UsageError(text, hint or ("" if refusal else "is this a ProcGuard server's address?"))
+        command = click.get_current_context()
+        if flags := [text for one in problems if (text := _flag_problem(one))]:
+            hint = Phrase("see {where} --help", where=command.command_path)
+            raise UsageError(joined(flags, "; "), hint)
+        if not refusal:
+            text = Phrase("{url} answered {status}", url=self.url, status=status)
+            hint = Phrase("check that this is the address of a ProcGuard server")
+        else:
+            text, hint = problem_here(refusal)
+            if found := [problem_here(one) for one in problems]:
+                reasons = joined((what for what, _ in found), "; ")
+                if refusal.get("code") == "cannot-start":
+                    text = Phrase(text.template, **{**text.values, "reasons": reasons})
+                    hint = joined((todo for _, todo in found if todo), "; ")
+            if status == 401 and not response.request.url.path.endswith("/login"):
+                hint = Phrase("procguard ctl login --server {url}", url=self.url)
+        if status >= 500:
+            raise ServerUnreachableError(text, hint or Phrase("try again"))
+        raise UsageError(text, hint)
 
 
-def hint_here(problem: dict[str, Any]) -> str:
-    """Return the hint for a rejection or a problem: a command of this program, if there is one for it."""
-    name = click.get_current_context().params.get("name")
-    known = _COMMANDS.get(str(problem.get("code")), "")
-    return f"procguard ctl {known.format(group=name or 'GROUP')}" if known else str(problem.get("hint") or "")
+def problem_here(problem: dict[str, Any]) -> tuple[Phrase, Phrase]:
+    """Return what is wrong and what to do, as a command if there is one. Unknown codes stay in English."""
+    from platform_launch.procguard.api.refused import problem_phrases
+
+    code, values = str(problem.get("code", "")), problem.get("values")
+    try:
+        clean = {name: escaped(str(one)) for name, one in values.items()} if isinstance(values, dict) else {}
+        text, hint = problem_phrases(code, clean)
+    except KeyError:
+        text = Phrase("{text}", text=escaped(str(problem.get("error") or problem.get("text") or "")))
+        hint = Phrase("{text}", text=escaped(str(problem.get("hint") or "")))
+    return text, _command(code) or hint
 
 
-def _of_flag(problem: dict[str, Any]) -> str:
-    """Return what is wrong with the flag behind a field of the API, empty if there is no such flag."""
+def _command(code: str) -> Phrase | None:
+    """Return the command for what the page offers by a click, by the code of the problem."""
+    group = click.get_current_context().params.get("name") or "NAME"
+    return {
+        "no-group": Phrase("procguard ctl groups lists them"),
+        "no-worker": Phrase("procguard ctl workers lists them"),
+        "no-node": Phrase("procguard ctl nodes lists them"),
+        "no-run": Phrase("procguard ctl runs {group} lists them", group=group),
+        "no-workers": Phrase("procguard ctl move WORKER… --group {group}", group=group),
+        "no-master": Phrase(
+            "procguard ctl set {group} --master-addr NODE, the node that runs rank 0", group=group
+        ),
+        "no-queue-workers": Phrase("procguard ctl set {group} --queue-workers N", group=group),
+        "group-active": Phrase("procguard ctl stop {group}", group=group),
+        "group-at-rest": Phrase("procguard ctl runs {group} lists its runs", group=group),
+    }.get(code)
+
+
+def _flag_problem(problem: dict[str, Any]) -> Phrase | None:
+    """Return what is wrong with a field, named by its flag; None if no flag sets it."""
     field = str(problem["values"].get("field", "")).removeprefix("settings.").partition(".")[0]
-    flags = (one.opts[0] for one in click.get_current_context().command.params if one.name == field)
-    what = str(problem["text"]).partition(": ")[2]
-    return next((f"{flag}: {what}" for flag in flags), "")
+    for option in click.get_current_context().command.params:
+        if option.name == field:
+            if problem.get("code") == "input-form":  # only the server knows what is expected
+                what = escaped(str(problem["text"])).partition(": ")[2]
+                return Phrase("{flag}: {problem}", flag=option.opts[0], problem=what)
+            text, hint = problem_here(problem | {"values": {**problem["values"], "field": option.opts[0]}})
+            return Phrase("{text}; {hint}", text=text, hint=hint) if hint else text
+    return None
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Pass a command its client (from --server and variables) and whether --format asks for JSON."""
+    """Pass a command its client, made from --server and the variables, and whether --format is json."""
 
     @click.pass_context
     def command(context: click.Context, /, url: str | None, form: str, **values: Any) -> Any:
@@ -153,12 +184,12 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def segment(name: str) -> str:
-    """Return a name quoted for a URL's path."""
+    """Return a name as a segment of a URL path."""
     return quote(name, safe="")
 
 
-def _completion(path: str, key: str) -> Callable[..., Any]:
-    """Return a shell completion of names that the server knows."""
+def offered(path: str, key: str) -> Callable[..., Any]:
+    """Return the completion of names that the server knows."""
 
     def known(context: click.Context) -> list[str]:
         url = context.params.get("url")
@@ -168,6 +199,6 @@ def _completion(path: str, key: str) -> Callable[..., Any]:
     return completion.names(known)
 
 
-GROUPS = _completion("/groups", "name")
-WORKERS = _completion("/workers", "worker")
-NODES = _completion("/nodes", "node")
+GROUPS = offered("/groups", "name")
+WORKERS = offered("/workers", "worker")
+NODES = offered("/nodes", "node")

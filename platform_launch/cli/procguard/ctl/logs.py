@@ -1,4 +1,4 @@
-"""``procguard ctl logs``: the log of a worker or a group: its last lines, a search, new lines."""
+"""``procguard ctl logs``: the last lines of a worker's or group's log, a search in it, and new lines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import click
 from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import GROUPS, WORKERS, ApiClient, connected, segment
 from platform_launch.cli.procguard.ctl.tables import local
+from platform_launch.console.languages import translate
 from platform_launch.errors import UsageError
-from platform_launch.text import escaped
+from platform_launch.text import Phrase, escaped
 
 _AGAIN_S = 1.0
 
@@ -20,16 +21,23 @@ _AGAIN_S = 1.0
 @click.command()
 @click.argument("worker", required=False, shell_complete=WORKERS)
 @click.option("--group", metavar="NAME", shell_complete=GROUPS, help="All ranks of a group, merged by time.")
-@click.option("--errors", is_flag=True, help="Only the lines that look like errors.")
-@click.option("-f", "--follow", is_flag=True, help="Also show new lines, until Ctrl-C.")
+@click.option("--errors", is_flag=True, help="Only lines that look like errors.")
+@click.option("-f", "--follow", is_flag=True, help="Also print new lines, until Ctrl-C.")
 @click.option(
-    "-n", "--tail", type=click.IntRange(1, 10_000), default=200, show_default=True, help="The last lines."
+    "-n",
+    "--tail",
+    type=click.IntRange(1, 10_000),
+    default=200,
+    show_default=True,
+    help="Number of last lines.",
 )
-@click.option("--run", "number", type=click.IntRange(1), metavar="RUN", help="The run (default: the newest).")
-@click.option("--search", metavar="TEXT", help="Only the lines that contain this, with their numbers.")
+@click.option(
+    "--run", "number", type=click.IntRange(1), metavar="RUN", help="Which run (default: the newest)."
+)
+@click.option("--search", metavar="TEXT", help="Only lines that contain this, with their numbers.")
 @click.option("--regex", is_flag=True, help="--search is a regular expression (RE2).")
-@click.option("--context", type=click.IntRange(0, 20), default=0, help="Lines around each match.")
-@click.option("--ranks", metavar="RANKS", help="With --group: only these, such as 0-3,7.")
+@click.option("--context", type=click.IntRange(0, 20), default=0, help="Lines of context around each match.")
+@click.option("--ranks", metavar="RANKS", help="With --group: only these ranks, such as 0-3,7.")
 @connected
 def logs(
     client: ApiClient,
@@ -45,9 +53,9 @@ def logs(
     ranks: str | None,
     as_json: bool,
 ) -> None:
-    """Read a worker's log, or that of all ranks of a group.
+    """Read the log of a worker, or of all ranks of a group.
 
-    With -f, new runs of the worker are followed too, unless --run is given.
+    -f also follows the worker's next run, unless --run is given.
     """
     if (worker is None) is (group is None):
         raise UsageError("expected either a WORKER or --group NAME")
@@ -57,7 +65,7 @@ def logs(
         _merged(client, group, number, tail, follow, sought, as_json)
         return
     if ranks is not None:
-        raise UsageError("--ranks chooses among the ranks of a group", "pass --group NAME with it")
+        raise UsageError("--ranks selects ranks of a group", "use it with --group NAME")
     assert worker is not None
     path = f"/workers/{segment(worker)}/log"
     generation = None if number is None else _generation(client, path, worker, number)
@@ -81,30 +89,36 @@ def logs(
 
 
 def _generation(client: ApiClient, path: str, worker: str, number: int) -> int:
-    """Return the generation of a worker's log for a run of its newest group. Raises UsageError."""
+    """Return the generation of a numbered run of the worker's newest group."""
     runs = client.get(path, tail=1)["runs"]
     newest = max(runs, key=lambda run: run["generation"], default=None)
     for run in runs:
         if newest is not None and run["group"] == newest["group"] and run["number"] == number:
             return int(run["generation"])
     known = ", ".join(str(run["number"]) for run in runs if newest and run["group"] == newest["group"])
-    raise UsageError(f"no log of run {number} of {worker}", f"there are logs of: {known or 'none'}")
+    raise UsageError(
+        Phrase("no log of run {number} of {worker}", number=number, worker=worker),
+        Phrase("runs with logs: {runs}", runs=known or Phrase("none")),
+    )
 
 
 def _next(client: ApiClient, path: str, before: dict[str, Any], generation: int | None) -> dict[str, Any]:
     window: dict[str, Any] = client.get(path, generation=before["generation"], offset=before["next_offset"])
     if window["offset"] > before["next_offset"]:
-        _echo(f"{window['offset'] - before['next_offset']} bytes are missing here")
+        _echo(Phrase("{bytes} bytes dropped here", bytes=window["offset"] - before["next_offset"]))
     newest = max(window["generations"], default=0)
     if generation is None and newest > before["generation"] and not window["text"]:
-        names = {run["generation"]: f"run {run['number']} of {run['group']}" for run in window["runs"]}
-        _echo(names.get(newest, f"generation {newest}"))
+        names = {
+            run["generation"]: Phrase("run {number} of {group}", number=run["number"], group=run["group"])
+            for run in window["runs"]
+        }
+        _echo(names.get(newest) or Phrase("generation {number}", number=newest))
         window = client.get(path, generation=newest, offset=0)
     return window
 
 
-def _echo(text: str) -> None:
-    click.echo(f"-- {text} --", err=True)
+def _echo(text: Phrase) -> None:
+    click.echo(f"-- {translate(text)} --", err=True)
 
 
 def _print_matches(found: dict[str, Any]) -> None:
@@ -137,7 +151,7 @@ def _merged(
 
 
 def _write(text: str) -> None:
-    # A file gets the log as it is; a terminal gets it without control characters.
+    # A file gets the log as it is; on a terminal, control characters are escaped.
     if sys.stdout.isatty():
         text = "\n".join(map(escaped, text.replace("\r\n", "\n").replace("\r", "\n").split("\n")))
     sys.stdout.write(text)

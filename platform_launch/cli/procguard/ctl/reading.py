@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from platform_launch.cli.output import print_json, read_text
-from platform_launch.cli.procguard.ctl.client import GROUPS, ApiClient, connected, hint_here, segment
+from platform_launch.cli.procguard.ctl.client import GROUPS, ApiClient, connected, problem_here, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_table
+from platform_launch.console.languages import current, translate
 from platform_launch.errors import UsageError, shown_list
-from platform_launch.text import counted, escaped
+from platform_launch.sentences import Sentence
+from platform_launch.text import Phrase, counted, escaped, joined
 
 _SOME = 6
 ROLES = ("viewer", "operator", "admin")
@@ -23,7 +26,7 @@ ROLES = ("viewer", "operator", "admin")
 @click.option("--mine", is_flag=True, help="Only groups that you own or started last.")
 @connected
 def groups(client: ApiClient, name: str | None, state: str | None, mine: bool, as_json: bool) -> None:
-    """List groups. With NAME: also what the group waits for, and why it failed."""
+    """List groups. With NAME, also show what that group waits for and why it failed."""
     found = [client.get(f"/groups/{segment(name)}")] if name else client.get("/groups")
     me = client.get("/me")["name"] if mine else ""
     found = [
@@ -35,14 +38,48 @@ def groups(client: ApiClient, name: str | None, state: str | None, mine: bool, a
         print_json(found[0] if name and found else found)
         return
     titles = ("group", "state", "since", "owner", "run", "restarts", "workers", "master", "about")
-    print_table(titles, map(_group_row, found), "no groups: procguard ctl create NAME makes one")
+    print_table(titles, map(_group_row, found), translate("no groups; create one: procguard ctl create NAME"))
     if name and found and (failure := found[0]["failure"]):
-        print_verdict(failure["verdict"])
+        print_verdict(failure)
 
 
-def print_verdict(verdict: str) -> None:
-    """Print a whole verdict below a table, which only has its first line."""
-    for line in verdict.splitlines():
+def failure_text(failure: dict[str, Any]) -> str:
+    """Return why a group failed, with the worker that failed first."""
+    from platform_launch.procguard.api.english import message
+    from platform_launch.procguard.api.shapes.groups import GroupFailure
+    from platform_launch.procguard.core.failures import whose
+
+    try:
+        return escaped(translate(message(whose(GroupFailure.model_validate(failure)))))
+    except (KeyError, ValueError):  # of another version
+        return escaped(": ".join(filter(None, (failure["worker"], failure["text"]))))
+
+
+def text_here(of: dict[str, Any], english: str) -> str:
+    """Return a sentence of the API in the reader's language; its English if its code is unknown."""
+    from platform_launch.procguard.api.english import message
+
+    try:
+        return escaped(translate(message(Sentence.read({"code": of["code"], "values": of["values"]}))))
+    except (KeyError, ValueError):
+        return escaped(english)
+
+
+def verdict_lines(of: dict[str, Any]) -> list[str]:
+    """Return a verdict in the reader's language; its English if it comes from another version."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from platform_launch.why.answer.verdict import Verdict
+
+    if of.get("why"):
+        with suppress(ValidationError):
+            return TypeAdapter(Verdict).validate_python(of["why"]).lines()
+    return str(of["verdict"]).splitlines()
+
+
+def print_verdict(of: dict[str, Any]) -> None:
+    """Print a whole verdict below a table, whose cells show only its first line."""
+    for line in verdict_lines(of):
         click.echo(f"  {escaped(line)}")
 
 
@@ -71,28 +108,27 @@ def _about(group: dict[str, Any]) -> tuple[str, ...]:
     failure = group["failure"]
     parts: list[str] = []
     if failure:
-        parts.append(": ".join(filter(None, (failure["worker"], failure["text"]))))
-        if failure["verdict"]:
-            parts.append(failure["verdict"].partition("\n")[0])
+        parts += (failure_text(failure), *verdict_lines(failure)[:1])
     if group["queue_place"]:
-        parts.append(f"place {group['queue_place']} in the queue")
+        parts.append(translate(Phrase("number {n} in the queue", n=group["queue_place"])))
     if group["silent"]:
-        parts.append(f"silent: {_some(group['silent'])}")
-    if group["previous_failure"]:
-        before = group["previous_failure"]
-        parts.append(f"run {before['run_number']} failed: {before['worker'] or ''} {before['text']}")
-    if group["deadline"]:
-        parts.append(f"{group['deadline']['what']} in {group['deadline']['in_s']:.0f} s")
+        parts.append(translate(Phrase("silent: {workers}", workers=_some(group["silent"]))))
+    if before := group["previous_failure"]:
+        failed = Phrase("run {run} failed: {failure}", run=before["run_number"], failure=failure_text(before))
+        parts.append(translate(failed))
+    if deadline := group["deadline"]:
+        seconds = f"{deadline['in_s']:.0f}"
+        fails, restarts = Phrase("fails in {s} s", s=seconds), Phrase("restarts in {s} s", s=seconds)
+        parts.append(translate(fails if deadline["what"] == "fails" else restarts))
     if group["waiting_for"]:
-        parts.append(f"waiting for {_some(group['waiting_for'])}")
+        parts.append(translate(Phrase("waiting for {workers}", workers=_some(group["waiting_for"]))))
     return tuple(parts)
 
 
-def _some(workers: list[str]) -> str:
+def _some(workers: list[str]) -> Phrase:
     """Return the first few workers, and how many more there are."""
-    if len(workers) <= _SOME:
-        return ", ".join(workers)
-    return f"{', '.join(workers[:_SOME])} and {len(workers) - _SOME} more"
+    names, more = joined(workers[:_SOME]), len(workers) - _SOME
+    return names if more <= 0 else Phrase("{names} and {n} more", names=names, n=more)
 
 
 @click.command()
@@ -101,13 +137,22 @@ def _some(workers: list[str]) -> str:
 )
 @connected
 def nodes(client: ApiClient, state: str | None, as_json: bool) -> None:
-    """List nodes, and other people's processes on their GPUs."""
+    """List nodes, and processes of other users on their GPUs."""
     found = [node for node in client.all("/nodes", "node") if state in (None, _node_state(node))]
     if as_json:
         print_json(found)
         return
     titles = ("node", "state", "labels", "workers", "GPUs", "use", "groups", "heartbeat", "about")
-    print_table(titles, map(_node_row, found), "no nodes: start `procguard agent` on each")
+    print_table(titles, map(_node_row, found), translate("no nodes; start `procguard agent` on each node"))
+
+
+def _ago(age: float | None) -> str:
+    return translate("never") if age is None else translate(Phrase("{s} s ago", s=f"{age:.0f}"))
+
+
+def _reason(of: dict[str, Any]) -> str:
+    said = of.get("reason_sentence")
+    return text_here(said, of["reason"]) if said else str(of["reason"])
 
 
 def _node_state(node: dict[str, Any]) -> str:
@@ -129,7 +174,7 @@ def _node_row(node: dict[str, Any]) -> tuple[object, ...]:
         f"GPU {one['gpu']}: {one['user'] or '?'} {one['name']} (pid {one['pid']})"
         for one in node["gpu_processes"][:_SOME]
     )
-    why = (node["quarantine"]["reason"],) if node["quarantine"] else ()
+    why = (_reason(node["quarantine"]),) if node["quarantine"] else ()
     return (
         node["node"],
         _node_state(node),
@@ -138,15 +183,15 @@ def _node_row(node: dict[str, Any]) -> tuple[object, ...]:
         len(node["gpus"]),
         f"{sum(used) / len(used):.0f}%" if used else "-",
         ", ".join(node["groups"]) or "-",
-        "never" if age is None else f"{age:.0f} s ago",
+        _ago(age),
         why + others,
     )
 
 
 @click.command()
-@click.option("--add", "added", metavar="NAME", help="Add a user with --role and --password-file.")
-@click.option("--change", "changed", metavar="NAME", help="Change the user's --role or --password-file.")
-@click.option("--remove", "removed", metavar="NAME", help="Remove the user.")
+@click.option("--add", "added", metavar="NAME", help="Add user NAME, with --role and --password-file.")
+@click.option("--change", "changed", metavar="NAME", help="Change --role or --password-file of user NAME.")
+@click.option("--remove", "removed", metavar="NAME", help="Remove user NAME.")
 @click.option("--role", type=click.Choice(ROLES))
 @click.option("--password-file", type=click.Path(path_type=Path), metavar="FILE")
 @connected
@@ -159,7 +204,7 @@ def users(
     password_file: Path | None,
     as_json: bool,
 ) -> None:
-    """List, add, change or remove users; for admins. See also `procguard user` on the server's machine."""
+    """List or change users; for admins. On the server's machine, see also `procguard user`."""
     given = {"role": role, "password": read_text(password_file).strip("\r\n") if password_file else None}
     if added and role and password_file:
         client.send("POST", "/users", {"name": added, **given})
@@ -179,19 +224,21 @@ def users(
         (user["name"], user["role"], local(user["created_at"]), "single sign-on" if user["external"] else "")
         for user in found
     )
-    print_table(("user", "role", "since", "about"), rows, "no users")
+    print_table(("user", "role", "since", "about"), rows, "")
 
 
 @click.command()
-@click.option("--add", "label", metavar="LABEL", help="Create a token and print it. It is shown only once.")
-@click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="With --add.")
-@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="With --add.")
-@click.option("--end", "ended", metavar="ID", help="Revoke this token.")
+@click.option("--add", "label", metavar="LABEL", help="Create one and print it, only now.")
+@click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="For --add.")
+@click.option(
+    "--days", type=click.IntRange(1, 366), default=30, show_default=True, help="Lifetime, for --add."
+)
+@click.option("--end", "ended", metavar="ID", help="Revoke one.")
 @connected
 def tokens(
     client: ApiClient, label: str | None, role: str, days: int, ended: str | None, as_json: bool
 ) -> None:
-    """List, create or revoke your own API tokens."""
+    """List your own API tokens, create one or revoke one."""
     if label is not None:
         made = client.send("POST", "/me/tokens", {"label": label, "role": role, "days": days})
         print_json(made) if as_json else click.echo(made["token"])
@@ -203,11 +250,11 @@ def tokens(
         print_json(found)
         return
     rows = ((token["label"], token["role"], local(token["ends_at"]), token["id"]) for token in found)
-    print_table(("token", "role", "ends", "id"), rows, "no tokens")
+    print_table(("token", "role", "ends", "id"), rows, translate("no tokens"))
 
 
 @click.command()
-@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="Only the workers of this group.")
+@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="Only workers of this group.")
 @click.option("--state", metavar="STATE", help="Only workers in this state, such as failed or silent.")
 @connected
 def workers(client: ApiClient, group: str | None, state: str | None, as_json: bool) -> None:
@@ -222,7 +269,9 @@ def workers(client: ApiClient, group: str | None, state: str | None, as_json: bo
         print_json(found)
         return
     titles = ("worker", "group", "state", "rank", "GPU use", "heartbeat", "restarts", "about")
-    print_table(titles, map(_worker_row, found), "no workers: start `procguard agent` on each node")
+    print_table(
+        titles, map(_worker_row, found), translate("no workers; start `procguard agent` on each node")
+    )
 
 
 def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
@@ -236,9 +285,9 @@ def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
         state if code is None else f"{state} {code}",
         "-" if worker["rank"] is None else worker["rank"],
         " ".join(f"{use:.0f}%" for use in used),
-        "never" if age is None else f"{age:.0f} s ago",
+        _ago(age),
         worker["restarts"],
-        worker["reason"],
+        _reason(worker),
     )
 
 
@@ -246,31 +295,35 @@ def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
 @click.argument("name", shell_complete=GROUPS)
 @click.argument("number", type=click.IntRange(1), required=False)
 @click.option("-n", "--limit", type=click.IntRange(1, 500), default=20, show_default=True)
-@click.option("--cause", metavar="TEXT", help="Only runs that failed for a reason with this text.")
+@click.option("--cause", metavar="TEXT", help="Only runs whose failure contains this.")
 @connected
 def runs(
     client: ApiClient, name: str, number: int | None, limit: int, cause: str | None, as_json: bool
 ) -> None:
-    """List a group's runs, newest first. With NUMBER: that run, with its settings and ranks."""
+    """List a group's runs, newest first. With NUMBER, show that run with its settings and ranks."""
     path = f"/groups/{segment(name)}/runs"
     found = client.get(path, limit=limit, cause=cause) if number is None else client.get(f"{path}/{number}")
     if as_json:
         print_json(found)
         return
-    titles = ("run", "outcome", "started by", "started", "ended", "size", "cause")
-    print_table(titles, map(_run_row, [found] if number else found), f"{name} has not run yet")
+    titles = ("run", "outcome", "asked for by", "began", "ended", "size", "cause")
+    print_table(
+        titles,
+        map(_run_row, [found] if number else found),
+        translate(Phrase("{name} has not run yet", name=name)),
+    )
     if number is None:
         return
     if found["failure"]:
-        print_verdict(found["failure"]["verdict"])
+        print_verdict(found["failure"])
     click.echo()
     print_table(("setting", "value"), map(_setting_row, found["settings"].items()), "")
     click.echo()
-    print_table(("rank", "worker"), ((one["rank"], one["worker"]) for one in found["places"]), "no ranks")
+    print_table(("rank", "worker"), ((one["rank"], one["worker"]) for one in found["places"]), "")
 
 
 def _setting_row(setting: tuple[str, Any]) -> tuple[str, str]:
-    """Return a setting's flag, and its value as the flag takes it."""
+    """Return a setting as its flag and the value that flag takes."""
     name, value = setting
     if name == "world_size" and value is None:
         value = "all"
@@ -283,20 +336,20 @@ def _setting_row(setting: tuple[str, Any]) -> tuple[str, str]:
 
 
 def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
-    failure = run["failure"] or {"worker": "", "text": "", "verdict": ""}
-    by = f"{run['requested_by']} (restart {run['restart']})" if run["restart"] else run["requested_by"]
-    first = f"{failure['worker'] or ''} {failure['text']}".strip()
-    cause = (first, *failure["verdict"].splitlines()[:1])
-    size = run["world_size"]
-    ended = local(run["ended_at"])
-    return run["number"], run["outcome"] or "running", by, local(run["requested_at"]), ended, size, cause
+    by = run["requested_by"]
+    if run["restart"]:
+        by = translate(Phrase("{user} (restart {n})", user=by, n=run["restart"]))
+    failure = run["failure"]
+    cause = (failure_text(failure), *verdict_lines(failure)[:1]) if failure else ()
+    size, outcome = run["world_size"], run["outcome"] or "running"
+    return run["number"], outcome, by, local(run["requested_at"]), local(run["ended_at"]), size, cause
 
 
 @click.command()
 @click.argument("name", shell_complete=GROUPS)
 @connected
 def ranks(client: ApiClient, name: str, as_json: bool) -> None:
-    """Show which ranks a start would assign, or what prevents it."""
+    """Show the ranks that a start would assign, or what prevents a start."""
     found = client.get(f"/groups/{segment(name)}/ranks")
     if as_json:
         print_json(found)
@@ -306,10 +359,10 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
         for place in found["places"]
     ]
     titles = ("worker", "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
-    print_table(titles, rows, "no ranks can be assigned")
+    print_table(titles, rows, translate("no ranks can be assigned"))
     for one in (*found["problems"], *found["notes"]):
-        hint = hint_here(one)
-        click.echo(escaped(f"{one['text']}: {hint}" if hint else one["text"]))
+        text, hint = problem_here(one)
+        click.echo(translate(Phrase("{text}: {hint}", text=text, hint=hint) if hint else text))
 
 
 @click.command()
@@ -322,19 +375,23 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
 @connected
 def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
     """Show what all ranks of a running group are doing now."""
-    found = client.send("POST", f"/groups/{segment(name)}/inspect{'?whole=true' if stacks else ''}")
+    query = f"?language={current()}{'&whole=true' if stacks else ''}"
+    found = client.send("POST", f"/groups/{segment(name)}/inspect{query}")
     if as_json:
         print_json(found)
         return
     moved = found["moved_s_ago"]
-    since = "" if moved is None else f"; last output or collective {moved:.0f} s ago"
-    click.echo(f"{counted(found['ranks'], 'rank')} on {counted(found['nodes'], 'node')}{since}")
+    ranks, nodes = counted(found["ranks"], "rank"), counted(found["nodes"], "node")
+    text = Phrase("{ranks} on {nodes}", ranks=ranks, nodes=nodes)
+    if moved is not None:
+        text = Phrase("{text}; last output or collective {s} s ago", text=text, s=f"{moved:.0f}")
+    click.echo(translate(text))
     for line in (*found["finding"], *found["stacks" if stacks else "lines"]):
         click.echo(escaped(line))
     if found["more_places"] and not stacks:
-        click.echo(f"and {found['more_places']} more places (--stacks shows all)")
+        click.echo(translate(Phrase("{n} more places (--stacks shows all)", n=found["more_places"])))
     if found["silent"]:
-        click.echo(escaped(f"no answer from {shown_list(found['silent'])}"))
+        click.echo(translate(Phrase("no answer from {workers}", workers=shown_list(found["silent"]))))
 
 
 @click.command()
@@ -346,10 +403,13 @@ def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
 def events(
     client: ApiClient, number: int, on: str | None, who: str | None, action: str | None, as_json: bool
 ) -> None:
-    """List changes, when and by whom they were made, newest first."""
+    """List changes: what, when and by whom, newest first."""
     found = client.get("/events", limit=number, on=on, who=who, action=action)
     if as_json:
         print_json(found)
         return
-    rows = [(local(one["at"]), one["who"], one["action"], one["object"], one["detail"]) for one in found]
-    print_table(("when", "who", "what", "of", "detail"), rows, "no changes yet")
+    rows = [
+        (local(one["at"]), one["who"], one["action"], one["object"], text_here(one, one["detail"]))
+        for one in found
+    ]
+    print_table(("when", "who", "what", "of", "detail"), rows, translate("no events yet"))

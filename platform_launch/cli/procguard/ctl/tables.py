@@ -31,7 +31,7 @@ _WIDTH_OF_A_PIPE = 240
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
     """Print rows under their titles, or ``empty`` if there are none. Cells with a state are coloured.
 
-    A cell that is a tuple has one line per part.
+    Each part of a tuple is a line of its cell.
     """
     from rich.console import Console
     from rich.table import Table
@@ -47,7 +47,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     with console.capture() as capture:
         console.print(table if table.row_count else empty, markup=False)
     for line in capture.get().splitlines():
-        click.echo(line.rstrip())  # the last column needs no padding
+        click.echo(line.rstrip())  # no padding after the last column
 
 
 def _text(cell: object) -> str:
@@ -55,5 +55,5 @@ def _text(cell: object) -> str:
 
 
 def local(at: str | None) -> str:
-    """Return a time of the server in this machine's time zone."""
+    """Return one of the server's times in local time."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""

@@ -1,7 +1,4 @@
-"""What people see: the JSON of the API, which the web page uses as well.
-
-Each file is a subject; what all of them use is here.
-"""
+"""The JSON of the API, which the web page uses as well, a file per subject."""
 
 from __future__ import annotations
 
@@ -14,20 +11,20 @@ _Shape = TypeVar("_Shape", bound="Shape")
 
 
 class Shape(BaseModel):
-    """A document of the API. What is sent in must hold nothing unknown: a typing error is not a default."""
+    """A document of the API. Unknown fields are rejected, so a typo is never a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def but(self: _Shape, **changes: object) -> _Shape:
-        """Return the same document with other values of some fields, which are not validated."""
+        """Return a copy with other values of some fields, which are not validated."""
         return self.model_copy(update=changes)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why ranks cannot be given out or a field cannot be taken, or what to know before a start.
+    """Why ranks cannot be assigned, why a field is invalid, or what to know before a start.
 
-    ``code`` names the case for translations, ``values`` fill it in; ``text`` and ``hint`` are the English.
+    ``code`` and ``values`` are for translations; ``text`` and ``hint`` are English.
     """
 
     code: str
@@ -37,10 +34,9 @@ class Problem:
 
 
 class Refusal(Shape):
-    """Every error of the API: what was wrong and what to do. ``problems`` where a group cannot start.
+    """Every error of the API: what was wrong and what to do. ``problems`` are set if a group cannot start.
 
-    ``error`` and ``hint`` are English. ``code`` names what people meet on the page, where ``values`` fill in
-    its words.
+    ``error`` and ``hint`` are English; ``code`` and ``values`` are for programs and other languages.
     """
 
     error: str

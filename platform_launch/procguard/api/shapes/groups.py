@@ -1,4 +1,4 @@
-"""Groups: what a person sets of one, and what one is."""
+"""Groups: their settings, their state, their rank tables and their runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from platform_launch.procguard.api.ranks import WorkerKind
-from platform_launch.procguard.api.shapes import Shape
+from platform_launch.procguard.api.ranks import Place, WorkerKind
+from platform_launch.procguard.api.shapes import Problem, Shape
 from platform_launch.procguard.api.shapes.people import UserName
 from platform_launch.procguard.api.wire import NODE_PATTERN, PLACE_VARIABLES
 from platform_launch.sentences import Value
 from platform_launch.why.answer.verdict import Verdict
 
 GroupName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
-"""What a group may be called: the same as a node."""
+"""Group names follow the same rule as node names."""
 
 
 def _not_of_the_rank(name: str) -> str:
@@ -38,7 +38,9 @@ Link = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length
 
 
 class GroupPhase(str, Enum):
-    """Where a group is. ``degraded`` is not kept: a group is that while it runs and a worker is silent."""
+    """The phase of a group. ``degraded`` is not stored: a running group is degraded while a worker is
+    silent.
+    """
 
     IDLE = "idle"
     QUEUED = "queued"
@@ -53,7 +55,7 @@ class GroupPhase(str, Enum):
 
 
 class GroupSettings(Shape):
-    """What a person sets of a group."""
+    """The settings of a group."""
 
     master_addr: Annotated[
         str, StringConstraints(strip_whitespace=True, max_length=253, pattern=r"^[^\x00-\x20\x7f]*$")
@@ -65,44 +67,46 @@ class GroupSettings(Shape):
     command: Annotated[
         str, StringConstraints(strip_whitespace=True, max_length=4_000, pattern=r"^[^\x00]*$")
     ] = ""
-    """As typed in a shell, but no shell reads it: words are split by its rules. Empty: each agent's own."""
+    """As typed in a shell, but run without one: it is only split into words. Empty: each agent's default."""
     directory: Annotated[
         str, StringConstraints(strip_whitespace=True, max_length=1_000, pattern=r"^[^\x00]*$")
     ] = ""
-    """Where the command starts, from each agent's own directory. Empty: there."""
+    """Where the command starts, relative to each agent's directory. Empty: that directory."""
     environment: Annotated[dict[VariableName, VariableValue], Field(max_length=64)] = {}
-    """Variables of the command beside those of its rank. Whoever may look sees them."""
+    """Additional variables of the command. Everybody who may view the group sees them."""
     max_restarts: Annotated[int, Field(ge=0, le=1_000)] = 0
     backoff_s: Annotated[float, Field(ge=0, le=300)] = 5.0
-    """Before the first restart; doubled for each further one, five minutes at most."""
+    """Delay before the first restart; doubled for each further one, up to five minutes."""
     silent_after_s: Annotated[float, Field(ge=2, le=86_400)] = 15.0
-    """A worker without a heartbeat for so long is silent, and its running group degraded."""
+    """A worker is silent after this long without a heartbeat, and its running group degraded."""
     fail_after_s: Annotated[float, Field(ge=2, le=86_400)] = 300.0
-    """A running group fails when a worker was silent for so long; sooner if no other rank makes progress."""
+    """A running group fails when a worker has been silent this long; sooner if the other ranks are
+    stalled.
+    """
     ready_within_s: Annotated[float, Field(ge=2, le=86_400)] = 60.0
     """All workers must be ready to start within this time."""
     grace_s: Annotated[float, Field(ge=0, le=3_600)] = 25.0
-    """Between SIGTERM and SIGKILL when the group is stopped."""
+    """Time between SIGTERM and SIGKILL when the group is stopped."""
     owners: Annotated[list[UserName], Field(max_length=64)] = []
-    """Who may change and start the group, beside admins. Empty: every operator."""
+    """Users who may change and start the group, besides admins. Empty: every operator."""
     shared_gpus: bool = False
-    """Start although other people's processes hold the GPUs."""
+    """Start even if processes of other users hold the GPUs."""
     queue_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """How many free workers the group starts with when it is queued."""
+    """Number of free workers that the group starts with when it is queued."""
     queue_nodes: Annotated[str, StringConstraints(strip_whitespace=True, max_length=400)] = ""
-    """The nodes whose workers it takes then: patterns of names or labels, ``gn1* h100``. Empty: any."""
+    """Nodes whose workers it may then use: patterns of names or labels, ``gn1* h100``. Empty: any."""
     hold_until: AwareDatetime | None = None
-    """When the group is stopped and its workers leave it."""
+    """When the group is stopped and its workers are released."""
     idle_percent: Annotated[float, Field(ge=0, le=100)] = 5.0
     idle_minutes: Annotated[float, Field(ge=0, le=100_000)] = 60.0
-    """A running group that uses less of its GPUs for so long is reported; 0: never."""
+    """A running group below ``idle_percent`` GPU use for this long is reported; 0: never."""
     idle_stop: bool = False
     """Whether it is stopped as well."""
     notify: bool = True
-    """Whether whoever started a run is sent notices of it."""
+    """Whether the user who started a run gets notices about it."""
     note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=2_000)] = ""
     links: Annotated[list[Link], Field(max_length=16)] = []
-    """Addresses that belong to the group: W&B, TensorBoard, code."""
+    """URLs that belong to the group: W&B, TensorBoard, code."""
 
 
 class NewGroup(Shape):
@@ -111,13 +115,13 @@ class NewGroup(Shape):
     name: GroupName
     settings: GroupSettings = GroupSettings()
     like: GroupName | None = None
-    """Take the settings of this group instead."""
+    """Copy the settings of this group instead."""
 
 
 class GroupFailure(Shape):
-    """Why a group failed: the first worker that did, and the verdict over its log where there is one.
+    """Why a group failed: the first worker that failed, and the verdict for its log if there is one.
 
-    ``text`` is English, made from ``code`` and ``values``; the code is ``quoted`` for somebody's own words.
+    ``text`` is English, made from ``code`` and ``values``; the code is ``quoted`` for free text.
     """
 
     worker: str | None
@@ -129,15 +133,15 @@ class GroupFailure(Shape):
     exit_code: int | None = None
     verdict: str = ""
     why: Verdict | None = None
-    """What ``verdict`` is made from, None where its agent only sends words."""
+    """The source of ``verdict``; None if the agent sent text only."""
     line: int | None = None
-    """The line of the worker's log that the verdict rests on, from 1."""
+    """The line of the worker's log that the verdict is based on, from 1."""
     log: bool = False
     """Whether there is a log to read."""
 
 
 class Deadline(Shape):
-    """What happens by itself after some seconds, if nothing changes until then.
+    """What happens after some seconds if nothing changes.
 
     ``what``: fails (workers are not ready, or silent, for too long) or restarts.
     """
@@ -147,27 +151,27 @@ class Deadline(Shape):
 
 
 class GroupDocument(Shape):
-    """What is known of a group: what is stored, and what people see."""
+    """The part of a group that is both stored and shown."""
 
     name: str
     settings: GroupSettings
     phase: GroupPhase
     phase_since: datetime
     generation: int = 0
-    """Counts the runs of its workers, across groups too; names their logs."""
+    """Counts the runs of its workers, across groups too; identifies their logs."""
     run_number: int = 0
     """Counts the group's own runs, from 1; 0 before the first."""
     requested_by: str = ""
-    """Who asked for the newest run."""
+    """The user who started the newest run."""
     requested_at: datetime | None = None
     restarts_used: int = 0
     failure: GroupFailure | None = None
     previous_failure: GroupFailure | None = None
-    """Why the run before failed, while the group restarts by itself and runs."""
+    """Why the previous run failed, while the group restarts automatically and runs."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     queued_at: datetime | None = None
-    """Since when it waits for free workers."""
+    """When it joined the queue."""
 
 
 class GroupShape(GroupDocument):
@@ -180,11 +184,11 @@ class GroupShape(GroupDocument):
     """While preparing: the workers that are not ready. While stopping: those that still run."""
     deadline: Deadline | None
     queue_place: int | None = None
-    """Its place in the queue, from 1."""
+    """Its position in the queue, from 1."""
 
 
 class Changed(Shape):
-    """The answer to start, stop and restart. ``changed`` False: it was so already."""
+    """The answer to start, stop and restart. ``changed`` is False if the group already was in that state."""
 
     group: GroupShape
     changed: bool
@@ -195,3 +199,46 @@ class Move(Shape):
 
     workers: Annotated[list[Annotated[str, StringConstraints(max_length=80)]], Field(max_length=10_000)]
     group: GroupName | None
+
+
+class PlaceShape(Place):
+    """One row of the rank table, with the variables its worker will be started with."""
+
+    world_size: int
+    environment: dict[str, str]
+
+
+class RankPreview(Shape):
+    """The rank table of the next start. With ``problems`` the group cannot start."""
+
+    places: list[PlaceShape]
+    idle: list[str]
+    problems: list[Problem]
+    notes: list[Problem]
+
+
+class RunShape(Shape):
+    """A run in a group's history. ``restart`` numbers automatic restarts, 0 for a start by a user.
+
+    ``outcome``: finished, failed or stopped; None while it runs. ``command`` is rank 0's.
+    """
+
+    group: str
+    number: int
+    generation: int
+    requested_by: str
+    requested_at: datetime
+    restart: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    outcome: GroupPhase | None
+    failure: GroupFailure | None
+    command: list[str]
+    world_size: int
+
+
+class RunDetail(RunShape):
+    """A run with its settings and rank table."""
+
+    settings: GroupSettings
+    places: tuple[Place, ...]

@@ -8,17 +8,17 @@ from platform_launch.procguard.api.shapes import Shape
 
 
 class LogMatch(Shape):
-    """A line that holds what was searched for, by its number from 1 and the offset of its first byte."""
+    """A matching line, with its number from 1 and the offset of its first byte."""
 
     line: int
     offset: int
     text: str
     match: bool = True
-    """False: it only stands beside one that was searched for."""
+    """False: a line of context."""
 
 
 class LogRun(Shape):
-    """The name of a worker's generation: a run of a group."""
+    """The run of a group that a worker's generation was."""
 
     generation: int
     group: str
@@ -26,18 +26,18 @@ class LogRun(Shape):
 
 
 class LogWindow(Shape):
-    """A part of a run's log. Offsets count the bytes its worker wrote, also those no longer kept.
+    """A part of a run's log. Offsets count all bytes the worker wrote, including those no longer stored.
 
-    ``offset`` is where ``text`` begins: later than asked for where bytes were left out to keep the log within
-    its limit. ``next_offset`` is where to go on, ``size`` the end. ``line`` is the number of the first line.
-    ``matches`` is None when nothing was searched for; ``more`` tells that the search goes on there.
+    ``offset`` is where ``text`` begins: later than requested if bytes were dropped to keep the log within its
+    limit. ``next_offset`` is where to continue, ``size`` the end. ``line`` is the number of the first line.
+    ``matches`` is None without a search; ``more``: the search continues at ``next_offset``.
     """
 
     worker: str
     generation: int
     generations: list[int]
     runs: list[LogRun] = []
-    """What those generations were called in their groups, where that is known."""
+    """The runs of these generations, if known."""
     offset: int
     next_offset: int
     size: int
@@ -48,7 +48,7 @@ class LogWindow(Shape):
 
 
 class MergedLogLine(Shape):
-    """A line of one rank's log: the offset of its first byte there, and when the server had it."""
+    """A line of one rank's log, with the offset of its first byte and the time the server received it."""
 
     rank: int
     worker: str
@@ -56,17 +56,17 @@ class MergedLogLine(Shape):
     offset: int
     text: str
     match: bool = True
-    """False: it only stands beside one that was searched for."""
+    """False: a line of context."""
     place: str
-    """Its place among all lines, for ``before`` and ``after``."""
+    """Its position among all lines, for ``before`` and ``after``."""
 
 
 class MergedLogPage(Shape):
-    """Lines of all ranks of a run, in the order in which the server had them.
+    """Lines of all ranks of a run, in the order in which the server received them.
 
-    ``before`` and ``after`` are where to go on, None where there is nothing earlier; ``more``: what comes
-    after can be read at once. ``read`` of ``size`` bytes are before ``after``. Lines of the last two seconds
-    are left out while the run goes on: others may come before them.
+    ``before`` and ``after`` are where to continue, None if there is nothing; ``more``: what follows can be
+    read at once. ``read`` of ``size`` bytes are before ``after``. The last two seconds of a running job are
+    left out: other lines may still come before them.
     """
 
     group: str
@@ -80,4 +80,4 @@ class MergedLogPage(Shape):
     read: int = 0
     size: int = 0
     target: str | None = None
-    """The place of the line that was asked for."""
+    """The position of the requested line."""

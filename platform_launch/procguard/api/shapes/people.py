@@ -1,4 +1,4 @@
-"""Who logs in, and with what."""
+"""Users, sessions and tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platform_launch.procguard.api.shapes import Shape
 
 USER_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?$"
 PROXY_SESSION = "proxy "
-"""How the session of somebody begins whom a trusted proxy names with every request."""
+"""Prefix of the sessions of users named by a trusted proxy in every request."""
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 8, 1_024
 
 UserName = Annotated[str, StringConstraints(pattern=USER_PATTERN)]
@@ -21,14 +21,14 @@ NewPassword = Annotated[str, StringConstraints(min_length=SHORTEST_PASSWORD, max
 
 
 class Login(Shape):
-    """Name and password of somebody who logs in."""
+    """Name and password of somebody logging in."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
     password: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_PASSWORD)]
 
 
 class UserRole(str, Enum):
-    """What a person may do: look, change as well, or also say who else logs in."""
+    """Viewers may look, operators may make changes, admins may also manage users."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -37,33 +37,33 @@ class UserRole(str, Enum):
 
 @dataclass(frozen=True)
 class Person:
-    """Who sent a request, and in which session. A change that a page asks for must come with ``csrf``."""
+    """The user and session of a request. A change requested by a page must come with ``csrf``."""
 
     name: str
     role: UserRole
     session: str
     csrf: str
     external: bool = False
-    """Whether an identity provider vouches for this person: there is no password here."""
+    """Whether an identity provider vouches for this user, who has no password here."""
 
     @property
     def operator(self) -> bool:
-        """Whether the role may change things; others see no controls that would be refused."""
+        """Whether the user may make changes; others see no controls that would be refused."""
         return self.role in (UserRole.OPERATOR, UserRole.ADMIN)
 
     @property
     def can_log_out(self) -> bool:
-        """Whether there is a session to end here: a proxy's are its own."""
+        """Whether there is a session to end; a proxy manages its own."""
         return not self.session.startswith(PROXY_SESSION)
 
     @property
     def admin(self) -> bool:
-        """Whether the role may say who else logs in."""
+        """Whether the user may manage users."""
         return self.role is UserRole.ADMIN
 
 
 class Session(Shape):
-    """The answer to a login: ``token`` goes into the Authorization header of what follows (``Bearer``)."""
+    """The answer to a login: ``token`` goes into the Authorization header of later requests (``Bearer``)."""
 
     token: str
     name: str
@@ -72,14 +72,14 @@ class Session(Shape):
 
 
 class Me(Shape):
-    """Who is logged in."""
+    """The user who is logged in."""
 
     name: str
     role: UserRole
 
 
 class NewUser(Shape):
-    """Somebody who is to log in."""
+    """A user to add."""
 
     name: UserName
     role: UserRole
@@ -87,14 +87,14 @@ class NewUser(Shape):
 
 
 class UserChange(Shape):
-    """Another role or password for a user, which ends the user's sessions. None: as before."""
+    """A new role or password, which ends the user's sessions. None: unchanged."""
 
     role: UserRole | None = None
     password: NewPassword | None = None
 
 
 class UserShape(Shape):
-    """Somebody who may log in."""
+    """A user."""
 
     name: str
     role: UserRole
@@ -104,14 +104,14 @@ class UserShape(Shape):
 
 
 class PasswordChange(Shape):
-    """One's own password."""
+    """A change of one's own password."""
 
     current: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_PASSWORD)]
     new: NewPassword
 
 
 class NoticeAddress(Shape):
-    """Where one's own notices go: an address of Apprise, or empty for nowhere."""
+    """Where one's own notices go: an Apprise address, or empty for nowhere."""
 
     address: Annotated[
         str, StringConstraints(strip_whitespace=True, max_length=1_000, pattern=r"^([a-z0-9]+://[!-~]+)?$")
@@ -119,7 +119,7 @@ class NoticeAddress(Shape):
 
 
 class NewToken(Shape):
-    """A token for a script: what it may do, if its user still may, and for how many days."""
+    """A new token for a script: its role, which never exceeds the user's, and its lifetime in days."""
 
     label: Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True)]
     role: UserRole = UserRole.VIEWER
@@ -127,7 +127,7 @@ class NewToken(Shape):
 
 
 class TokenShape(Shape):
-    """A token of one's own. The token itself is told once, when it is made."""
+    """One of the user's own tokens. The token itself is shown once, when it is created."""
 
     id: str
     label: str
@@ -137,6 +137,6 @@ class TokenShape(Shape):
 
 
 class MadeToken(TokenShape):
-    """A new token: ``token`` goes into the Authorization header (``Bearer``), and is told only now."""
+    """A new token: ``token`` goes into the Authorization header (``Bearer``), and is shown only now."""
 
     token: str

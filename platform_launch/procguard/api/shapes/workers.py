@@ -1,4 +1,4 @@
-"""Workers and nodes as they are."""
+"""The state of workers and nodes."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from platform_launch.why.answer.verdict import Verdict
 
 
 class WorkerStatus(str, Enum):
-    """What a worker is, in one word: the same in badges, filters and tables.
+    """A worker's status in one word, the same in badges, filters and tables.
 
-    Its agent's report, with what the server knows beside it: whether it is heard, and who failed first.
+    It combines the agent's report with what the server knows: whether heartbeats come, and who failed first.
     """
 
     UNKNOWN = "unknown"
-    """Not heard since this server was started."""
+    """No heartbeat since this server started."""
     IDLE = "idle"
     READY = "ready"
     REFUSED = "refused"
     RUNNING = "running"
     STOPPING = "stopping"
     FINISHED = "finished"
-    """Its command ended by itself, and well."""
+    """Its command ended by itself with exit code 0."""
     STOPPED = "stopped"
-    """It was ended by an order, most often since another worker had failed."""
+    """It was stopped by an order, usually because another worker had failed."""
     FAILED = "failed"
     FAILED_FIRST = "failed-first"
-    """The one that its group failed for."""
+    """The first worker of its group to fail."""
     LOST = "lost"
     SILENT = "silent"
 
 
 class WorkerShape(Shape):
-    """A worker as it is. ``heartbeat_age_s`` None: none since this server was started."""
+    """A worker. ``heartbeat_age_s`` None: no heartbeat since this server started."""
 
     worker: str
     node: str
@@ -49,7 +49,7 @@ class WorkerShape(Shape):
     group: str | None
     status: WorkerStatus
     state: WorkerState
-    """What its agent reported last."""
+    """As last reported by its agent."""
     silent: bool
     generation: int
     rank: int | None
@@ -57,52 +57,52 @@ class WorkerShape(Shape):
     restarts: int
     exit_code: int | None
     stop_requested: bool
-    """Whether its end was an order: then the exit code is no failure."""
+    """Whether it was stopped by an order: then the exit code is not a failure."""
     reason: str
     reason_sentence: Sentence | None
-    """What ``reason`` is made from, None where its agent only sends words."""
+    """The source of ``reason``; None if the agent sent text only."""
     verdict: str
-    """What ``why`` makes of its log, where it failed."""
+    """The result of ``why`` for its log, if it failed."""
     why: Verdict | None
-    """What ``verdict`` is made from, None where its agent only sends words."""
+    """The source of ``verdict``; None if the agent sent text only."""
     heartbeat_age_s: float | None
     gpus: list[GpuReport]
     steps_per_s: float | None
-    """From its output; None where it counts no steps there."""
+    """From its output; None if it prints no steps."""
     pid: int | None
     limited: bool
-    """Whether its agent only starts some commands: those of its node."""
+    """Whether its agent only starts some commands, listed with its node."""
 
 
 class NodeShape(Shape):
-    """A node as it is: its agent, its machine and what its workers do."""
+    """A node: its agent, its machine and its workers."""
 
     node: str
     hostname: str
     version: str
-    """Of its agent."""
+    """The agent's version."""
     labels: list[str]
-    """What it is, by its agent's ``--label``."""
+    """From the agent's ``--label``."""
     workers: list[str]
     counts: dict[WorkerStatus, int]
     groups: list[str]
     silent: bool
     heartbeat_age_s: float | None
     drained_by: str
-    """Who wants nothing new started here; empty where nobody does."""
+    """The user who drained it; empty if it is not drained."""
     quarantine: QuarantineReport | None
-    """Why and until when no job should be put here, as its agent reads it in the quarantine file."""
+    """Its quarantine, as its agent reads it from the quarantine file."""
     release_requested: bool
-    """Whether its agent was told to end the quarantine and has not done so yet."""
+    """Whether its agent was asked to end the quarantine and has not done so yet."""
     limited_to: list[str] | None
     """The commands its agent is limited to; None: any."""
     machine: MachineReport | None
     gpu_processes: list[ForeignGpuProcess]
-    """Other people's processes on its GPUs."""
+    """Processes of other users on its GPUs."""
     gpus: list[GpuReport]
 
 
 class Drain(Shape):
-    """Whether nothing new is to start on a node."""
+    """Whether new runs are kept off a node."""
 
     drained: bool

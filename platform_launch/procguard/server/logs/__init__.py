@@ -1,1 +1,1 @@
-"""Logs of runs on disk: appended as agents send them, kept within a limit, read in windows."""
+"""Logs of runs on disk: appended as agents send them, kept within limits, read in windows."""

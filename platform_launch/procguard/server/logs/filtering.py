@@ -1,7 +1,7 @@
-"""Which lines of a log are wanted: a text, a regular expression, or what looks like an error.
+"""Selects lines of a log: by text, by regular expression, or because they look like errors.
 
-Blocks are searched, and only those that hold a match are looked at line by line. Expressions are RE2's: they
-take time in proportion to the text and memory within a limit, and other threads run meanwhile.
+Whole blocks are searched, and only those with a match are split into lines. Expressions are RE2's: linear
+time, limited memory, and other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import re2
 from platform_launch.procguard.api.refused import RequestRefused
 
 _WITHIN_S = 0.5
-"""How long one request searches; whoever asked goes on from where it stopped."""
+"""Time limit of one request; the client continues from where it stopped."""
 _MOST_MEMORY = 1024 * 1024
-"""Bytes of a compiled expression: a larger one is refused while it is compiled."""
+"""Bytes of a compiled expression; a larger one is refused at compilation."""
 _SHOWN_OF_LINE = 2_000
 
 _ERRORS = (
@@ -30,16 +30,16 @@ _ERRORS = (
 
 
 class BadPattern(RequestRefused):
-    """A regular expression that is none, or that is too large."""
+    """An invalid regular expression, or one that is too large."""
 
     status = 422
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of a log: the offset of its first byte, and what it says.
+    """A line of a log, with the offset of its first byte.
 
-    ``match`` False: it only stands beside one that is wanted. ``number`` counts from 1, 0 where nobody did.
+    ``match`` is False for a line of context. ``number`` counts from 1; 0 if unknown.
     """
 
     offset: int
@@ -49,9 +49,9 @@ class LogLine:
 
 
 class LineFilter:
-    """Tells which lines are wanted. ``text`` is sought in any case, as it is or as a regular expression.
+    """Selects lines. ``text`` is case-insensitive, and literal unless it is a regular expression.
 
-    One filter serves one request, whose time it keeps. Raises BadPattern.
+    A filter serves one request and keeps its time limit. Raises BadPattern.
     """
 
     def __init__(self, text: str = "", *, expression: bool = False, errors: bool = False) -> None:
@@ -63,16 +63,16 @@ class LineFilter:
 
     @property
     def everything(self) -> bool:
-        """Whether no line is left out."""
+        """Whether every line is selected."""
         return self._first is None
 
     @property
     def time_is_up(self) -> bool:
-        """Whether this request has searched for long enough."""
+        """Whether the time limit of this request is reached."""
         return time.monotonic() > self._until
 
     def wanted(self, block: bytes) -> Iterator[int]:
-        """Yield where the wanted lines of a block begin: of whole lines, or of a part of a long one."""
+        """Yield the offsets of the selected lines of a block: of whole lines, or of a part of a long one."""
         place = 0
         while 0 <= place < len(block):
             hit = place
@@ -83,14 +83,14 @@ class LineFilter:
                 hit = found.start()
             begin, end = block.rfind(b"\n", place, hit) + 1 or place, block.find(b"\n", hit)
             line_end = len(block) if end < 0 else end
-            # No match reaches beyond its line (never_nl), so none is missed if this line is not wanted.
+            # No match spans lines (never_nl), so none is missed by skipping this line.
             if all(pattern.search(block[begin:line_end]) for pattern in self._others):
                 yield begin
             place = end + 1 if end >= 0 else -1
 
 
 class LineScan:
-    """Finds the wanted lines of one log, block after block, with so many lines before and after each."""
+    """Finds the selected lines of one log, block by block, with lines of context."""
 
     def __init__(self, wanted: LineFilter, context: int = 0) -> None:
         self._wanted = wanted
@@ -99,7 +99,7 @@ class LineScan:
         self._after = 0
 
     def lines(self, offset: int, block: bytes, number: int = 0) -> Iterator[LogLine]:
-        """Yield those of the next block: where it begins, and the number of its first line (0: unknown)."""
+        """Yield those of the next block, given its offset and the number of its first line (0: unknown)."""
         if not self._context:
             counted = 0
             for begin in self._wanted.wanted(block):
@@ -127,7 +127,7 @@ class LineScan:
             begin, number = (block.find(b"\n", begin) + 1) or len(block), number + bool(number)
 
     def _keep_last(self, offset: int, block: bytes, number: int) -> None:
-        """Remember the last lines of a block without a hit: the next one may begin with one."""
+        """Keep the last lines of a block without a match: the next one may begin with one."""
         end = len(block)
         starts: deque[int] = deque()
         while end > 0 and len(starts) < self._context:
@@ -144,7 +144,7 @@ def _line(offset: int, block: bytes, begin: int, number: int) -> LogLine:
 
 
 def decoded(line: bytes) -> str:
-    """Return a line as it is shown: only the beginning of a long one."""
+    """Return a line as it is shown; long ones are cut."""
     return line[:_SHOWN_OF_LINE].decode(errors="replace")
 
 
@@ -158,9 +158,4 @@ def _compiled(pattern: str) -> Any:
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0] if isinstance(error, re2.error) else error
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise BadPattern(
-            f"not a regular expression that can be searched for: {text}",
-            "expressions are RE2's, without look-around and back-references; a plain text is found without",
-            code="bad-pattern",
-            reason=text,
-        ) from error
+        raise BadPattern("bad-pattern", reason=text) from error

@@ -1,7 +1,7 @@
-"""The logs of all ranks of a run as one, ordered by when their lines came, a page at a time.
+"""The logs of all ranks of a run merged by time of arrival, a page at a time.
 
-A page is right wherever it begins: of a rank whose part was not read whole, nothing beyond what was read is
-known, so the page ends there, and the next one begins there.
+A page is correct wherever it begins: it ends where the first rank's log was not read further, and the next
+one begins there.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.logs.times import ArrivalMarks
 
 _READ_AHEAD = 64 * 1024 * 1024
-"""Bytes that are read of all ranks together before one of them is read on."""
+"""Bytes read of all ranks together before one of them is read further."""
 _LEAST, _MOST = 8 * 1024, 1024 * 1024
-"""Bytes of one rank in one step."""
+"""Bytes of one rank per step."""
 _SETTLED_MS = 2_000
-"""A line this old has all that came before it in its place: agents send at their own pace."""
+"""Nothing can come before a line of this age any more: agents send at their own pace."""
 _MOST_RANKS = 100_000
 _CURSOR = re.compile(r"(\d{1,15})-(\d{1,6})-(\d{1,16})")
 
 
 @dataclass(frozen=True, order=True)
 class LogPlace:
-    """A place among the lines of all ranks: when its line came, whose it is, and where it begins there."""
+    """A position among the lines of all ranks: time of arrival, rank, and offset there."""
 
     at_ms: int
     rank: int
@@ -40,14 +40,14 @@ class LogPlace:
 
     @classmethod
     def parse(cls, text: str) -> LogPlace | None:
-        """Read what ``str`` wrote; None for anything else."""
+        """Parse what ``str`` wrote; None if it is invalid."""
         found = _CURSOR.fullmatch(text)
         return cls(*(int(part) for part in found.groups())) if found else None
 
 
 @dataclass(frozen=True)
 class MergedLine:
-    """A line, whose it is and when it came."""
+    """A line with its position and worker."""
 
     place: LogPlace
     worker: str
@@ -56,9 +56,9 @@ class MergedLine:
 
 @dataclass(frozen=True)
 class MergedPage:
-    """Some lines in order. ``before`` and ``after`` are where to go on; None where there is nothing more now.
+    """Lines in order. ``before`` and ``after`` are where to continue; None if there is nothing more now.
 
-    ``more``: what comes after can be read at once. ``read`` of ``size`` bytes are before ``after``.
+    ``more``: what follows can be read at once. ``read`` of ``size`` bytes are before ``after``.
     """
 
     lines: list[MergedLine]
@@ -76,13 +76,13 @@ class _RankLog:
     reader: Reader
     marks: ArrivalMarks
     whole: bool
-    """Whether it has ended: a last line without an end is a line then."""
+    """Whether it has ended: then a last line without a newline is complete."""
 
     def place(self, offset: int) -> LogPlace:
         return LogPlace(self.marks.at_ms(offset), self.rank, offset)
 
     def offset_of(self, place: LogPlace) -> int:
-        """Return where the lines begin that are at this place or after it."""
+        """Return where the lines begin that are at this position or after it."""
         first = self.marks.offset_at(place.at_ms)
         if self.rank > place.rank:
             return min(first, self.reader.size)
@@ -96,7 +96,7 @@ class _RankLog:
 
 
 class MergedLog:
-    """The logs of a run's ranks: ``workers`` by rank, each with its generation's log among ``logs``."""
+    """The logs of a run's ranks: ``workers`` are pairs of rank and worker."""
 
     def __init__(
         self, logs: Logs, workers: Sequence[tuple[int, str]], generation: int, *, ended: bool
@@ -113,13 +113,13 @@ class MergedLog:
         self._now_ms = max(newest_ms, logs.time.now_ms()) if ended else logs.time.now_ms(newest_ms)
 
     def of_line(self, rank: int, line: int) -> LogPlace | None:
-        """Return the place of a line of a rank's log."""
+        """Return the position of a line of a rank's log."""
         log = next((one for one in self._logs if one.rank == rank), None)
         offset = log.reader.offset_of_line(line) if log else None
         return None if log is None or offset is None else log.place(offset)
 
     def before(self, place: LogPlace | None, most: int) -> MergedPage:
-        """Return the last lines before a place, or the last ones of all."""
+        """Return the last lines before a position, or the last ones of all."""
         until = place or self._settled()
         floor: LogPlace | None = None
         lines: list[MergedLine] = []
@@ -129,7 +129,7 @@ class MergedLog:
             begin = max(0, end - each)
             part = log.lines(begin, end)
             if begin and not part and end > begin:
-                part = [LogLine(begin, log.reader.text(begin, end))]  # a piece of a monstrous line
+                part = [LogLine(begin, log.reader.text(begin, end))]  # a piece of a very long line
             lines += _placed(log, part)
             if begin and part:
                 first = log.place(part[0].offset)
@@ -142,15 +142,15 @@ class MergedLog:
         return MergedPage(trimmed, trimmed[0].place if earlier and trimmed else None, until, more=False)
 
     def around(self, place: LogPlace, most: int) -> MergedPage:
-        """Return the lines before a place and those from it on."""
+        """Return the lines before a position and those from it on."""
         earlier, later = self.before(place, most // 2), self.after(place, most - most // 2, LineFilter())
         return MergedPage(earlier.lines + later.lines, earlier.before, later.after, later.more)
 
     def after(self, place: LogPlace | None, most: int, wanted: LineFilter, context: int = 0) -> MergedPage:
-        """Return the first wanted lines at a place or after it, or the first ones of all.
+        """Return the first selected lines from a position on, or the first ones of all.
 
-        The log that is furthest behind is read on, until enough lines are known or the filter's time is up.
-        What other logs have beyond that place is left for the next page.
+        The log that is furthest behind is read further, until there are enough lines or the time is up. What
+        other logs have beyond that position is left for the next page.
         """
         begin_at, settled = place or LogPlace(0, 0, 0), self._settled()
         each = min(_MOST, max(_LEAST, _READ_AHEAD // max(1, len(self._logs))))
@@ -204,7 +204,7 @@ def _placed(log: _RankLog, lines: list[LogLine]) -> Iterator[MergedLine]:
 
 
 def chosen_ranks(text: str) -> set[int] | None:
-    """Read which ranks are meant: ``0-3,7``. None for all, or for what is no such list."""
+    """Parse a selection of ranks: ``0-3,7``. None for all, or if it is invalid."""
     found: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""Reading logs: a window, the last lines, a search, or all of it as a stream."""
+"""Reads logs: a window, the last lines, a search, or all of it as a stream."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MAX_WINDOW = 1024 * 1024
 MAX_MATCHES = 500
 _LONGEST_LINE = 64 * 1024
 _BLOCK = 120 * 1024
-"""Searched in one step: small enough to be allocated without asking the kernel, and for the cache."""
+"""Bytes searched per step: small enough for the allocator's own memory and the processor's cache."""
 _CHUNK = 256 * 1024
 
 
 class Reader:
-    """The log of one run of a worker; ``generation`` None is the newest that has a log.
+    """The log of one run of a worker; ``generation`` None is the newest one with a log.
 
-    Raises NotFound for what is no worker's name. A run without a log is an empty one.
+    Raises NotFound for an invalid worker name. A run without a log has an empty one.
     """
 
     def __init__(self, root: Path, worker: str, generation: int | None = None) -> None:
@@ -38,7 +38,7 @@ class Reader:
         return self._segments[-1].end if self._segments else 0
 
     def window(self, offset: int, limit: int) -> LogWindow:
-        """Return at most ``limit`` bytes from ``offset``. It ends where bytes were left out."""
+        """Return at most ``limit`` bytes from ``offset``, up to the next gap."""
         segment = next((one for one in self._segments if one.end > offset), None)
         if segment is None:
             return self._answer(self.size, b"", self._line_at_end())
@@ -51,7 +51,7 @@ class Reader:
         return self._answer(start, data, segment.line + skipped.count(b"\n") + 1)
 
     def tail(self, lines: int, limit: int) -> LogWindow:
-        """Return the last ``lines`` lines, or as many of them as ``limit`` bytes hold."""
+        """Return the last ``lines`` lines, or as many as fit in ``limit`` bytes."""
         window_start = max(self.size - limit, 0)
         parts = [
             _read(segment, max(window_start - segment.start, 0), limit)[1]
@@ -67,12 +67,12 @@ class Reader:
         return self.window(self.size - len(data) + position + 1, limit)
 
     def at_line(self, line: int, limit: int, before: int = 200) -> LogWindow:
-        """Return the part of the log in which a line is, with some lines before it."""
+        """Return the part of the log around a line, with some lines before it."""
         offset = self.offset_of_line(max(1, line - before))
         return self.tail(before, limit) if offset is None else self.window(offset, limit)
 
     def offset_of_line(self, line: int) -> int | None:
-        """Return where a line begins; None where there is none of that number, or it was left out."""
+        """Return where a line begins; None if there is no such line, or it was dropped."""
         segment = next((one for one in reversed(self._segments) if one.line < line), None)
         if segment is None:
             return 0
@@ -90,18 +90,18 @@ class Reader:
             yield from every.lines(offset, block)
 
     def blocks(self, begin: int, end: int, *, whole: bool) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that begin from ``begin`` to before ``end``, many at a time: offset and bytes.
+        """Yield the lines that begin from ``begin`` to before ``end`` in blocks: offset and bytes.
 
-        A line too long for a block comes in pieces. One that has not ended is a line only if the log is
-        ``whole``, or bytes are left out after it.
+        A line too long for a block comes in pieces. An unfinished line counts only if the log is ``whole``,
+        or if bytes were dropped after it.
         """
         at = max(0, begin - 1)
-        skipping = begin > 0  # the rest of the line that began before
+        skipping = begin > 0  # the rest of the previous line
         held, held_at, in_line = b"", begin, False
         for segment in self._segments:
             if segment.end <= at:
                 continue
-            if segment.start > at:  # bytes are left out
+            if segment.start > at:  # bytes were dropped
                 if held:
                     yield held_at, held
                 held, at, held_at, skipping, in_line = b"", segment.start, segment.start, False, False
@@ -116,7 +116,7 @@ class Reader:
                         held_at, piece, skipping = at - len(piece) + first, piece[first:], False
                     data = held + piece if held else piece
                     whole_lines = data.rfind(b"\n") + 1
-                    if held_at + whole_lines > end:  # not beyond the line that is at the end
+                    if held_at + whole_lines > end:  # not beyond the line at the end
                         last = max(0, end - held_at - 1)
                         whole_lines = data.find(b"\n", last) + 1 if held_at < end or in_line else 0
                     if whole_lines:
@@ -139,16 +139,16 @@ class Reader:
     def search(
         self, wanted: LineFilter, begin: int = 0, limit: int = MAX_MATCHES, context: int = 0
     ) -> LogWindow:
-        """Return the wanted lines from ``begin`` on, first ones first, with so many lines around each.
+        """Return the selected lines from ``begin`` on, with lines of context.
 
-        It stops when the filter's time is up: ``more`` tells so, ``next_offset`` is where to go on.
+        It stops when the time is up: ``more`` is set then, and ``next_offset`` is where to continue.
         """
         matches: list[LogMatch] = []
         scan, number, found, done, in_line = LineScan(wanted, context), 0, 0, -1, False
         for offset, block in self.blocks(begin, self.size, whole=True):
             if wanted.time_is_up and done >= 0 and not in_line:
                 return self._answer(0, b"", 1, matches, next_offset=offset)
-            if offset != done:  # the first block, or bytes are left out before it
+            if offset != done:  # the first block, or bytes were dropped before it
                 number = self.line_at(offset)
             for line in scan.lines(offset, block, number):
                 if line.match and found == limit:
@@ -161,14 +161,14 @@ class Reader:
         return self._answer(0, b"", 1, matches)
 
     def line_at(self, offset: int) -> int:
-        """Return the number of the line that an offset is in."""
+        """Return the number of the line at an offset."""
         segment = next((one for one in reversed(self._segments) if one.start <= offset), None)
         if segment is None:
             return 1
         return segment.line + _read(segment, offset - segment.start, 0)[0].count(b"\n") + 1
 
     def download(self) -> Iterator[bytes]:
-        """Yield all that is kept. A line of our own stands where bytes were left out."""
+        """Yield everything that is stored, with a marker line where bytes were dropped."""
         position = 0
         for segment in self._segments:
             with suppress(FileNotFoundError), segment.path.open("rb") as file:
@@ -179,7 +179,7 @@ class Reader:
                 position = segment.start + file.tell()
 
     def _last_gap(self) -> int:
-        """Return where the part begins after which nothing was left out."""
+        """Return the start of the part after the last gap."""
         pairs = list(zip(self._segments, self._segments[1:], strict=False))
         return next((after.start for before, after in reversed(pairs) if before.end != after.start), 0)
 
@@ -214,7 +214,9 @@ class Reader:
 
 
 def _read(segment: Segment, skip: int, limit: int) -> tuple[bytes, bytes]:
-    """Return the first ``skip`` bytes of a segment and at most ``limit`` after them; none if it is gone."""
+    """Return the first ``skip`` bytes of a segment and at most ``limit`` after them; nothing if it is
+    gone.
+    """
     try:
         with segment.path.open("rb") as file:
             return file.read(skip), file.read(min(limit, segment.size - skip))
@@ -223,7 +225,7 @@ def _read(segment: Segment, skip: int, limit: int) -> tuple[bytes, bytes]:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Cut a UTF-8 character off the end that the next window will hold whole."""
+    """Drop a partial UTF-8 character at the end; the next window has the whole one."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:

@@ -1,7 +1,7 @@
-"""How the log of a run lies on disk: ``NODE/NUMBER/GENERATION/OFFSET-LINE.log``, cut into segments.
+"""The log of a run on disk: segments ``NODE/NUMBER/GENERATION/OFFSET-LINE.log``.
 
-A file's name holds the offset of its first byte and the number of lines before it, so that nothing else must
-be kept: what is there says what there is, also after kill -9. Segments in the middle may be missing.
+A segment's name has the offset of its first byte and the number of lines before it, so nothing else needs to
+be stored, and a kill -9 loses nothing. Segments in the middle may be missing.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Segment:
 
 
 def worker_folder(root: Path, worker: str) -> Path:
-    """Return the folder of a worker's runs. Raises NotFound for what is no worker's name.
+    """Return the folder of a worker's runs. Raises NotFound for an invalid worker name.
 
-    Names come from outside. The pattern begins with a letter or digit and holds no slash, so that no name
-    leaves ``root``; node and number are folders of their own, so that no two workers share one.
+    Names come from outside. The pattern starts with a letter or digit and has no slash, so no name leaves
+    ``root``; node and number are separate folders, so no two workers share one.
     """
     try:
         name = WorkerName.parse(worker)
     except ValueError as error:
-        raise NotFound(f"there is no worker {worker[:80]!r}") from error
+        raise NotFound("no-worker", worker=worker[:80]) from error
     if not _NODE.fullmatch(name.node) or name.number >= MAX_WORKERS_PER_NODE:
-        raise NotFound(f"there is no worker {worker[:80]!r}")
+        raise NotFound("no-worker", worker=worker[:80])
     return root / name.node / str(name.number)
 
 
@@ -59,9 +59,9 @@ def generations(folder: Path) -> list[int]:
 
 
 def segments(folder: Path) -> list[Segment]:
-    """Return the segments of a run's log in order; none when it has no log.
+    """Return the segments of a run's log in order; none if it has no log.
 
-    Raises Unavailable when the disk does not answer: a log that cannot be seen is not an empty one.
+    Raises Unavailable if the disk does not answer: such a log may not be empty.
     """
     found = []
     try:
@@ -69,15 +69,13 @@ def segments(folder: Path) -> list[Segment]:
             for entry in folder.iterdir():
                 named = _FILE.fullmatch(entry.name)
                 if named:
-                    with suppress(FileNotFoundError):  # it was left out just now
+                    with suppress(FileNotFoundError):  # it was dropped just now
                         found.append(Segment(entry, int(named[1]), int(named[2]), entry.stat().st_size))
     except OSError as error:
-        raise Unavailable(
-            f"the server cannot read its logs: {error.strerror}", "look at its data folder"
-        ) from error
+        raise Unavailable("logs-not-read", reason=str(error.strerror)) from error
     return sorted(found, key=lambda segment: segment.start)
 
 
 def segment_path(folder: Path, start: int, line: int) -> Path:
-    """Return where a segment lies."""
+    """Return the path of a segment."""
     return folder / f"{start:016d}-{line:012d}.log"

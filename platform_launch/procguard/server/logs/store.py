@@ -1,14 +1,16 @@
-"""Appending to logs: every byte once, whatever is sent twice, and never beyond a limit."""
+"""Logs on disk: every byte once, even if sent twice, and within limits."""
 
 from __future__ import annotations
 
 import errno
 import shutil
 import threading
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from platform_launch.procguard.api.refused import RequestRefused, Unavailable
+from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
 from platform_launch.procguard.server.logs.segments import (
     Segment,
     generations,
@@ -27,7 +29,7 @@ _LOCKS = 64
 
 
 class Full(RequestRefused):
-    """The disk under the logs is full. The bytes stay with the agent, which sends them again."""
+    """The disk for the logs is full. The agent keeps the bytes and sends them again."""
 
     status = 507
 
@@ -46,7 +48,7 @@ class _Run:
 class Logs:
     """The logs of all runs below ``root``, at most ``limit_bytes`` each: the beginning and the newest part.
 
-    Thread-safe. :meth:`size` is answered from memory once a run was looked at.
+    Thread-safe. :meth:`size` answers from memory once it has seen a run.
     """
 
     def __init__(self, root: Path, limit_bytes: int) -> None:
@@ -58,9 +60,9 @@ class Logs:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def size(self, worker: str, generation: int) -> int:
-        """Return how many bytes of a run's log were taken so far; 0 while the disk does not answer.
+        """Return how many bytes of a run's log are stored; 0 while the disk does not answer.
 
-        A heartbeat asks this: it must go on without the disk. :meth:`append` takes nothing then.
+        Heartbeats use this and must not depend on the disk. :meth:`append` stores nothing then.
         """
         run = self._runs.get((worker, generation))
         if run is not None:
@@ -76,11 +78,11 @@ class Logs:
         return size
 
     def append(self, worker: str, generation: int, offset: int, data: bytes) -> int:
-        """Take bytes that begin at ``offset`` of a run's log, and return how many it has now.
+        """Store bytes that begin at ``offset`` of a run's log, and return how many there are now.
 
-        What is there already is skipped; nothing is taken where bytes before ``offset`` are missing. Bytes
-        of a run so old that its log is no longer kept are dropped as if taken. Raises NotFound for what is
-        no worker's name, Full, and Unavailable for other faults of the disk.
+        Existing bytes are skipped; nothing is stored if bytes before ``offset`` are missing. Bytes of a run
+        so old that its log is no longer kept are dropped as if stored. Raises NotFound for an invalid worker
+        name, Full, and Unavailable for other failures of the disk.
         """
         with self._locks[hash((worker, generation)) % _LOCKS]:
             run = self._runs.get((worker, generation)) or self._scan(worker, generation)
@@ -94,12 +96,12 @@ class Logs:
             try:
                 self._write(run, new)
             except OSError as error:
-                self._runs.pop((worker, generation), None)  # what was written is seen when it is looked at
+                self._runs.pop((worker, generation), None)  # the next scan sees what was written
                 raise _refusal(error) from error
             return run.size
 
     def drop(self, worker: str, generation: int) -> None:
-        """Remove the log of a run."""
+        """Delete the log of a run."""
         with self._locks[hash((worker, generation)) % _LOCKS]:
             shutil.rmtree(worker_folder(self.root, worker) / str(generation), ignore_errors=True)
             self._runs.pop((worker, generation), None)
@@ -107,11 +109,11 @@ class Logs:
     def _scan(self, worker: str, generation: int) -> _Run:
         folder = worker_folder(self.root, worker) / str(generation)
         run = _Run(folder, segments(folder))
-        # Runs without a log are not remembered: there is one more at every start, for ever.
+        # Runs without a log are not cached: every start adds one.
         return self._runs.setdefault((worker, generation), run) if run.segments else run
 
     def _make_room(self, worker: str, generation: int) -> bool:
-        """Drop the logs of runs that are too old; False when this one would be."""
+        """Delete the logs of runs that are too old; False if this one would be."""
         folder = worker_folder(self.root, worker)
         kept = [one for one in generations(folder) if one != generation]
         newer = sum(one > generation for one in kept)
@@ -125,7 +127,7 @@ class Logs:
         run.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if run.clock is None:
             run.clock = ArrivalClock(run.folder)
-        run.clock.note(run.size, self.time.now_ms(run.clock.last_ms))
+        run.clock.record(run.size, self.time.now_ms(run.clock.last_ms))
         while data:
             if not run.segments or run.segments[-1].size >= self._segment_bytes:
                 self._begin_segment(run)
@@ -147,5 +149,69 @@ class Logs:
 
 def _refusal(error: OSError) -> RequestRefused:
     if error.errno in _NO_ROOM:
-        return Full("the server's disk is full: no log can be taken", "make room under its data folder")
-    return Unavailable(f"the server cannot write logs: {error.strerror}", "look at its data folder")
+        return Full("disk-full")
+    return Unavailable("logs-not-written", reason=str(error.strerror))
+
+
+ROOM_EVERY_S = 60.0
+# Beyond the limit, some extra room is made at once.
+_LEFT = 0.9
+# Agents send the logs of a worker's two newest runs: a deleted one would be sent again.
+_STILL_SENT = 2
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The log of a run: its last modification (seconds since the epoch), and its bytes."""
+
+    written: float
+    size: int
+    worker: str
+    generation: int
+
+
+def keep_within(limit_bytes: int, logs: Logs, workers: Collection[str]) -> str:
+    """Delete the oldest logs beyond a limit; return why they still exceed it, empty if they do not."""
+    if make_room(limit_bytes, logs, workers) <= limit_bytes:
+        return ""
+    # Without a size: a reason that differs each time would be logged each time.
+    return (
+        f"they take more than {limit_bytes / 2**30:g} GiB although only the two newest runs of each worker "
+        "are left; raise logs_limit_gib, or lower log_limit_mib"
+    )
+
+
+def make_room(limit_bytes: int, logs: Logs, workers: Collection[str]) -> int:
+    """Delete what exceeds the limit, and return the bytes that are left.
+
+    ``workers`` may still send; every log of other, removed nodes may be deleted.
+    """
+    kept = _all_kept(logs.root)
+    total = sum(run.size for run in kept)
+    if total <= limit_bytes:
+        return total
+    known, runs = set(workers), dict[str, list[int]]()
+    for run in kept:
+        runs.setdefault(run.worker, []).append(run.generation)
+    for run in sorted(kept, key=lambda run: run.written):
+        if total <= limit_bytes * _LEFT:
+            break
+        sent = sorted(runs[run.worker])[-_STILL_SENT:] if run.worker in known else []
+        if run.generation not in sent:
+            logs.drop(run.worker, run.generation)
+            total -= run.size
+    return total
+
+
+def _all_kept(root: Path) -> list[_Kept]:
+    """Return the logs below ``root``, ignoring foreign files and those that disappear meanwhile."""
+    found = []
+    for folder in root.glob("*/*"):
+        worker = f"{folder.parent.name}-{folder.name}"
+        with suppress(NotFound):
+            for generation in generations(worker_folder(root, worker)):
+                with suppress(FileNotFoundError):
+                    files = [entry.stat() for entry in (folder / str(generation)).iterdir()]
+                    written = max((file.st_mtime for file in files), default=0.0)
+                    found.append(_Kept(written, sum(file.st_size for file in files), worker, generation))
+    return found

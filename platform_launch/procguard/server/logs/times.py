@@ -1,8 +1,8 @@
-"""When the bytes of a run's log came, by this server's clock: marks in a file beside the segments.
+"""The arrival times of a run's log by this server's clock, in a file beside the segments.
 
-Clocks of nodes are never compared, so this is the one time that lines of several workers can be ordered by.
-It is as fine as agents send: some half a second. What was written while the server was away came when it was
-back.
+Clocks of nodes are never compared, so this is the only time that can order lines of several workers. Its
+resolution is how often agents send, about half a second. What was written while the server was down arrived
+when it was back.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from platform_launch.files import write_all, write_whole
 
 FILE = "times"
-_MARK = struct.Struct("<QQ")  # the offset from which bytes came at a time, and that time in ms since 1970
+_MARK = struct.Struct("<QQ")  # an offset, and the arrival time of the bytes from there on, in ms since 1970
 _APART_MS = 500
 _MOST = 8192
 
 
 class LogTime:
-    """The time of this server's logs: the machine's, but it never goes back. Thread-safe.
+    """The time of this server's logs: the machine's, but never going back. Thread-safe.
 
-    Where the machine's clock is set back it goes on at half the pace until that has caught up: what comes
-    then still comes after what came before, and is seen.
+    If the machine's clock is set back, this one runs at half speed until that has caught up, so new lines
+    still come after old ones.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class LogTime:
         self._steady_ms = time.monotonic() * 1000
 
     def now_ms(self, after_ms: int = 0) -> int:
-        """Return what time it is; not before ``after_ms``, when something came to an earlier server."""
+        """Return the time; not before ``after_ms``, when something reached an earlier server."""
         with self._lock:
             steady_ms = time.monotonic() * 1000
             slowly = self._ms + (steady_ms - self._steady_ms) / 2
@@ -44,7 +44,7 @@ class LogTime:
 
 
 class ArrivalMarks:
-    """The marks of one run's log, in order. Of a log without any, all came at ``otherwise_ms``."""
+    """The arrival times of one run's log, in order. Without any, everything arrived at ``otherwise_ms``."""
 
     def __init__(self, data: bytes, otherwise_ms: int = 0) -> None:
         self._data = data[: len(data) // _MARK.size * _MARK.size] or _MARK.pack(0, otherwise_ms)
@@ -52,7 +52,7 @@ class ArrivalMarks:
 
     @classmethod
     def read(cls, folder: Path) -> ArrivalMarks:
-        """Read the marks of a run."""
+        """Read the arrival times of a run."""
         data, otherwise_ms = b"", 0
         with suppress(OSError):
             otherwise_ms = int(folder.stat().st_mtime * 1000)
@@ -61,16 +61,16 @@ class ArrivalMarks:
         return cls(data, otherwise_ms)
 
     def at_ms(self, offset: int) -> int:
-        """Return when a byte came."""
+        """Return when a byte arrived."""
         return self._mark(max(0, bisect_right(self._places, offset, key=lambda i: self._mark(i)[0]) - 1))[1]
 
     @property
     def newest_ms(self) -> int:
-        """When the last of it came."""
+        """When the last byte arrived."""
         return self._mark(-1)[1]
 
     def offset_at(self, at_ms: int) -> int:
-        """Return the first offset whose byte came at this time or later, or one beyond all."""
+        """Return the first offset whose byte arrived at this time or later, or one beyond all."""
         place = bisect_left(self._places, at_ms, key=lambda i: self._mark(i)[1])
         if place == 0:
             return 0
@@ -82,7 +82,7 @@ class ArrivalMarks:
 
 
 class ArrivalClock:
-    """Writes the marks of one run. Of a log that goes on for long every second old mark is left out."""
+    """Writes the arrival times of one run. In a long log every second old one is dropped."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -94,14 +94,14 @@ class ArrivalClock:
             if self._count:
                 self.last_ms = _MARK.unpack_from(data, (self._count - 1) * _MARK.size)[1]
 
-    def note(self, offset: int, now_ms: int) -> None:
-        """Write down that what follows ``offset`` comes now, by LogTime. Raises OSError."""
+    def record(self, offset: int, now_ms: int) -> None:
+        """Record that the bytes from ``offset`` on arrive now, by LogTime. Raises OSError."""
         if now_ms - self.last_ms < _APART_MS:
             return
         if self._count >= _MOST:
             self._thin_out()
         with self._path.open("ab", buffering=0) as file:
-            if torn := file.tell() % _MARK.size:  # by a full disk; every mark after it would be misread
+            if torn := file.tell() % _MARK.size:  # by a full disk; all later entries would be misread
                 file.truncate(file.tell() - torn)
             write_all(file.fileno(), _MARK.pack(offset, now_ms))
         self.last_ms, self._count = now_ms, self._count + 1

@@ -1,1 +1,1 @@
-"""The routes of the API, a file for each thing they are about."""
+"""The routes of the API, a file per subject."""

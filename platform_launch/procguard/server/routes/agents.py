@@ -1,4 +1,4 @@
-"""What agents ask: to join, what is wanted, and to take their logs."""
+"""Routes for agents: joining, heartbeats and logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -19,24 +20,24 @@ from platform_launch.procguard.api.wire import (
     Heartbeat,
     JoinAnswer,
     JoinRequest,
-    LogTaken,
+    LogReceived,
     Number,
     WorkerOrders,
 )
-from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.answers import answer, invalid, refusals
+from platform_launch.procguard.server.assembly import Parts, ServerParts, known
 from platform_launch.procguard.server.gate import Unauthorized, address_of, bearer
 from platform_launch.procguard.server.logs.store import Full
-from platform_launch.procguard.server.parts import Parts, ServerParts, known
 from platform_launch.procguard.server.throttle import TooMany
 from platform_launch.sentences import sentence
 
 router = APIRouter(prefix="/api/v1/agent", tags=["agents"])
 
-# A slow disk must not hold the threads that people's requests need.
+# A slow disk must not use up the threads for people's requests.
 _DISK = anyio.CapacityLimiter(8)
 _join_token = HTTPBearer(scheme_name="join token", description="The server's join token.", auto_error=False)
 _credential = HTTPBearer(
-    scheme_name="agent credential", description="What joining was answered with.", auto_error=False
+    scheme_name="agent credential", description="The credential in the answer to a join.", auto_error=False
 )
 
 
@@ -64,11 +65,11 @@ def join(
     parts: Parts,
     _token: Annotated[HTTPAuthorizationCredentials | None, Security(_join_token)],
 ) -> JoinAnswer:
-    """Register a node and its workers with the join token, and get the agent's own credential."""
+    """Register a node and its workers with the join token, and return the agent's own credential."""
     address = address_of(request)
     if not parts.is_join_token(bearer(request.headers)):
         _count_failed_join(parts, address, wanted.node)
-        raise Unauthorized("the join token is not this server's", "it lies in the server's join-token file")
+        raise Unauthorized("wrong-join-token")
     try:
         if not parts.control.knows(wanted.node):
             parts.throttle.count_new_node(address)
@@ -88,7 +89,7 @@ def _count_failed_join(parts: ServerParts, address: str, node: str) -> None:
         parts.meter.joins.labels("throttled").inc()
         raise
     if first_this_minute:
-        with suppress(Unavailable):  # the refusal matters more than the note
+        with suppress(Unavailable):  # the refusal matters more than the audit log
             detail = sentence("wrong-token", address=address or sentence("unknown-address"))
             parts.control.record("server", "join-failed", node, detail)
 
@@ -100,9 +101,33 @@ def _count_failed_join(parts: ServerParts, address: str, node: str) -> None:
     responses=refusals(401, 409, 413, 422),
     openapi_extra=_body("application/json", Heartbeat.model_json_schema()),
 )
-def heartbeat(_credential: Annotated[HTTPAuthorizationCredentials | None, Security(_credential)]) -> Response:
-    """Say what a node's workers do, and get what is wanted of them."""
-    raise AssertionError("ServerMiddleware answers this; here it is for the OpenAPI document")
+async def heartbeat(
+    request: Request,
+    parts: Parts,
+    _shown: Annotated[HTTPAuthorizationCredentials | None, Security(_credential)] = None,
+) -> Response:
+    """Report the state of a node's workers, and get their orders. Answered from memory alone."""
+    try:
+        node = known(parts.control.who(bearer(request.headers) or ""))
+        orders = answer_heartbeat(parts, node, await request.body())
+    except ClientDisconnect:
+        return answer(Unauthorized("agent-left"))
+    except ValidationError as error:
+        parts.meter.refused.inc()
+        return invalid(error.errors(include_input=False, include_url=False))
+    except RequestRefused as refused:
+        parts.meter.refused.inc()
+        return answer(refused)
+    parts.meter.heartbeats.inc()
+    return Response(orders.model_dump_json(), media_type="application/json")
+
+
+def answer_heartbeat(parts: ServerParts, node: str, body: bytes) -> WorkerOrders:
+    """Return a node's orders and the questions to it. Raises ValidationError, RequestRefused."""
+    orders = parts.control.heartbeat(node, Heartbeat.model_validate_json(body))
+    if questions := parts.inspections.of(node):
+        orders = WorkerOrders(**{**dict(orders), "questions": questions})
+    return orders
 
 
 @router.post(
@@ -115,19 +140,19 @@ async def log(
     request: Request,
     parts: Parts,
     number: Annotated[Number, Query(description="The worker's number on its node.")],
-    generation: Annotated[Generation, Query(description="The run the bytes are of.")],
+    generation: Annotated[Generation, Query(description="The run of these bytes.")],
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Bytes of this run's log before these.")],
     node: AgentNode,
-) -> LogTaken:
-    """Take a chunk of a worker's log, the bytes as they were written. Sending one twice does no harm."""
+) -> LogReceived:
+    """Store a chunk of a worker's log, the bytes as they were written. Sending it twice does no harm."""
     worker = parts.control.queries.worker(str(WorkerName(node, number))).worker
     try:
         data = await request.body()
         have = await to_thread.run_sync(parts.logs.append, worker, generation, offset, data, limiter=_DISK)
     except ClientDisconnect as error:
-        raise Unauthorized("the agent left in the middle of its chunk") from error
+        raise Unauthorized("agent-left") from error
     except Full:
         parts.meter.log_refused.inc()
         raise
     parts.meter.log_bytes.inc(len(data))
-    return LogTaken(offset=have)
+    return LogReceived(offset=have)

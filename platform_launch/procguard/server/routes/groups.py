@@ -1,4 +1,4 @@
-"""Groups: made, set, moved to, started and stopped as one."""
+"""Routes for groups: creating, changing, starting and stopping them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query
 
-from platform_launch.procguard.api.shapes.groups import Changed, GroupSettings, GroupShape, Move, NewGroup
+from platform_launch.procguard.api.shapes.groups import (
+    Changed,
+    GroupSettings,
+    GroupShape,
+    Move,
+    NewGroup,
+    RankPreview,
+    RunDetail,
+    RunShape,
+)
 from platform_launch.procguard.api.shapes.logs import MergedLogLine, MergedLogPage
 from platform_launch.procguard.api.shapes.people import Person
-from platform_launch.procguard.api.shapes.runs import RankPreview, RunDetail, RunShape
 from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.assembly import Parts, ServerParts
 from platform_launch.procguard.server.gate import Operator, Viewer, check_owner
 from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, MergedPage, chosen_ranks
-from platform_launch.procguard.server.parts import Parts, ServerParts
 from platform_launch.procguard.server.routes.workers import (
     CONTEXT,
     ERRORS,
@@ -43,7 +51,9 @@ def groups(parts: Parts, _person: Viewer) -> list[GroupShape]:
 
 @router.post("/groups", operation_id="create_group", status_code=201, responses=_CHANGE)
 def create_group(new: NewGroup, parts: Parts, person: Operator) -> GroupShape:
-    """Create a group without workers. Its creator is its owner, unless the server is set otherwise."""
+    """Create a group without workers. Its creator becomes its owner, unless the server is configured
+    otherwise.
+    """
     owners = [person.name] if parts.settings.owners_default == "creator" else []
     return parts.control.create_group(new, person.name, owners)
 
@@ -56,16 +66,16 @@ def group(name: str, parts: Parts, _person: Viewer) -> GroupShape:
 
 @router.delete("/groups/{name}", operation_id="delete_group", status_code=204, responses=_CHANGE)
 def delete_group(name: str, parts: Parts, person: Operator) -> None:
-    """Delete a group that is not active. Its workers are in no group then."""
+    """Delete a group that is not active. Its workers stay, in no group."""
     _own(parts, person, name)
     parts.control.delete_group(name, person.name)
 
 
 @router.put("/groups/{name}/settings", operation_id="change_settings", responses=_CHANGE)
 def change_settings(name: str, settings: GroupSettings, parts: Parts, person: Operator) -> GroupShape:
-    """Replace a group's settings. They concern its next start."""
+    """Replace a group's settings. They take effect at the next start."""
     _own(parts, person, name)
-    check_owner(person, name, settings.owners)  # nobody gives a group away for good by a slip
+    check_owner(person, name, settings.owners)  # so that nobody gives a group away by mistake
     return parts.control.change_settings(name, settings, person.name)
 
 
@@ -76,15 +86,17 @@ def runs(
     _person: Viewer,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="Only runs with a lower number.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cause: Annotated[str, Query(max_length=200, description="Only runs whose failure holds this text.")] = "",
+    cause: Annotated[
+        str, Query(max_length=200, description="Only runs whose failure contains this text.")
+    ] = "",
 ) -> list[RunShape]:
-    """List a group's runs, the newest first."""
+    """List a group's runs, newest first."""
     return parts.control.queries.runs(name, before, limit, cause)
 
 
 @router.get("/groups/{name}/runs/{number}", operation_id="run", responses=_READ)
 def run(name: str, number: Annotated[int, Path(ge=0, lt=2**53)], parts: Parts, _person: Viewer) -> RunDetail:
-    """Return a run with the settings that it began with, and its rank table."""
+    """Return a run with its settings and rank table."""
     return parts.control.queries.run(name, number)
 
 
@@ -93,28 +105,31 @@ async def read_group_log(
     name: str,
     parts: Parts,
     _person: Viewer,
-    run: Annotated[int | None, Query(ge=0, lt=2**53, description="Which run; the newest by default.")] = None,
+    run: Annotated[int | None, Query(ge=0, lt=2**53, description="The run; the newest by default.")] = None,
     before: Annotated[
-        str | None, Query(max_length=40, description="The last lines before this place.")
+        str | None, Query(max_length=40, description="The last lines before this position.")
     ] = None,
     after: Annotated[
-        str | None, Query(max_length=40, description="The lines from this place on; empty: from the first.")
+        str | None,
+        Query(max_length=40, description="The lines from this position on; empty: from the first."),
     ] = None,
-    rank: Annotated[int | None, Query(ge=0, lt=2**31, description="With `line`: whose line.")] = None,
+    rank: Annotated[
+        int | None, Query(ge=0, lt=2**31, description="With `line`: the rank of that line.")
+    ] = None,
     line: Annotated[
         int | None, Query(ge=1, lt=2**53, description="The lines around this line of a rank.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=5_000, description="Lines at most.")] = 500,
-    ranks: Annotated[str, Query(max_length=200, description="Only these, such as `0-3,7`.")] = "",
+    limit: Annotated[int, Query(ge=1, le=5_000, description="Maximum number of lines.")] = 500,
+    ranks: Annotated[str, Query(max_length=200, description="Only these ranks, such as `0-3,7`.")] = "",
     search: Annotated[str, Query(max_length=200, description=SEARCH)] = "",
     expression: Annotated[bool, Query(description=EXPRESSION)] = False,
     errors: Annotated[bool, Query(description=ERRORS)] = False,
     context: Annotated[int, Query(ge=0, le=MOST_CONTEXT, description=CONTEXT)] = 0,
 ) -> MergedLogPage:
-    """Read the logs of all ranks of a run as one, ordered by when the server had their lines.
+    """Read the logs of all ranks of a run as one, in the order in which the server received the lines.
 
-    A search goes on from `after` for half a second, or until it has `limit` lines: `more` tells to ask again
-    with the answer's `after`. Without `after` the last lines are returned, whatever they say.
+    A search runs for half a second, or until it has `limit` lines; with `more`, repeat it with the answer's
+    `after`. Without `after`, the last lines are returned, whatever they contain.
     """
 
     def read() -> MergedLogPage:
@@ -166,7 +181,7 @@ def _merged(run: RunDetail, page: MergedPage, target: LogPlace | None) -> Merged
 
 @router.get("/groups/{name}/ranks", operation_id="ranks", responses=_READ)
 def ranks(name: str, parts: Parts, _person: Viewer) -> RankPreview:
-    """Return the rank table a start would use now."""
+    """Return the rank table of the next start."""
     return parts.control.queries.preview(name)
 
 
@@ -174,20 +189,20 @@ def ranks(name: str, parts: Parts, _person: Viewer) -> RankPreview:
     "/groups/{name}/preview", operation_id="preview", responses=refusals(400, 401, 403, 404, 413, 422, 503)
 )
 def preview(name: str, settings: GroupSettings, parts: Parts, _person: Viewer) -> RankPreview:
-    """Return the rank table as it would be with other settings. Changes nothing."""
+    """Return the rank table with other settings. Changes nothing."""
     return parts.control.queries.preview(name, settings)
 
 
 @router.post("/groups/{name}/start", operation_id="start", responses=_CHANGE)
 def start(name: str, parts: Parts, person: Operator) -> Changed:
-    """Start all workers of a group or none. Twice is one start."""
+    """Start all workers of a group, or none. Starting twice is one start."""
     _own(parts, person, name)
     return parts.control.start(name, person.name)
 
 
 @router.post("/groups/{name}/queue", operation_id="queue", responses=_CHANGE)
 def queue(name: str, parts: Parts, person: Operator) -> Changed:
-    """Start a group with free workers as soon as there are as many as it wants, first come, first served."""
+    """Start a group as soon as enough workers are free, first come, first served."""
     _own(parts, person, name)
     return parts.control.queue(name, person.name)
 
@@ -201,7 +216,7 @@ def stop(name: str, parts: Parts, person: Operator) -> Changed:
 
 @router.post("/groups/{name}/restart", operation_id="restart", responses=_CHANGE)
 def restart(name: str, parts: Parts, person: Operator) -> Changed:
-    """Stop all workers of a group and start them again with its settings of now."""
+    """Stop all workers of a group and start them again with the current settings."""
     _own(parts, person, name)
     return parts.control.restart(name, person.name)
 

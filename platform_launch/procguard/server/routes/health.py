@@ -1,4 +1,4 @@
-"""For those who watch the server: is it alive, is it useful, how much of what."""
+"""Routes for monitoring: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from starlette.responses import Response
 from platform_launch.procguard.api.refused import RequestRefused, Unavailable
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.assembly import Parts
 from platform_launch.procguard.server.gate import person_of
-from platform_launch.procguard.server.parts import Parts
 
 router = APIRouter(tags=["health"])
 
@@ -22,16 +22,16 @@ class Health(Shape):
 
 @router.get("/healthz", operation_id="alive")
 async def alive() -> Health:
-    """Answer as long as the server is alive. Asks neither database nor disk."""
+    """Return 200 as long as the server is alive. Uses neither database nor disk."""
     return Health()
 
 
 @router.get("/readyz", operation_id="ready", responses=refusals(503))
 def ready(parts: Parts) -> Health:
-    """Answer 200 when the database can be read and groups are looked after, else 503 with the reason."""
+    """Return 200 if the database can be read and the control loop works, else 503 with the reason."""
     parts.accounts.find("")
     if parts.control_loop.trouble:
-        raise Unavailable(parts.control_loop.trouble, "the server's log says more")
+        raise Unavailable("not-ready", reason=parts.control_loop.trouble)
     return Health()
 
 
@@ -42,7 +42,7 @@ def ready(parts: Parts) -> Health:
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}},
 )
 def metrics(parts: Parts, request: Request) -> Response:
-    """Return counts for Prometheus; for whoever may log in also series by group, node and GPU."""
+    """Return counts for Prometheus; with a login also series by group, node and GPU."""
     try:
         named = person_of(parts.sessions, parts.proxy, request) is not None
     except RequestRefused:  # counts need neither a login nor the database

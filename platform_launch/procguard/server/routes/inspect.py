@@ -1,4 +1,4 @@
-"""What the ranks of a running group do now: asked by people, answered by agents."""
+"""Routes for inspection: requested by people, answered by agents."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from starlette.responses import Response
 from platform_launch.observe.hang import judge
 from platform_launch.observe.overview import MOST_LINES, finding_lines, place_lines, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
-from platform_launch.procguard.api.inspection import Inspection, InspectionSentences, RanksSeen, RanksTaken
+from platform_launch.procguard.api.inspection import Inspection, InspectionSentences, RanksReceived, RanksSeen
 from platform_launch.procguard.api.ranks import Place, WorkerKind, WorkerName
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes.groups import GroupPhase
-from platform_launch.procguard.api.shapes.runs import RunDetail
+from platform_launch.procguard.api.shapes.groups import GroupPhase, RunDetail
 from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.assembly import Parts, ServerParts
 from platform_launch.procguard.server.gate import Operator
 from platform_launch.procguard.server.inspections import Answers
-from platform_launch.procguard.server.parts import Parts, ServerParts
 from platform_launch.procguard.server.routes.agents import AgentNode
 from platform_launch.procguard.web.language import Words
 
 router = APIRouter(prefix="/api/v1")
 
-# A heartbeat brings the question, then the slowest source of a stack may take its time.
+# The next heartbeat's answer has the question; then the slowest source of stacks needs its time.
 _LIMIT_S = 20.0
-# A browser shows no megabytes: stacks of thousands of ranks are mostly the same one.
+# A browser cannot show megabytes, and most of thousands of stacks are the same.
 _MOST_STACKS = 64
 
 
-_Whole = Annotated[bool, Query(description="All places and the stacks of all ranks, however many.")]
-_Language = Annotated[Literal["en", "zh"], Query(description="In which the lines are.")]
+_Whole = Annotated[bool, Query(description="Return all places, and the stacks of all ranks.")]
+_Language = Annotated[Literal["en", "zh"], Query(description="The language of the lines.")]
 
 
 @router.post(
@@ -48,11 +47,13 @@ _Language = Annotated[Literal["en", "zh"], Query(description="In which the lines
 async def inspect(
     name: str, parts: Parts, _person: Operator, whole: _Whole = False, language: _Language = "en"
 ) -> Response:
-    """Return what all ranks of a running group do now. Changes nothing; processes are asked for stacks."""
+    """Return what all ranks of a running group are doing. Changes nothing; processes are asked for their
+    stacks.
+    """
     run, workers = await to_thread.run_sync(_running, parts, name)
     reachable = [_name(worker) for worker in workers if not worker.silent]
     answers = await parts.inspections.ask((name, run.generation), reachable, _LIMIT_S)
-    # Written there as well: the whole of thousands of ranks would hold heartbeats up here.
+    # Serialized there as well: thousands of ranks would delay heartbeats here.
     document = await to_thread.run_sync(
         lambda: _seen(run, workers, answers, whole, Words(language)).model_dump_json()
     )
@@ -62,9 +63,9 @@ async def inspect(
 @router.post(
     "/agent/ranks", operation_id="ranks_seen", tags=["agents"], responses=refusals(400, 401, 413, 422)
 )
-async def ranks_seen(seen: RanksSeen, parts: Parts, node: AgentNode) -> RanksTaken:
-    """Answer a question: what the ranks of one of the node's workers do."""
-    return RanksTaken(awaited=parts.inspections.take(WorkerName(node, seen.number), seen))
+async def ranks_seen(seen: RanksSeen, parts: Parts, node: AgentNode) -> RanksReceived:
+    """Receive what the ranks of one of the node's workers are doing."""
+    return RanksReceived(awaited=parts.inspections.answer(WorkerName(node, seen.number), seen))
 
 
 def _name(worker: WorkerShape) -> WorkerName:
@@ -72,15 +73,10 @@ def _name(worker: WorkerShape) -> WorkerName:
 
 
 def _running(parts: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape]]:
-    """Return a group's run and its workers that run something. Raises RequestRefused where none does."""
+    """Return a group's run and its workers with a process. Raises RequestRefused if it does not run."""
     group = parts.control.queries.group(name)
     if group.phase not in (GroupPhase.RUNNING, GroupPhase.DEGRADED, GroupPhase.STOPPING):
-        raise RequestRefused(
-            f"{name} does not run: it is {group.phase.value}",
-            "look at its runs, and its log",
-            code="group-at-rest",
-            group=name,
-        )
+        raise RequestRefused("group-at-rest", group=name)
     run = parts.control.queries.run(name, group.run_number)
     shapes = [parts.control.queries.worker(str(place.worker)) for place in run.places]
     alive = (WorkerState.RUNNING, WorkerState.STOPPING)
@@ -122,7 +118,7 @@ def _seen(
 
 
 def _seen_at(run: RunDetail, place: Place, worker: WorkerShape, seen: RanksSeen) -> NodeSnapshot:
-    """Return what was seen under the names that people gave."""
+    """Return a worker's ranks under the names that people know."""
     first = place.local_rank if run.settings.kind is WorkerKind.PROCESS else 0
     gpus = {first + number: f"GPU {gpu.index}" for number, gpu in enumerate(worker.gpus)}
     return NodeSnapshot(place.node_rank, worker.node, 0.0, seen.ranks, gpus)

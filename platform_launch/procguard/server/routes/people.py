@@ -1,4 +1,4 @@
-"""Logging in and out, who may log in, and what each sets of oneself: the password, and tokens for scripts."""
+"""Routes for login, users, and one's own password, notices and tokens."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from platform_launch.procguard.api.shapes.people import (
 )
 from platform_launch.procguard.database.users import ApiToken, User
 from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.assembly import Parts, ServerParts
 from platform_launch.procguard.server.gate import (
     CSRF_COOKIE,
     SESSION_COOKIE,
@@ -41,9 +42,7 @@ from platform_launch.procguard.server.gate import (
     from_own_page,
 )
 from platform_launch.procguard.server.notices import receiver_at
-from platform_launch.procguard.server.parts import Parts, ServerParts
-from platform_launch.procguard.server.passwords import CHECKS, hash_password, is_password
-from platform_launch.procguard.server.sessions import TOKEN_SESSION
+from platform_launch.procguard.server.sessions import CHECKS, TOKEN_SESSION, hash_password, is_password
 from platform_launch.procguard.server.throttle import TooMany
 from platform_launch.sentences import sentence
 
@@ -53,7 +52,7 @@ _CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 429, 503)
 
 @router.post("/login", operation_id="login", responses=refusals(400, 401, 403, 413, 422, 429, 503))
 async def login(who: Login, request: Request, response: Response, parts: Parts) -> Session:
-    """Log in. Answers a token for scripts, and the same as a cookie for browsers."""
+    """Log in. Returns a token for scripts, and sets it as a cookie for browsers."""
     from_own_page(request)
     address = address_of(request)
     try:
@@ -64,12 +63,8 @@ async def login(who: Login, request: Request, response: Response, parts: Parts) 
     account = await to_thread.run_sync(_account, parts, who, limiter=CHECKS)
     parts.meter.logins.labels("failed" if account is None else "succeeded").inc()
     if account is None:
-        raise Unauthorized(
-            "the name or the password is wrong",
-            "procguard user passwd NAME sets a new one",
-            code="wrong-password",
-        )
-    with suppress(Unavailable):  # who may log in may, also while nothing can be written down
+        raise Unauthorized("wrong-password")
+    with suppress(Unavailable):  # logging in must work even if nothing can be recorded
         detail = sentence("from-address", address=address or sentence("unknown-address"))
         await to_thread.run_sync(parts.control.record, account.name, "login", account.name, detail)
     parts.throttle.succeeded(address, account.name)
@@ -85,7 +80,7 @@ def _account(parts: ServerParts, who: Login) -> User | None:
 
 @router.post("/logout", operation_id="logout", status_code=204, responses=refusals(401, 403, 503))
 def logout(parts: Parts, person: Viewer, response: Response) -> None:
-    """End this session: its token is worth nothing from now on. API tokens end at `/me/tokens`."""
+    """End this session: its token becomes invalid. API tokens are revoked at `/me/tokens`."""
     _in_person(person)
     parts.sessions.end(person)
     for name in (SESSION_COOKIE, CSRF_COOKIE):
@@ -94,13 +89,13 @@ def logout(parts: Parts, person: Viewer, response: Response) -> None:
 
 @router.get("/me", operation_id="me", responses=refusals(401, 503))
 def me(person: Viewer) -> Me:
-    """Say who is logged in."""
+    """Return the user who is logged in."""
     return Me(name=person.name, role=person.role)
 
 
 @router.get("/users", operation_id="users", responses=refusals(401, 403, 503))
 def users(parts: Parts, _person: Admin) -> list[UserShape]:
-    """List who may log in."""
+    """List users."""
     return [
         UserShape(name=one.name, role=one.role, created_at=one.created_at, external=bool(one.subject))
         for one in parts.accounts.all()
@@ -109,7 +104,7 @@ def users(parts: Parts, _person: Admin) -> list[UserShape]:
 
 @router.post("/users", operation_id="add_user", status_code=201, responses=_CHANGE)
 async def add_user(new: NewUser, parts: Parts, person: Admin) -> UserShape:
-    """Let somebody log in."""
+    """Add a user."""
     kept = await to_thread.run_sync(hash_password, new.password, limiter=CHECKS)
     await to_thread.run_sync(parts.accounts.by(person.name).add, new.name, new.role, kept)
     return UserShape(name=new.name, role=new.role, created_at=datetime.now(timezone.utc))
@@ -117,11 +112,11 @@ async def add_user(new: NewUser, parts: Parts, person: Admin) -> UserShape:
 
 @router.put("/users/{name}", operation_id="change_user", status_code=204, responses=_CHANGE)
 async def change_user(name: str, wanted: UserChange, parts: Parts, person: Admin) -> None:
-    """Give somebody another role or password. The user's sessions end; one's own role stays."""
+    """Set a user's role or password, which ends the user's sessions. Nobody changes their own role."""
     accounts = parts.accounts.by(person.name)
     await to_thread.run_sync(_not_external, parts, name)
     if wanted.role is not None:
-        _not_oneself(person, name, "role")
+        _not_oneself(person, name)
         await to_thread.run_sync(accounts.set_role, name, wanted.role)
     if wanted.password is not None:
         kept = await to_thread.run_sync(hash_password, wanted.password, limiter=CHECKS)
@@ -130,8 +125,8 @@ async def change_user(name: str, wanted: UserChange, parts: Parts, person: Admin
 
 @router.delete("/users/{name}", operation_id="remove_user", status_code=204, responses=_CHANGE)
 def remove_user(name: str, parts: Parts, person: Admin) -> None:
-    """Let somebody log in no more. The user's sessions and tokens end."""
-    _not_oneself(person, name, "account")
+    """Remove a user, which ends the user's sessions and tokens."""
+    _not_oneself(person, name)
     parts.accounts.by(person.name).remove(name)
 
 
@@ -139,7 +134,7 @@ def remove_user(name: str, parts: Parts, person: Admin) -> None:
 async def change_own_password(
     wanted: PasswordChange, request: Request, response: Response, parts: Parts, person: Viewer
 ) -> None:
-    """Change one's own password. All other sessions end, this one goes on."""
+    """Change one's own password. All other sessions end."""
     _in_person(person)
     parts.throttle.count(address_of(request), person.name)
     await to_thread.run_sync(_change_own, parts, person, wanted, limiter=CHECKS)
@@ -151,35 +146,30 @@ async def change_own_password(
 def _change_own(parts: ServerParts, person: Person, wanted: PasswordChange) -> None:
     account = parts.accounts.find(person.name)
     if account is None or not is_password(account.password_hash, wanted.current):
-        raise Forbidden(
-            "the present password is another one", "an admin can set a new one", code="password-differs"
-        )
+        raise Forbidden("password-differs")
     parts.accounts.by(person.name).set_password(person.name, hash_password(wanted.new))
 
 
 @router.put("/me/notices", operation_id="set_notices", status_code=204, responses=_CHANGE)
 def set_notices(wanted: NoticeAddress, parts: Parts, person: Operator) -> None:
-    """Set where notices of one's own groups go. Viewers start none, and make the server connect nowhere."""
+    """Set where notices about one's own groups go. Not for viewers, who could make the server connect
+    anywhere.
+    """
     _in_person(person)
     if wanted.address:
         schemes = parts.settings.notice_schemes
         if urlsplit(wanted.address).scheme not in schemes:
-            raise RequestRefused(
-                f"notices go to {', '.join(schemes)}",
-                "an admin can allow more: notice_schemes in the server's configuration",
-                code="notice-scheme",
-                schemes=", ".join(schemes),
-            )
+            raise RequestRefused("notice-scheme", schemes=", ".join(schemes))
         try:
             receiver_at(wanted.address)
         except LaunchError as error:
-            raise RequestRefused(error.message, error.hint, code="notice-address") from error
+            raise RequestRefused("notice-address") from error
     parts.accounts.by(person.name).set_address(person.name, wanted.address)
 
 
 @router.get("/me/tokens", operation_id="tokens", responses=refusals(401, 403, 503))
 def tokens(parts: Parts, person: Viewer) -> list[TokenShape]:
-    """List one's own tokens that have not ended."""
+    """List one's own valid tokens."""
     return [
         TokenShape.model_validate(token, from_attributes=True) for token in parts.accounts.tokens(person.name)
     ]
@@ -187,7 +177,7 @@ def tokens(parts: Parts, person: Viewer) -> list[TokenShape]:
 
 @router.post("/me/tokens", operation_id="add_token", status_code=201, responses=_CHANGE)
 def add_token(new: NewToken, parts: Parts, person: Viewer) -> MadeToken:
-    """Make a token for a script, returned this once. It never allows more than its user may do."""
+    """Create a token for a script, returned only now. It never allows more than its user may do."""
     _in_person(person)
     now = datetime.now(timezone.utc)
     token = ApiToken(
@@ -200,29 +190,22 @@ def add_token(new: NewToken, parts: Parts, person: Viewer) -> MadeToken:
 
 @router.delete("/me/tokens/{token}", operation_id="end_token", status_code=204, responses=_CHANGE)
 def end_token(token: str, parts: Parts, person: Viewer) -> None:
-    """End one of one's own tokens."""
+    """Revoke one of one's own tokens."""
     parts.accounts.by(person.name).end_token(person.name, token)
 
 
 def _in_person(person: Person) -> None:
-    """Raise Forbidden for a script: whoever finds its token must not get more, or stay for longer."""
+    """Raise Forbidden for a script: whoever finds its token must not gain more, or longer, access."""
     if person.session.startswith(TOKEN_SESSION):
-        raise Forbidden("an API token may not do this", "log in with the password", code="no-tokens")
+        raise Forbidden("no-tokens")
 
 
 def _not_external(parts: ServerParts, name: str) -> None:
     account = parts.accounts.find(name)
     if account is not None and account.subject:
-        raise RequestRefused(
-            f"{name} signs in through a provider, which sets the role; there is no password here",
-            "change it at the provider",
-            code="external-user",
-            user=name,
-        )
+        raise RequestRefused("external-user", user=name)
 
 
-def _not_oneself(person: Person, name: str, what: str) -> None:
+def _not_oneself(person: Person, name: str) -> None:
     if person.name == name:
-        raise RequestRefused(
-            f"this is your own {what}", "another admin can, or `procguard user`", code="oneself"
-        )
+        raise RequestRefused("oneself")

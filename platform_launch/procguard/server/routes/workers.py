@@ -1,4 +1,4 @@
-"""Workers and their logs."""
+"""Routes for workers, their logs, and nodes."""
 
 from __future__ import annotations
 
@@ -18,39 +18,37 @@ from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, Worke
 from platform_launch.procguard.api.wire import Generation
 from platform_launch.procguard.core.registry import natural
 from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.assembly import Parts, ServerParts
 from platform_launch.procguard.server.gate import Operator, Viewer
 from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.reading import MAX_WINDOW, Reader
-from platform_launch.procguard.server.parts import Parts, ServerParts
 
 router = APIRouter(prefix="/api/v1", tags=["workers"])
 Shape = TypeVar("Shape")
 _READ = refusals(401, 404, 422, 503)
 
-# A search reads all of a log: heartbeats get their part of the processor whoever else searches.
+# A search reads a whole log; one at a time leaves processor time for heartbeats.
 SEARCHES = anyio.CapacityLimiter(1)
 MOST_CONTEXT = 20
-SEARCH = "Return the lines that hold this, in any case."
-EXPRESSION = "`search` is a regular expression, of RE2."
-ERRORS = "Return the lines that look like errors."
-CONTEXT = "So many lines before and after each that is returned."
+SEARCH = "Return lines that contain this, ignoring case."
+EXPRESSION = "`search` is a regular expression (RE2)."
+ERRORS = "Return lines that look like errors."
+CONTEXT = "Lines of context around each match."
 
 Worker = Annotated[str, Path(description="A worker: NODE-NUMBER, such as gn6-0.")]
-RunNumber = Annotated[
-    Generation | None, Query(description="Which run; the newest that has a log by default.")
-]
+RunNumber = Annotated[Generation | None, Query(description="The run; the newest one with a log by default.")]
 
 
 MOST_LISTED = 1_000
 Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
-After = Annotated[str, Query(max_length=80, description="Only those after this one, in the list's order.")]
+After = Annotated[str, Query(max_length=80, description="Only entries after this one, in the list's order.")]
 
 
 @router.get("/workers", operation_id="workers", responses=refusals(401, 422, 503))
 def workers(
     parts: Parts, _person: Viewer, limit: Limit = MOST_LISTED, after: After = ""
 ) -> list[WorkerShape]:
-    """List workers by node and number, a page at a time: ask again with `after`, the last one's name."""
+    """List workers by node and number, in pages: pass the last one's name as `after` for the next."""
     names = parts.control.queries.worker_names()
     return _found(parts.control.queries.worker, _page(names, after, limit, _worker_order))
 
@@ -67,22 +65,22 @@ async def read_log(
     parts: Parts,
     _person: Viewer,
     generation: RunNumber = None,
-    offset: Annotated[int, Query(ge=0, lt=2**53, description="Where to begin, in bytes.")] = 0,
-    limit: Annotated[int, Query(ge=16, le=MAX_WINDOW, description="Bytes at most.")] = 64 * 1024,
+    offset: Annotated[int, Query(ge=0, lt=2**53, description="Where to start, in bytes.")] = 0,
+    limit: Annotated[int, Query(ge=16, le=MAX_WINDOW, description="Maximum number of bytes.")] = 64 * 1024,
     tail: Annotated[
-        int | None, Query(ge=1, le=10_000, description="The last so many lines, instead of an offset.")
+        int | None, Query(ge=1, le=10_000, description="Number of last lines, instead of an offset.")
     ] = None,
     line: Annotated[
-        int | None, Query(ge=1, lt=2**53, description="The part where this line is, instead of an offset.")
+        int | None, Query(ge=1, lt=2**53, description="The part around this line, instead of an offset.")
     ] = None,
     search: Annotated[str | None, Query(min_length=1, max_length=200, description=SEARCH)] = None,
     expression: Annotated[bool, Query(description=EXPRESSION)] = False,
     errors: Annotated[bool, Query(description=ERRORS)] = False,
     context: Annotated[int, Query(ge=0, le=MOST_CONTEXT, description=CONTEXT)] = 0,
 ) -> LogWindow:
-    """Read a part of a worker's log, or search it. To follow it, ask again from `next_offset`.
+    """Read a part of a worker's log, or search it. To follow it, repeat with `next_offset`.
 
-    A search goes on from `offset` for half a second, or until it has 500 lines: `more` tells to ask again.
+    A search runs for half a second, or until it has 500 lines; with `more`, repeat it.
     """
     searched = search is not None or errors
 
@@ -109,7 +107,7 @@ async def read_log(
 def download_log(
     worker: Worker, parts: Parts, _person: Viewer, generation: RunNumber = None
 ) -> StreamingResponse:
-    """Download what is kept of a worker's log."""
+    """Download what is stored of a worker's log."""
     log = _reader(parts, worker, generation)
     name = f"{log.worker}-run-{log.generation}.log"  # a worker's name is letters, digits, dots and dashes
     return StreamingResponse(
@@ -121,7 +119,7 @@ def download_log(
 
 @router.get("/nodes", operation_id="nodes", responses=refusals(401, 422, 503))
 def nodes(parts: Parts, _person: Viewer, limit: Limit = MOST_LISTED, after: After = "") -> list[NodeShape]:
-    """List nodes by name, a page at a time: ask again with `after`, the last one's name."""
+    """List nodes by name, in pages: pass the last one's name as `after` for the next."""
     names = parts.control.queries.node_names()
     return _found(parts.control.queries.node, _page(names, after, limit, natural))
 
@@ -138,7 +136,7 @@ def node(node: str, parts: Parts, _person: Viewer) -> NodeShape:
     responses=refusals(400, 401, 403, 404, 413, 422, 503),
 )
 def drain_node(node: str, wanted: Drain, parts: Parts, person: Operator) -> NodeShape:
-    """Let nothing new start on a node, or let it again. What runs there goes on."""
+    """Keep new runs off a node, or end that. What runs there continues."""
     return parts.control.drain(node, wanted.drained, person.name)
 
 
@@ -148,7 +146,7 @@ def drain_node(node: str, wanted: Drain, parts: Parts, person: Operator) -> Node
     responses=refusals(401, 403, 404, 409, 422, 503),
 )
 def release_node(node: str, parts: Parts, person: Operator) -> NodeShape:
-    """Let a node out of quarantine: its agent writes so into the quarantine file."""
+    """Release a node from quarantine: its agent updates the quarantine file."""
     return parts.control.release(node, person.name)
 
 
@@ -159,15 +157,15 @@ def release_node(node: str, parts: Parts, person: Operator) -> NodeShape:
     responses=refusals(401, 403, 404, 409, 422, 503),
 )
 def forget_node(node: str, parts: Parts, person: Operator) -> None:
-    """Forget a node that is gone: its workers and its agent's credential.
+    """Remove a node that is gone, with its workers and its agent's credential.
 
-    Its logs stay until their room is needed.
+    Its logs stay until their space is needed.
     """
     parts.control.forget(node, person.name)
 
 
 def _page(names: Sequence[str], after: str, limit: int, order: Callable[[str], Any]) -> Sequence[str]:
-    """Return the names of a page. One that is gone by now is where it would be in the list's order."""
+    """Return the names of a page. ``after`` may be gone by now: its position in the order counts."""
     first = bisect_right(names, order(after), key=order) if after else 0
     return names[first : first + limit]
 
@@ -180,7 +178,7 @@ def _worker_order(worker: str) -> tuple[object, int]:
 def _found(find: Callable[[str], Shape], names: Sequence[str]) -> list[Shape]:
     found = []
     for name in names:
-        with suppress(NotFound):  # its node was forgotten just now
+        with suppress(NotFound):  # its node was removed just now
             found.append(find(name))
     return found
 
@@ -190,5 +188,5 @@ def _reader(parts: ServerParts, worker: str, generation: int | None) -> Reader:
     if not log.generations:
         parts.control.queries.worker(
             worker
-        )  # a node that was forgotten may have logs; who has neither is not found
+        )  # a removed node may still have logs; one with neither is not found
     return log

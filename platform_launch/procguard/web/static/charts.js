@@ -1,8 +1,8 @@
-// Charts of what the server measured: one for each unit, fetched again while they are looked at.
+// Charts of the server's measurements: one per unit, refreshed while they are visible.
 "use strict";
 (() => {
   const AGAIN_MS = 20000;
-  // Which series share a chart, with the top of its scale where there is one.
+  // The series that share a chart, and the top of its scale if it is fixed.
   const CHARTS = [
     { title: "gpu", series: ["gpu", "gpu_lowest"], most: 100, unit: "%" },
     { title: "gpu_memory", series: ["gpu_memory"], unit: "GiB" },
@@ -11,7 +11,7 @@
     { title: "memory", series: ["memory"], unit: "GiB" },
   ];
 
-  // A computed colour: light-dark() is resolved by whatever has it.
+  // The computed colour: an element resolves light-dark().
   function paint(variable) {
     const probe = element("span");
     probe.style.color = `var(${variable})`;
@@ -25,20 +25,20 @@
   const shown = (value, unit) => (value === null || value === undefined ? "–"
     : `${value.toLocaleString(document.documentElement.lang, { maximumFractionDigits: value < 10 ? 2 : 0 })} ${unit}`);
 
-  // 100,000 would not fit beside the axis.
+  // 100,000 would not fit next to the axis.
   const short = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact" });
   const BRIEF_S = 60;
-  // One measurement alone has no span: uPlot would show three years.
+  // A single measurement has no span: uPlot would show three years.
   const ofAxis = ({ data: [times] }, from, to) => (times.length === 1 ? [from - BRIEF_S, from] : [Math.min(from, to - BRIEF_S), to]);
 
-  // A value between two that nobody measured has no line, and would be invisible.
+  // A value between two gaps has no line, and would be invisible.
   function alone(values) {
     const known = (at) => (values[at] ?? null) !== null;
     const found = values.flatMap((_, at) => (known(at) && !known(at - 1) && !known(at + 1) ? [at] : []));
     return found.length ? found : null;
   }
 
-  // Where nobody points at a moment the legend shows the newest values.
+  // Without a cursor, the legend shows the newest values.
   function latest(plot) {
     const idx = plot.data[0].length - 1;
     if (plot.legend.idx !== idx) plot.setLegend({ idx }, false);
@@ -46,7 +46,7 @@
 
   function draw(place, title, unit, most, times, lines) {
     const figure = element("figure", undefined, "chart");
-    const now = (values) => shown(values.slice(-2).findLast((one) => one !== null), unit); // what ended has none
+    const now = (values) => shown(values.slice(-2).findLast((one) => one !== null), unit); // a series that ended has none
     const last = lines.map(([name, values]) => `${name} ${now(values)}`);
     const caption = element("figcaption");
     caption.append(element("b", title), element("span", lines[0][0] === title ? now(lines[0][1]) : "", "muted"));
@@ -69,7 +69,7 @@
       scales: { x: { range: ofAxis }, y: { range: (_plot, low, high) => [0, most ?? Math.max(high || 1, 0.001) * 1.1] } },
       axes: [{ ...axis, space: 90, values: (_plot, at) => at.map((one) => clock(one, at.at(-1) - at[0])) }, { ...axis, size: 46, values: (_plot, at) => at.map((one) => short.format(one)) }],
       series: [
-        { label: say("chart.time"), value: (_plot, at) => (at === null ? "–" : clock(at, 0)) },
+        { label: message("chart.time"), value: (_plot, at) => (at === null ? "–" : clock(at, 0)) },
         ...lines.map(([name], index) => ({
           label: name,
           stroke: many ? `hsl(${(index * 47) % 360} 60% 50%)` : paint(STROKES[index % STROKES.length]),
@@ -91,7 +91,7 @@
   function start(box) {
     let span = "hour";
     let plots = [];
-    let request = 0; // the newest: answers to earlier ones are left
+    let request = 0; // the newest: answers to earlier ones are ignored
     const place = $(".chart-list", box);
     const status = $(".chart-status", box);
 
@@ -102,7 +102,7 @@
         chart = await fetched(`/api/v1/charts/${box.dataset.chart}?span=${span}`);
         if (box.dataset.ranks && span === "hour") ranks = await fetched(`/api/v1/charts/${box.dataset.ranks}/ranks`);
       } catch {
-        if (mine === request) status.textContent = say("charts.trouble");
+        if (mine === request) status.textContent = message("charts.trouble");
         return;
       }
       if (mine !== request) return;
@@ -111,12 +111,12 @@
       place.replaceChildren();
       for (const { title, series, most, unit } of CHARTS) {
         const lines = series.filter((one) => chart.series[one]?.some((value) => value !== null))
-          .map((one) => [say(`chart.${one}`), chart.series[one]]);
-        if (lines.length) plots.push(draw(place, say(`chart.${title}`), unit, most, chart.times, lines));
+          .map((one) => [message(`chart.${one}`), chart.series[one]]);
+        if (lines.length) plots.push(draw(place, message(`chart.${title}`), unit, most, chart.times, lines));
       }
       const byRank = ranks ? Object.entries(ranks.series) : [];
-      if (byRank.length > 1) plots.push(draw(place, say("chart.ranks"), "%", 100, ranks.times, byRank));
-      status.textContent = plots.length ? "" : say(`charts.none.${span}`);
+      if (byRank.length > 1) plots.push(draw(place, message("chart.ranks"), "%", 100, ranks.times, byRank));
+      status.textContent = plots.length ? "" : message(`charts.none.${span}`);
     }
 
     for (const button of box.querySelectorAll("[data-span]")) {

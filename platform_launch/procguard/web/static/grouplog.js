@@ -1,4 +1,4 @@
-// The logs of a run's ranks as one: the end as it grows, earlier parts on request, a search from the beginning.
+// The merged logs of a run's ranks: the end as it grows, earlier parts on request, a search from the beginning.
 "use strict";
 (() => {
   const box = $("#group-log");
@@ -8,8 +8,8 @@
   const address = `/api/v1/groups/${encodeURIComponent(box.dataset.group)}/log`;
   const PAGE = 500;
   const MOST_LINES = 6000;
-  const older = element("button", say("log.older"));
-  const further = element("button", say("log.further"));
+  const older = element("button", message("log.older"));
+  const further = element("button", message("log.further"));
   const text = element("div");
   for (const button of [older, further]) [button.type, button.hidden] = ["button", true];
   pane.append(older, text, further);
@@ -20,12 +20,12 @@
   let generation = 0;
   let following = true;
   let turn = 0;
-  let request = 0; // the newest: answers to earlier ones are left
+  let request = 0; // the newest: answers to earlier ones are ignored
   let sought = null;
-  let more = false; // whether what comes after can be read at once
+  let more = false; // whether what follows can be read at once
   let searching = false;
   let halted = false;
-  let share = 0; // of the logs that was looked through
+  let share = 0; // of the logs that has been searched
 
   const time = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium", hourCycle: "h23" });
 
@@ -40,7 +40,7 @@
       if (line.place === target) row.classList.add("target");
       const whose = element("a", index ? "" : `${line.rank} · ${line.worker}`);
       whose.href = `/workers/${encodeURIComponent(line.worker)}/log?generation=${generation}#B${line.offset}`;
-      if (index || !sought) whose.tabIndex = -1; // thousands of stops help nobody; those of hits do
+      if (index || !sought) whose.tabIndex = -1; // thousands of tab stops help nobody; those of matches do
       const content = element("span");
       content.append(logText.shown(part, line.match ? sought?.mark : null));
       row.append(element("i", index ? "" : time.format(new Date(line.at))), whose, content);
@@ -48,25 +48,25 @@
     }));
   }
 
-  function take(page) {
+  function update(page) {
     [ended, generation, after, more] = [page.ended, page.generation, page.after, page.more];
     share = page.size ? page.read / page.size : 1;
   }
 
-  function sayState() {
+  function showState() {
     older.hidden = before === null || sought !== null;
     empty.hidden = text.childElementCount > 0 || searching || more;
-    empty.textContent = sought ? logText.nothing() : say("log.empty");
+    empty.textContent = sought ? logText.nothing() : message("log.empty");
     const n = text.querySelectorAll(".line:not(.beside)").length;
     if (sought && !searching) status.textContent = logText.outcome(n, more, halted, share);
-    else if (!sought) status.textContent = following || ended ? "" : say("log.paused");
+    else if (!sought) status.textContent = following || ended ? "" : message("log.paused");
     status.setAttribute("aria-live", sought ? "polite" : "off");
     further.hidden = !more || searching;
     $("#log-follow").setAttribute("aria-pressed", String(following));
     if (following && !sought) pane.scrollTop = pane.scrollHeight;
   }
 
-  // Looks through the logs part by part, until there are enough hits or somebody stops it.
+  // Searches the logs part by part, until there are enough matches or the user stops it.
   async function search() {
     const mine = request;
     const enough = text.childElementCount + PAGE;
@@ -76,13 +76,13 @@
       if (halted) break;
       const page = await ask({ after });
       if (mine !== request) return;
-      take(page);
+      update(page);
       text.append(...rows(page.lines));
-      sayState();
+      showState();
     }
     searching = false;
     logText.progress(null);
-    sayState();
+    showState();
     if (!more && !ended) plan(1500);
   }
 
@@ -100,14 +100,14 @@
     const page = await ask(query);
     if (mine !== request) return;
     text.replaceChildren(...rows(page.lines, page.target));
-    take(page);
+    update(page);
     before = page.before;
-    sayState();
+    showState();
     text.querySelector(".target")?.scrollIntoView({ block: "center" });
     plan(1500);
   }
 
-  // What came since.
+  // Fetch new lines.
   async function grow() {
     if (document.hidden || !(following || sought) || after === null || more) return plan(1500);
     const mine = request;
@@ -116,9 +116,9 @@
     text.append(...rows(page.lines));
     while (!sought && text.childElementCount > MOST_LINES) text.firstChild.remove();
     const behind = page.more && !sought;
-    take(page);
+    update(page);
     if (behind) more = false;
-    if (page.lines.length) sayState();
+    if (page.lines.length) showState();
     if (!ended || behind) plan(behind ? 0 : 1500);
   }
 
@@ -133,7 +133,7 @@
     } catch (error) {
       searching = false;
       logText.progress(null);
-      status.textContent = error.cause === "refused" ? error.message : say("log.trouble");
+      status.textContent = error.cause === "refused" ? error.message : message("log.trouble");
       if (error.cause !== "refused") plan(3000);
     }
   }
@@ -146,19 +146,19 @@
     const height = pane.scrollHeight;
     text.prepend(...rows(page.lines));
     before = page.before;
-    sayState();
+    showState();
     pane.scrollTop += pane.scrollHeight - height;
   }));
   logText.onClick(further, () => attempt(search));
   pane.addEventListener("scroll", () => {
     if (following && !sought && pane.scrollHeight - pane.scrollTop - pane.clientHeight > 60) {
       following = false;
-      sayState();
+      showState();
     }
   });
   $("#log-follow").addEventListener("click", () => {
     following = !following;
-    following ? attempt(() => show()) : sayState();
+    following ? attempt(() => show()) : showState();
   });
   $("#log-wrap").addEventListener("click", ({ currentTarget }) => {
     const wrap = pane.classList.toggle("nowrap");
@@ -177,6 +177,6 @@
   $("#log-cause")?.addEventListener("click", () => attempt(cause));
   logText.onSearch(() => attempt(() => show()));
 
-  if (!$("#log-run").options.length) empty.textContent = say("log.no_runs");
+  if (!$("#log-run").options.length) empty.textContent = message("log.no_runs");
   else attempt(location.hash === "#cause" && box.dataset.causeRank ? cause : () => show());
 })();

@@ -1,4 +1,4 @@
-// What all ranks of a running group do now, asked when somebody wants to know.
+// What all ranks of a running group are doing, fetched on request.
 "use strict";
 (() => {
   const MOST = 8;
@@ -16,36 +16,36 @@
 
   function few(workers) {
     const more = workers.length - MOST;
-    return workers.slice(0, MOST).join(", ") + (more > 0 ? ` ${say("and_more", { n: more })}` : "");
+    return workers.slice(0, MOST).join(", ") + (more > 0 ? ` ${message("and_more", { n: more })}` : "");
   }
 
-  function told(found) {
-    const parts = [say("inspect.seen", { ranks: found.ranks, nodes: found.nodes })];
-    if (found.moved_s_ago !== null) parts.push(say("inspect.moved", { seconds: Math.round(found.moved_s_ago) }));
-    if (found.silent.length) parts.push(say("inspect.silent", { workers: few(found.silent) }));
+  function summary(found) {
+    const parts = [message("inspect.seen", { ranks: found.ranks, nodes: found.nodes })];
+    if (found.moved_s_ago !== null) parts.push(message("inspect.moved", { seconds: Math.round(found.moved_s_ago) }));
+    if (found.silent.length) parts.push(message("inspect.silent", { workers: few(found.silent) }));
     return parts.join(" ");
   }
 
   function shown({ finding = [], lines = [], stacks = [], more_places: places = 0, more_ranks: ranks = 0 }) {
     show("finding", finding.join("\n"));
     show("lines", lines.join("\n"));
-    show("more-places", places ? say("inspect.more_places", { n: places }) : "");
+    show("more-places", places ? message("inspect.more_places", { n: places }) : "");
     show("stacks", stacks.join("\n"));
-    show("more-ranks", ranks ? say("inspect.more_ranks", { n: ranks }) : "");
+    show("more-ranks", ranks ? message("inspect.more_ranks", { n: ranks }) : "");
     $("#inspect-more").hidden = save.hidden = !stacks.length;
   }
 
-  // The page shows what a person can read; a file takes all places and stacks, as they are by then.
+  // The page shows what a person can read; the file has all places and stacks, fetched again.
   async function ask(query, take) {
     again.disabled = save.disabled = true;
-    status.textContent = say("inspect.asking");
+    status.textContent = message("inspect.asking");
     try {
       const answer = await fetch(address + query, { method: "POST", headers });
       const found = await answer.json();
-      status.textContent = answer.ok ? told(found) : refused(found);
+      status.textContent = answer.ok ? summary(found) : refused(found);
       if (answer.ok || !query) take(found);
     } catch {
-      status.textContent = say("failed");
+      status.textContent = message("failed");
     }
     again.disabled = save.disabled = false;
   }
@@ -59,7 +59,7 @@
     URL.revokeObjectURL(link.href);
   }
 
-  // The button comes and goes with the group's state.
+  // The button appears and disappears with the group's state.
   document.addEventListener("click", ({ target }) => {
     if (!target.closest("#inspect-open")) return;
     dialog.showModal();

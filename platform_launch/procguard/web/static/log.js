@@ -1,5 +1,5 @@
-// A worker's log: its end as it grows, older parts on request, and a search over all of it.
-// What a program wrote is text: it only ever becomes textContent, and nothing in it is carried out or hidden.
+// A worker's log: its end as it grows, older parts on request, and a search of all of it.
+// A program's output is only ever shown as textContent: nothing in it is executed or hidden.
 "use strict";
 (() => {
   const box = $("#log");
@@ -18,7 +18,7 @@
   const text = element("div");
   const hits = element("div");
   hits.hidden = true;
-  const older = element("button", say("log.older"));
+  const older = element("button", message("log.older"));
   older.type = "button";
   older.hidden = true;
   pane.append(older, text, hits);
@@ -30,19 +30,19 @@
   let next = 0;
   let size = 0;
   let number = 1;
-  let open = null; // the line that has not ended yet: { raw, rows }
+  let open = null; // the unfinished line: { raw, rows }
   let delay = 1000;
   let turn = 0;
-  let request = 0; // the newest: answers to earlier ones are left
+  let request = 0; // the newest: answers to earlier ones are ignored
   let sought = null;
 
-  // One line of the log, its number a link to it.
+  // One line of the log; its number links to it.
   function rows(raw, lineNumber, mark, offset) {
     return logText.rewritten(raw).map((part, index) => {
       const row = element("div", undefined, "line");
       const label = element("a", index ? "" : String(lineNumber));
       label.href = `#L${lineNumber}`;
-      if (index || offset === undefined) label.tabIndex = -1; // thousands of stops help nobody; those of hits do
+      if (index || offset === undefined) label.tabIndex = -1; // thousands of tab stops help nobody; those of matches do
       const content = element("span");
       content.append(logText.shown(part, mark));
       row.dataset.line = lineNumber;
@@ -78,7 +78,7 @@
   }
 
   function gap(bytes) {
-    const line = element("div", say("log.gap", { size: logText.inBytes(bytes) }), "gap");
+    const line = element("div", message("log.gap", { size: logText.inBytes(bytes) }), "gap");
     const chunk = element("div");
     chunk.dataset.offset = next;
     chunk.append(line);
@@ -93,7 +93,7 @@
     const wanted = window.generations.map(String).reverse();
     if (known !== wanted.join()) {
       const names = new Map(window.runs.map((one) => [String(one.generation), `${one.number} · ${one.group}`]));
-      run.replaceChildren(...wanted.map((one) => new Option(names.get(one) ?? say("log.older_run", { n: one }), one)));
+      run.replaceChildren(...wanted.map((one) => new Option(names.get(one) ?? message("log.older_run", { n: one }), one)));
     }
     run.value = generation;
     run.disabled = wanted.length < 2;
@@ -102,7 +102,7 @@
     showNeighbours(window.runs.find((one) => String(one.generation) === generation));
   }
 
-  // The logs of the ranks before and after this one, of the same run.
+  // Links to the logs of the previous and next rank of the same run.
   let neighboursOf = "";
   async function showNeighbours(known) {
     const links = [$("#log-previous"), $("#log-next")];
@@ -119,22 +119,22 @@
       if (own < 0 || !place) return;
       links[index].hidden = false;
       links[index].href = `/workers/${encodeURIComponent(place.worker)}/log?generation=${known.generation}`;
-      links[index].lastElementChild.textContent = say("log.rank", { n: place.rank });
+      links[index].lastElementChild.textContent = message("log.rank", { n: place.rank });
     });
   }
 
-  function sayState() {
+  function showState() {
     older.hidden = begin === 0 || !text.firstChild || !hits.hidden;
     empty.hidden = size > 0;
-    empty.textContent = run.options.length ? say("log.empty") : say("log.none");
-    status.setAttribute("aria-live", hits.hidden ? "off" : "polite"); // a size that grows is not read out
-    if (hits.hidden) status.textContent = (following ? "" : `${say("log.paused")} · `) + logText.inBytes(size);
+    empty.textContent = run.options.length ? message("log.empty") : message("log.none");
+    status.setAttribute("aria-live", hits.hidden ? "off" : "polite"); // a growing size is not read out
+    if (hits.hidden) status.textContent = (following ? "" : `${message("log.paused")} · `) + logText.inBytes(size);
     $("#log-new").hidden = following || !hits.hidden;
     $("#log-follow").setAttribute("aria-pressed", String(following));
     if (following && hits.hidden) pane.scrollTop = pane.scrollHeight;
   }
 
-  // Begin anew: at the end of the log, or around a place in it.
+  // Start over: at the end of the log, or around a position in it.
   async function show(from = { tail: TAIL_LINES }) {
     const mine = (request += 1);
     clearTimeout(turn);
@@ -148,7 +148,7 @@
     size = window.size;
     if (window.text) append(window);
     listRuns(window);
-    sayState();
+    showState();
     plan(1000);
   }
 
@@ -172,7 +172,7 @@
         append(window);
       }
       listRuns(window);
-      sayState();
+      showState();
     }
     plan(grew ? 1000 : Math.min(delay * 1.25, 3000));
   }
@@ -188,7 +188,7 @@
       await work();
     } catch (error) {
       logText.progress(null);
-      status.textContent = error.cause === "refused" ? error.message : say("log.trouble");
+      status.textContent = error.cause === "refused" ? error.message : message("log.trouble");
       plan(3000);
     }
   }
@@ -197,17 +197,17 @@
     following = on;
     if (on && (size - next > FAR_BEHIND || !text.firstChild)) attempt(() => show());
     else if (on) attempt(grow);
-    sayState();
+    showState();
   }
 
-  // Looks through the log from its beginning, part by part, until there are enough hits or somebody stops it.
+  // Searches the log from its beginning, part by part, until there are enough matches or the user stops it.
   async function search() {
     const wanted = sought = logText.sought();
     hits.hidden = wanted === null;
     text.hidden = !hits.hidden;
     hits.replaceChildren();
     logText.progress(null);
-    if (wanted === null) return sayState();
+    if (wanted === null) return showState();
     let [from, last, n, more, stopped] = [0, 0, 0, true, false];
     while (more && n < MOST_HITS && !stopped) {
       stopped = logText.progress(size ? from / size : 0);
@@ -227,7 +227,7 @@
     logText.progress(null);
     status.textContent = logText.outcome(n, more, stopped, size ? from / size : 1);
     if (n === 0 && !more) hits.append(element("p", logText.nothing(), "muted"));
-    sayState();
+    showState();
   }
 
   function target(line, mark) {
@@ -241,7 +241,7 @@
     pane.focus();
   }
 
-  // From a hit to its surroundings.
+  // Show the surroundings of a match.
   async function goTo(offset, line) {
     const mark = sought?.mark;
     field.value = "";
@@ -253,12 +253,12 @@
     history.replaceState(null, "", permalink(line));
   }
 
-  // The address of a line: of this run, whichever is the newest when it is opened.
+  // The address of a line of this run, even if a newer run exists when it is opened.
   function permalink(line) {
     return `${location.pathname}?generation=${generation}#L${line}`;
   }
 
-  // The line that the address names.
+  // Go to the line in the address.
   async function goToNamed() {
     const [, kind, number] = /^#([LB])(\d{1,15})$/.exec(location.hash) ?? [];
     if (!kind) return show();
@@ -267,7 +267,7 @@
       await show({ line: number });
       return target(Number(number));
     }
-    // By its offset: the part before it is read for what stands there, and ends where it begins.
+    // By its offset: read the part before it to find its line number.
     const from = Math.max(0, Number(number) - 16384);
     await show({ offset: from });
     const part = Number(number) > from ? await ask({ offset: from, limit: Math.max(16, Number(number) - from) }) : null;
@@ -289,13 +289,13 @@
     pieces.forEach((piece, index) => chunk.append(...rows(piece, window.line + index)));
     begin = from;
     text.prepend(chunk);
-    sayState();
+    showState();
     pane.scrollTop += pane.scrollHeight - before;
   }));
   pane.addEventListener("scroll", () => {
     if (following && hits.hidden && pane.scrollHeight - pane.scrollTop - pane.clientHeight > 60) {
       following = false;
-      sayState();
+      showState();
     }
   });
   pane.addEventListener("click", (event) => {
@@ -314,7 +314,7 @@
   $("#log-wrap").addEventListener("click", ({ currentTarget }) => {
     const wrap = pane.classList.toggle("nowrap");
     currentTarget.setAttribute("aria-pressed", String(!wrap));
-    sayState();
+    showState();
   });
   run.addEventListener("change", () => {
     newest = run.selectedIndex === 0;

@@ -1,5 +1,5 @@
-// How lines of a log are shown: colours that the program chose, hits, and characters that would not be seen.
-// What a program wrote is text: it only ever becomes textContent, and nothing in it is carried out or hidden.
+// Shows lines of a log: the program's colours, matches, and otherwise invisible characters.
+// A program's output is only ever shown as textContent: nothing in it is executed or hidden.
 "use strict";
 const logText = (() => {
   const STYLE = /\x1b\[([0-9;:]*)m/g;
@@ -15,13 +15,13 @@ const logText = (() => {
     return code === 0x7f ? "DEL" : `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
   }
 
-  // One of the eight colours; black and white are the text's own, as the page has its own ground.
+  // One of the eight colours; black and white become the text colour, because the page has its own background.
   function colour(number) {
     const base = number % 8;
     return number < 16 && base > 0 && base < 7 ? `ink${base}` : "";
   }
 
-  // The parts of a line, each with the classes of its style.
+  // The parts of a line, each with its style's classes.
   function parts(raw) {
     const text = raw.replace(ERASE, "");
     const found = [];
@@ -51,13 +51,13 @@ const logText = (() => {
     return found;
   }
 
-  // A pattern that finds what was sought, for marking it; the server decides what matches.
+  // A pattern for highlighting matches; the server decides what matches.
   function pattern(sought, expression) {
     if (!sought) return null;
     try {
       return new RegExp(expression ? sought : sought.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"), "gi");
     } catch {
-      return null; // the server's expressions know more than the browser's
+      return null; // not valid in the browser's syntax
     }
   }
 
@@ -95,7 +95,7 @@ const logText = (() => {
     return made;
   }
 
-  // One line of a log; a progress bar's rewriting of it is parts below each other.
+  // The parts of a line that was rewritten with carriage returns, such as a progress bar.
   function rewritten(raw) {
     const found = raw.split("\r");
     if (found.length > 1 && found.at(-1).replace(STYLE, "").replace(ERASE, "") === "") found.pop();
@@ -109,7 +109,7 @@ const logText = (() => {
     return `${bytes.toLocaleString(document.documentElement.lang, { maximumFractionDigits: unit ? 1 : 0 })} ${units[unit]}`;
   }
 
-  // What the form asks for; empty where nothing is sought.
+  // The form's search; null if it is empty.
   function sought() {
     const search = $("#log-text").value.trim();
     const errors = $("#log-errors").checked;
@@ -121,7 +121,7 @@ const logText = (() => {
     return { query, mark: pattern(search, $("#log-expression").checked) };
   }
 
-  // Calls back when the form asks for something else.
+  // Calls back when the search changes.
   function onSearch(act) {
     let typing = 0;
     const soon = () => {
@@ -135,7 +135,7 @@ const logText = (() => {
     });
   }
 
-  // A button that fetches more: a second click, before what the first one fetched is there, would fetch it again.
+  // A button that fetches more; ignores clicks while it is fetching.
   function onClick(button, fetchMore) {
     let underWay = false;
     button.addEventListener("click", async () => {
@@ -146,7 +146,7 @@ const logText = (() => {
     });
   }
 
-  // Asks the API. What it refuses is an Error with its words.
+  // Calls the API. A refusal becomes an Error with its message.
   async function ask(address, query) {
     const answer = await fetch(`${address}?${new URLSearchParams(query)}`);
     if (answer.status === 401) location.reload();
@@ -158,29 +158,29 @@ const logText = (() => {
     return answer.json();
   }
 
-  // How far a search is, with a button that stops it; null: there is none. Tells whether it was stopped.
+  // Shows a search's progress, with a button to stop it; null: no search. Returns whether it was stopped.
   let halted = false;
-  const stop = element("button", say("log.stop"));
+  const stop = element("button", message("log.stop"));
   [stop.type, stop.hidden] = ["button", true];
   stop.addEventListener("click", () => { halted = true; });
   $("#log-status").after(stop);
   function progress(share) {
     stop.hidden = share === null;
     if (share === null) halted = false;
-    else $("#log-status").textContent = say("log.searching", { percent: Math.floor(100 * share) });
+    else $("#log-status").textContent = message("log.searching", { percent: Math.floor(100 * share) });
     return halted;
   }
 
-  // What a search has found, once it has ended.
+  // The result of a finished search.
   function outcome(n, more, stopped, share) {
-    if (stopped) return say("log.stopped", { percent: Math.floor(100 * share) });
-    return more ? say("log.more", { n }) : n === 1 ? say("log.match") : say("log.matches", { n });
+    if (stopped) return message("log.stopped", { percent: Math.floor(100 * share) });
+    return more ? message("log.more", { n }) : n === 1 ? message("log.match") : message("log.matches", { n });
   }
 
-  // That a whole log holds nothing that was sought.
+  // The message if a whole log has no match.
   function nothing() {
     const search = $("#log-text").value.trim();
-    return search ? say("log.no_match", { text: search }) : say("log.no_error");
+    return search ? message("log.no_match", { text: search }) : message("log.no_error");
   }
 
   return { shown, rewritten, inBytes, sought, onSearch, onClick, ask, progress, outcome, nothing };

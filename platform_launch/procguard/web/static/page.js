@@ -1,9 +1,9 @@
-// What every page does: keeps itself fresh, asks before what cannot be undone, says what was refused.
+// Common to all pages: refreshing, confirmation of irreversible actions, and refusals.
 "use strict";
 
 const words = JSON.parse(document.body.dataset.words);
 const $ = (selector, within = document) => within.querySelector(selector);
-const say = (key, values = {}) => words[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+const message = (key, values = {}) => words[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
 function element(tag, text, className) {
   const made = document.createElement(tag);
@@ -12,13 +12,13 @@ function element(tag, text, className) {
   return made;
 }
 
-// Morphing keeps what a person does meanwhile: an open dialog, unfolded details. What has the focus is kept up to
-// date as well, be it a button or a whole table; nobody types in a part that is fetched again.
+// Morphing keeps open dialogs and details open. Focused elements are updated as well, such as a button or a table:
+// refreshed parts have no text fields.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
   !(name === "open" && (node.tagName === "DETAILS" || node.tagName === "DIALOG"));
 
-// Requests: JSON as the API wants it, or the document in data-body. Fields with data-number are numbers, empty
-// ones null; those with data-lines are NAME=value, a line each.
+// Requests: JSON for the API, or the document in data-body. Fields with data-number are numbers, or null if empty;
+// those with data-lines have one NAME=value per line.
 htmx.defineExtension("json", {
   onEvent(name, event) {
     if (name === "htmx:configRequest") event.detail.headers["Content-Type"] = "application/json";
@@ -43,11 +43,11 @@ htmx.defineExtension("json", {
   },
 });
 
-// NAME=value, a line each; another line is told before anything is sent.
+// One NAME=value per line; any other line is reported before anything is sent.
 document.addEventListener("input", ({ target }) => {
   if (target.dataset.lines === undefined) return;
   const wrong = target.value.split("\n").find((line) => line.trim() && !/^\s*[A-Za-z_]\w{0,127}\s*=/.test(line));
-  target.setCustomValidity(wrong === undefined ? "" : say("variables.wrong", { line: wrong.trim() }));
+  target.setCustomValidity(wrong === undefined ? "" : message("variables.wrong", { line: wrong.trim() }));
 });
 
 function variables(text) {
@@ -64,7 +64,7 @@ function notice(lines, bad = false) {
   const text = element("div");
   text.append(...lines.map((line) => element("p", line)));
   box.append(text);
-  const close = element("button", say("dismiss"), "quiet");
+  const close = element("button", message("dismiss"), "quiet");
   close.type = "button";
   close.addEventListener("click", () => box.remove());
   box.append(close);
@@ -79,12 +79,10 @@ function refusal(xhr) {
     const answer = JSON.parse(xhr.responseText);
     if (answer.error) return answer;
   } catch { /* not the API's answer: a proxy's, or none */ }
-  return { error: say("failed"), hint: "", problems: [] };
+  return { error: message("failed"), hint: "", problems: [] };
 }
 
-const sentence = (text, hint) => `${text}${hint ? `. ${hint[0].toUpperCase()}${hint.slice(1)}` : ""}`;
-
-// A field is called what its label says, where the page has one.
+// A field's label, if the page has one.
 function labelled(path) {
   const [name, ...rest] = path.split(".").filter((part) => !/^(\[key\]|\d+)$/.test(part));
   const label = document.getElementsByName(name)[0]?.labels?.[0];
@@ -92,15 +90,14 @@ function labelled(path) {
 }
 
 function problem({ code, text, hint, values }) {
-  if (!words[`problem.${code}`]) return sentence(text, hint);
+  if (!words[`problem.${code}`]) return `${text}${hint ? `. ${hint}` : ""}`;
   const shown = values.field === undefined ? values : { ...values, field: labelled(values.field) };
-  return `${say(`problem.${code}`, shown)} ${say(`problem.${code}.hint`, shown)}`;
+  return [`problem.${code}`, `problem.${code}.hint`].filter((key) => words[key]).map((key) => message(key, shown)).join(" ");
 }
 
 const refused = ({ code, error, hint, values }) => problem({ code, text: error, hint, values });
 
-// An action that takes away what the page is about leads elsewhere: a refresh that meets the gap must not
-// lead to "nothing here" first.
+// An action that removes the page's subject leads to another page: a refresh in between must not show "not found".
 let leaving = false;
 document.body.addEventListener("htmx:beforeSend", ({ detail }) => {
   if (detail.elt.dataset.go) leaving = true;
@@ -109,7 +106,7 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   const source = detail.requestConfig.elt;
   const verb = detail.requestConfig.verb;
   if (verb === "get" || detail.pathInfo.requestPath.startsWith("/fragments/")) {
-    // What the page is about is gone, and the server says so.
+    // The page's subject is gone.
     if (detail.xhr.status === 404 && !leaving) location.reload();
     return;
   }
@@ -130,9 +127,9 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
     place.hidden = false;
   }
   if (source.dataset.go) return void location.assign(source.dataset.go.replace("{name}", () => source.elements.name.value));
-  // What is saved and cannot start is said in one breath.
+  // Settings that were saved but cannot start are reported together with the reasons.
   const problems = source.id === "settings-form" ? [...document.querySelectorAll("#ranks .problem")] : [];
-  if (problems.length) notice([say("saved_cannot_start"), ...problems.map((one) => one.textContent.trim())], true);
+  if (problems.length) notice([message("saved_cannot_start"), ...problems.map((one) => one.textContent.trim())], true);
   else if (source.dataset.done) notice([source.dataset.done]);
   if (source.dataset.selection !== undefined) select([...selected], false);
   if (source.tagName === "FORM" && source.dataset.keep === undefined) source.reset();
@@ -156,16 +153,16 @@ document.body.addEventListener("htmx:confirm", (event) => {
   if (!question) return;
   event.preventDefault();
   const dialog = $("#confirm");
-  $("#confirm-title").textContent = say("confirm", { action: elt.dataset.ok });
+  $("#confirm-title").textContent = message("confirm", { action: elt.dataset.ok });
   $("#confirm-text").textContent = question;
   $("#confirm-ok").textContent = elt.dataset.ok;
   $("#confirm-ok").classList.toggle("danger", elt.dataset.danger !== undefined);
-  confirmed = () => (elt.isConnected ? issueRequest(true) : notice([say("overtaken")], true));
+  confirmed = () => (elt.isConnected ? issueRequest(true) : notice([message("overtaken")], true));
   dialog.showModal();
 });
 $("#confirm-ok")?.addEventListener("click", () => confirmed());
 
-// Language and theme are cookies: the server then sends the page right at once.
+// Language and theme are cookies, so the server can apply them when it renders the page.
 function remember(name, value) {
   document.cookie = `${name}=${value}; path=/; max-age=31536000; samesite=lax`;
 }
@@ -173,7 +170,7 @@ $("#language").addEventListener("change", (event) => {
   remember("language", event.target.value);
   location.reload();
 });
-// The system's own, then the other of the two, then the first one, then the system's again.
+// The system's theme, then the other one, then explicitly the first one, then the system's again.
 $("#theme").addEventListener("click", () => {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
@@ -184,8 +181,8 @@ $("#theme").addEventListener("click", () => {
   remember("theme", next);
 });
 
-// Freshness: the server says that something changed, the page fetches what it shows. A tab nobody looks at
-// holds no connection; browsers allow only six to one server.
+// Refreshing: the server sends an event when something changed, and the page fetches what it shows. Hidden tabs hold
+// no connection, because browsers allow only six per server.
 const QUIET_MS = 15000;
 let source = null;
 let lastEventAt = 0;
@@ -200,15 +197,15 @@ function refresh() {
 function connection(state) {
   const live = $("#live");
   live.dataset.state = state;
-  live.lastElementChild.textContent = say(`live.${state}`);
+  live.lastElementChild.textContent = message(`live.${state}`);
   const offline = state === "offline";
   offlineSince = offline ? offlineSince ?? new Date() : null;
   $("#offline").hidden = !offline;
   document.body.classList.toggle("stale", offline);
-  if (offline) $("#offline-since").textContent = say("offline.since", { time: offlineSince.toLocaleTimeString() });
+  if (offline) $("#offline-since").textContent = message("offline.since", { time: offlineSince.toLocaleTimeString() });
 }
 
-// The session has ended: log in, and come back to this page.
+// The session has ended: log in and return to this page.
 function logInAgain() {
   location.assign(`/login?ended=1&next=${encodeURIComponent(location.pathname + location.search)}`);
 }
@@ -237,7 +234,7 @@ function lost() {
   clearTimeout(again);
   if (document.hidden) return;
   again = setTimeout(async () => {
-    // A stream that ended after its time is no trouble; one that cannot be had again is.
+    // A stream that ends after its lifetime is normal; one that cannot be reopened is not.
     try {
       const answer = await fetch("/api/v1/me");
       if (answer.status === 401) return void logInAgain();
@@ -267,13 +264,13 @@ if (document.body.dataset.live !== undefined) {
   addEventListener("pagehide", () => source?.close());
 }
 
-// A request that a person waits for shows that it is under way; refreshing does not.
+// Show progress for requests by the user, not for refreshing.
 document.body.addEventListener("htmx:beforeRequest", ({ detail }) => {
   if (detail.requestConfig.triggeringEvent?.type !== "changed") $("#progress")?.classList.add("on");
 });
 document.body.addEventListener("htmx:afterRequest", () => $("#progress")?.classList.remove("on"));
 
-// The table of workers: what is ticked is kept here, whatever page is shown.
+// The table of workers: the selection is kept here across its pages.
 const selected = new Set();
 let lastTicked = null;
 const boxes = () => [...document.querySelectorAll(".workers td.tick input")];
@@ -297,7 +294,7 @@ function showSelection() {
     all.indeterminate = ticked > 0 && !all.checked;
   }
   bar.hidden = selected.size === 0;
-  $("#selected-count").textContent = say("selected", { n: selected.size.toLocaleString() });
+  $("#selected-count").textContent = message("selected", { n: selected.size.toLocaleString() });
 }
 
 document.addEventListener("click", async ({ target, shiftKey }) => {
@@ -322,11 +319,11 @@ document.addEventListener("click", async ({ target, shiftKey }) => {
   }
 });
 
-// Another filter begins at its first page.
+// A new filter starts at its first page.
 $("#filter")?.addEventListener("input", () => { $("#page").value = "1"; }, true);
 $("#filter")?.addEventListener("reset", () => { $("#page").value = "1"; });
 
-// After the page fetched something
+// After the page has fetched something
 function localTimes() {
   for (const time of document.querySelectorAll("time")) {
     const text = new Date(time.dateTime).toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
@@ -346,19 +343,19 @@ function groupOptions() {
   choice.append(...wanted.map((name) => new Option(name, name, false, name === value)));
 }
 
-// What is chosen from stands first: Enter chooses, and does not cancel.
+// The choices come first, so that Enter chooses one instead of cancelling.
 function focusChoice() {
   if (document.activeElement === $("#move-body")) $("#move-body button:enabled")?.focus();
 }
 
-// The state of a group is seen in the tab of the browser too.
+// The browser tab shows the state of a group too.
 const pageTitle = document.title;
 function titleState() {
   const state = $("#title-state")?.dataset.state;
   if (state) document.title = `${state} · ${pageTitle}`;
 }
 
-// Runs that are ticked stay so while the list is fetched again.
+// Selected runs stay selected when the list is refreshed.
 const pickedRuns = new Set();
 document.addEventListener("change", ({ target }) => {
   if (target.matches(".runs td.tick input")) target.checked ? pickedRuns.add(target.value) : pickedRuns.delete(target.value);
@@ -378,7 +375,7 @@ function afterSwap() {
 document.body.addEventListener("htmx:afterSwap", afterSwap);
 afterSwap();
 
-// A group's settings: what is not saved, and what somebody else saved meanwhile.
+// A group's settings: unsaved changes, and changes saved by others.
 const settings = $("#settings-form");
 const content = () => new URLSearchParams(new FormData(settings)).toString();
 let kept = settings && content();
@@ -388,7 +385,7 @@ function unsaved() {
   return Boolean(settings) && content() !== kept;
 }
 
-// A start uses what is saved: somebody who has typed something else is asked first.
+// A start uses the saved settings: ask first if there are unsaved changes.
 function askAboutUnsaved(event) {
   event.preventDefault();
   const { elt } = event.detail;
@@ -426,7 +423,7 @@ if (settings) {
   settings.addEventListener("done", () => {
     kept = content();
     ours = true;
-    for (const field of settings.elements) { // so that "undo" goes back to what is saved now
+    for (const field of settings.elements) { // so that "undo" returns to the saved values
       if (field.tagName === "SELECT") for (const option of field.options) option.defaultSelected = option.selected;
       else if (field.name) field.defaultValue = field.value;
     }
@@ -447,8 +444,8 @@ if (settings) {
   });
 }
 
-// Pages begin inert: before the scripts ran a click would be lost, and a form would send itself, a password in its
-// address. htmx, whose listener comes first, has taken over by now.
+// Pages start inert: before the scripts run, clicks would be lost, and a form would submit itself with a password in
+// its address. htmx, whose listener runs first, is ready now.
 document.addEventListener("DOMContentLoaded", () => {
   for (const part of document.querySelectorAll("[inert]")) part.inert = false;
   $("[autofocus]")?.focus();

@@ -1,14 +1,14 @@
-"""The rank table for a form as it is being filled in."""
+"""A group's settings on pages: a form that is being filled in, and two runs compared."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from platform_launch.procguard.api.shapes.groups import GroupSettings
-from platform_launch.procguard.api.shapes.runs import RankPreview
+from platform_launch.procguard.api.shapes.groups import GroupSettings, RankPreview, RunDetail
 
 if TYPE_CHECKING:
     from platform_launch.procguard.core.queries import Queries
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def preview(queries: Queries, name: str, form: Mapping[str, str] | None) -> dict[str, Any]:
     """Return the rank table of a group, with the form's fields as its settings.
 
-    ``invalid`` are the fields that cannot be what they are: the field, a part of it (a variable's name), and
-    whether ProcGuard sets that. There is no table then. Raises NotFound.
+    ``invalid`` are the invalid fields: the field, a part of it (a variable's name), and whether ProcGuard
+    sets it. There is no table then. Raises NotFound.
     """
     nothing = RankPreview(places=[], idle=[], problems=[], notes=[])
     if form is None:
@@ -44,3 +44,28 @@ def preview(queries: Queries, name: str, form: Mapping[str, str] | None) -> dict
 def _invalid(trouble: Any) -> tuple[str, str, bool]:
     field, *part = (str(one) for one in trouble["loc"] if one != "[key]")
     return field, ": ".join(part), trouble["type"] == "set_by_procguard"
+
+
+_LONGEST = 400
+
+
+def differences(one: RunDetail, other: RunDetail) -> list[tuple[str, str, str]]:
+    """Return the differences, each with the values of both runs as text."""
+    left, right = _values(one), _values(other)
+    names = [*left, *(name for name in right if name not in left)]
+    return [
+        (name, left.get(name, ""), right.get(name, ""))
+        for name in names
+        if left.get(name, "") != right.get(name, "")
+    ]
+
+
+def _values(run: RunDetail) -> dict[str, str]:
+    values = {"command": shlex.join(run.command)}
+    for name, value in run.settings.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            values |= {f"{name} {key}": str(text) for key, text in value.items()}
+        elif name != "command":
+            values[name] = "" if value is None else str(value)
+    names = " ".join(str(place.worker) for place in run.places)
+    return values | {"workers": names if len(names) <= _LONGEST else f"{names[:_LONGEST]}…"}

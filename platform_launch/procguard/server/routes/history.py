@@ -1,4 +1,4 @@
-"""The audit log: what was changed, when and by whom."""
+"""Routes for the audit log and for measurements."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from starlette.responses import StreamingResponse
 
-from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
+from platform_launch.procguard.api.shapes.history import AuditEvent, Chart, ChartKind, EventFilter
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.assembly import Parts
 from platform_launch.procguard.server.gate import Viewer
-from platform_launch.procguard.server.parts import Parts
 from platform_launch.sentences import Sentence
 
-router = APIRouter(prefix="/api/v1", tags=["events"])
+router = APIRouter(prefix="/api/v1", tags=["history"])
 
 _BLOCK = 500
-On = Annotated[str, Query(max_length=140, description="Only of this group, node or user.")]
-Who = Annotated[str, Query(max_length=64, description="Only by this user, or `server`.")]
-Action = Annotated[str, Query(max_length=32, description="Only of this kind, such as `failed`.")]
+On = Annotated[str, Query(max_length=140, description="Only events of this group, node or user.")]
+Who = Annotated[str, Query(max_length=64, description="Only events by this user, or `server`.")]
+Action = Annotated[str, Query(max_length=32, description="Only events of this kind, such as `failed`.")]
 
 
 @router.get("/events", operation_id="events", responses=refusals(401, 422, 503))
@@ -36,7 +36,7 @@ def events(
     who: Who = "",
     action: Action = "",
 ) -> list[AuditEvent]:
-    """List what was changed, when and by whom, newest first."""
+    """List changes: what, when and by whom, newest first."""
     return parts.control.queries.events(before, limit, EventFilter(on=on, who=who, action=action))
 
 
@@ -49,7 +49,7 @@ def events(
 def events_csv(
     parts: Parts, _person: Viewer, on: On = "", who: Who = "", action: Action = ""
 ) -> StreamingResponse:
-    """Download the events that are chosen, newest first, as CSV."""
+    """Download the selected events as CSV, newest first."""
     chosen = EventFilter(on=on, who=who, action=action)
     return StreamingResponse(
         csv_lines(parts.control.queries, chosen),
@@ -59,7 +59,7 @@ def events_csv(
 
 
 def csv_lines(queries: Queries, chosen: EventFilter) -> Iterator[str]:
-    """Yield a table of events, a block at a time. A cell never begins as a spreadsheet's formula does."""
+    """Yield a table of events, a block at a time. No cell begins like a spreadsheet's formula."""
     yield _row(("id", "at", "who", "action", "on", "detail", "code", "values"))
     before: int | None = None
     while block := queries.events(before, _BLOCK, chosen):
@@ -79,3 +79,36 @@ def _row(cells: Sequence[object]) -> str:
     texts = [str(cell) for cell in cells]
     csv.writer(line).writerow([f"'{text}" if text[:1] in "=+-@\t\r" and text else text for text in texts])
     return line.getvalue()
+
+
+_READ = refusals(401, 404, 422, 503)
+
+
+@router.get("/charts/groups/{name}/ranks", operation_id="chart_ranks", responses=_READ)
+def ranks(
+    name: str, parts: Parts, _person: Viewer, series: Literal["gpu", "gpu_memory", "steps"] = "gpu"
+) -> Chart:
+    """Return one series of each rank of a group over the last hour; if there are many, the lowest 32."""
+    parts.control.queries.group(name)
+    return parts.history.ranks(name, series)
+
+
+@router.get("/charts/{kind}/{name}", operation_id="chart", responses=_READ)
+def chart(
+    kind: ChartKind,
+    name: str,
+    parts: Parts,
+    _person: Viewer,
+    span: Annotated[
+        Literal["hour", "days"],
+        Query(description="`days`: only for groups and nodes, at a lower resolution."),
+    ] = "hour",
+) -> Chart:
+    """Return the series of a worker, node or group."""
+    look = {
+        ChartKind.WORKER: parts.control.queries.worker,
+        ChartKind.NODE: parts.control.queries.node,
+        ChartKind.GROUP: parts.control.queries.group,
+    }
+    look[kind](name)  # raises NotFound
+    return parts.history.chart(kind, name, days=span == "days")

@@ -99,6 +99,32 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
             assert not unwell.health.findings, "of many nodes they would not fit what launchers are told"
 
 
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_node_that_leaves_without_a_report_has_given_this_one_up(reports: bool) -> None:
+    with live(2) as rendezvous:
+        nodes = [rendezvous.joined(rank) for rank in range(2)]
+        rendezvous.halted.set()
+        with rendezvous.lock:
+            settlement = Settlement(
+                rendezvous.coordinator, RunState(RunPhase.RUNNING, 2), node_timeout_s=LIMIT_S, grace_s=1.0
+            )
+        if reports:
+            nodes[1].publish(TrainingEnded(NodeEnding(EndKind.FINISHED, 1, "host", 0), None))
+        nodes[1].leave()
+        member = rendezvous.coordinator.membership.ranks[1]
+
+        def has_left() -> bool:
+            settlement.step()
+            return rendezvous.coordinator.has_left(member)
+
+        until(has_left, nodes[0])
+        settlement.step()
+        ending = settlement.state.ending
+        assert (ending is None) is reports
+        if ending is not None:
+            assert (ending.kind, ending.ranks, ending.silent_s) == (EndKind.VANISHED, (1,), LIMIT_S)
+
+
 @takes_long
 def test_whatever_happens_to_nodes_the_job_goes_on_while_enough_of_them_live() -> None:
     script = Path(__file__).with_name("races.py")

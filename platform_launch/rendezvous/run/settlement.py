@@ -125,6 +125,10 @@ class Settlement:
         if self.outcome is not None:
             return
         self._collect(now)
+        # They gave this node up, as a node 0 that was stopped finds out when it wakes.
+        left = [rank for rank, one in self._nodes.items() if self._coordinator.has_left(one)]
+        if unreported := [rank for rank in left if rank not in self._reports]:
+            self._stop_all(self._vanished(unreported), now)
         if self._state.ending is not None:
             self._conclude_ending(now, self._state.ending)
         elif self._reports.keys() >= self._nodes.keys():
@@ -265,7 +269,13 @@ class Settlement:
             members[0].place,
             NodesAbsentError.exit_code,
             Cause("", lines, lines) if lines else None,
-            silent_s=max(self._silent_s(rank) for rank in ranks),
+            silent_s=max(
+                # Before a node leaves without a report, it has not reached this one for that long.
+                self._node_timeout_s
+                if self._coordinator.has_left(member)
+                else self._coordinator.silent_s(member)
+                for member in members
+            ),
             ranks=tuple(ranks),
             hosts=tuple(member.place for member in members[:8]),
             all_others=len(gone) == self._total - 1 > 1,

@@ -1,9 +1,9 @@
-"""Jobs with spares whose nodes die, stop, wake up and dawdle at random: ``races.py JOBS FIRST_SEED [hosts]``.
+"""Jobs whose nodes die, stop, wake up and dawdle at random: ``races.py JOBS FIRST_SEED [hosts] [fewer]``.
 
 Launchers on the loopback as processes of their own, without training processes (``launchers``). With
 ``hosts`` each node has a host of its own and knows those of the others: its cable may be pulled as well, and
-all this may happen to node 0. Prints a line of JSON for each job: its seed, what was done to it, and what was
-wrong, if anything.
+all this may happen to node 0. With ``fewer`` a job has one spare and may continue with one node less. Prints
+a line of JSON for each job: its seed, what was done to it, and what was wrong, if anything.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ from platform_launch.rendezvous.verdict import RunRefusal
 from tests.lab.netns import Host, hosts
 from tests.rendezvous import launchers
 
-NNODES, SPARES = 3, 2
+# Nodes, spares, and how many nodes a restart needs.
+NNODES, SPARES, LEAST = (4, 1, 3) if "fewer" in sys.argv else (3, 2, 3)
+PLACES = (0, *range(NNODES, NNODES + SPARES), *range(NNODES - 1, LEAST - 1, -1))
 NODE_TIMEOUT_S = 5.0
 LIMIT_S = float(os.environ.get("RACES_LIMIT_S", "240"))
 
@@ -69,6 +71,7 @@ class Node:
     ended: RunNews | None = None
     again_at: float | None = None
     replaced: tuple[int, ...] = ()
+    trained: int = NNODES
     said: list[str] = field(default_factory=list)
 
 
@@ -89,7 +92,7 @@ class Job:
         self._deadline = self._began + LIMIT_S
         self._restarts = 0
         self._machines = machines
-        self._places = tuple(host.address for host in (machines[:1] + machines[NNODES:]))
+        self._places = tuple(machines[rank].address for rank in PLACES) if machines else ()
         master = self._places[0] if machines else "127.0.0.1"
         self.nodes = [
             Node(_fingerprint(rank, seed), spare=rank >= NNODES, master=master)
@@ -134,7 +137,7 @@ class Job:
         # Without a list of hosts all meet at node 0, come what may.
         victims = [node for node in self.nodes if not node.dead and (self._machines or node != self.nodes[0])]
         kinds = (["cut"] * 2 + ["part"] * 2 * (living == NNODES + SPARES)) * bool(self._machines)
-        kinds += ["fail", "stop"] + ["kill"] * 2 * (living > NNODES) + ["kill two"] * (living > NNODES + 1)
+        kinds += ["fail", "stop"] + ["kill"] * 2 * (living > LEAST) + ["kill two"] * (living > LEAST + 1)
         kind = self._random.choice(kinds)
         chosen = self._random.sample(victims, 2 if kind in ("kill two", "part") else 1)
         leader = next(node for node in self._training() if node.held == 0)
@@ -146,7 +149,7 @@ class Job:
             self._send(node, StopAll(self._ending(node, EndKind.FAILED)))
             self._end(node, EndKind.FAILED)
             return
-        if kind in ("stop", "cut") and living == NNODES:
+        if kind in ("stop", "cut") and living == LEAST:
             chosen = []  # the others would wait for it, as they should
         train = any(node.held is not None for node in chosen)
         for node in chosen:
@@ -192,7 +195,8 @@ class Job:
             raise WrongError(f"two trainings: {[(n.me.host, n.master, n.held) for n in self._training()]}")
         others = [n for n in self.nodes if not (n.dead or n.stopped or n.away) and n.held is None]
         again = all(node.me.restarts_used >= self._restarts for node in self._training())
-        return again and ranks == list(range(NNODES)) and all(node.waits for node in others)
+        enough = len(ranks) >= LEAST and ranks == list(range(len(ranks)))
+        return again and enough and all(node.waits for node in others)
 
     def _until(self, true: Callable[[], bool]) -> None:
         while not true():
@@ -220,7 +224,7 @@ class Job:
             node.waits, node.away = True, node.cut
         elif isinstance(message, AllHere):
             node.waits, node.held, node.away = False, message.node_rank, node.cut
-            node.spare, node.master = False, message.host
+            node.spare, node.master, node.trained = False, message.host, message.nnodes
             if message.node_rank != node.me.node_rank:
                 node.me = replace(node.me, node_rank=message.node_rank, stand_in=True)
             node.me = replace(node.me, restarts_used=message.restarts_used)
@@ -294,14 +298,16 @@ class Job:
             spare=node.spare,
             max_restarts=99,
             replaced=node.replaced,
+            min_nodes=LEAST,
+            trained=node.trained,
             places=self._places_of(index),
             lost=node.lost,
         )
         self._send(node, task)
 
     def _places_of(self, index: int) -> Places:
-        own = {0: 0, **{NNODES + spare: spare + 1 for spare in range(SPARES)}}
-        return Places(self._places, own.get(index)) if self._places else Places()
+        own = PLACES.index(index) if index in PLACES else None
+        return Places(self._places, own) if self._places else Places()
 
 
 def _fingerprint(rank: int, seed: int) -> Fingerprint:

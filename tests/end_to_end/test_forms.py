@@ -25,15 +25,6 @@ node = [
 ]
 os.execvp("torchrun", ["torchrun", *node, {worker!r}, *sys.argv[2:]])
 """
-# As the commands of TRL (trl/cli.py, in other words) and axolotl do. With several GPUs, accelerate chooses
-# --multi_gpu itself.
-TRL = """#!{python}
-import sys
-from accelerate.commands.launch import launch_command, launch_command_parser
-args = launch_command_parser().parse_args(["--multi_gpu", "--num_processes", "2", {worker!r}])
-args.training_script_args = sys.argv[2:]
-launch_command(args)
-"""
 WORKER = """
 import os, sys
 place = " ".join(os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK"))
@@ -88,19 +79,6 @@ def test_a_tool_that_starts_torchrun_itself_trains_on_all_nodes_together(tmp_pat
     tool.chmod(0o755)
     two_nodes = ["simulate", "--nodes", "2", "--nproc-per-node", "2", "--no-roll-call"]
     done = platform_launch(tmp_path, *two_nodes, "--", "./llamafactory-cli", "train", "x.yaml")
-    assert done.returncode == 0, done.stdout + done.stderr
-    places = [(tmp_path / f"place{rank}").read_text() for rank in range(4)]
-    assert places == [f"{rank} {rank % 2} 4 {rank // 2} ['x.yaml']" for rank in range(4)]
-
-
-@pytest.mark.nightly  # torch is imported six times; test_public_reports.py has the variables that it reads
-def test_a_tool_that_calls_accelerate_itself_trains_on_all_nodes_together(tmp_path: Path) -> None:
-    (tmp_path / "worker.py").write_text(WORKER)
-    tool = tmp_path / "trl"
-    tool.write_text(TRL.format(python=sys.executable, worker=str(tmp_path / "worker.py")))
-    tool.chmod(0o755)
-    two_nodes = ["simulate", "--nodes", "2", "--nproc-per-node", "2", "--no-roll-call"]
-    done = platform_launch(tmp_path, *two_nodes, "--", "./trl", "sft", "x.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     places = [(tmp_path / f"place{rank}").read_text() for rank in range(4)]
     assert places == [f"{rank} {rank % 2} 4 {rank // 2} ['x.yaml']" for rank in range(4)]

@@ -1,7 +1,7 @@
 """Launches as people reported them publicly: each row names its report, and what is printed today.
 
 Rows are for other launchers, yaml keys, platforms and proxies than the usual ones. What a plan cannot show is
-tested elsewhere, with its source: exit codes, and tools that start torchrun or accelerate, in test_forms.py;
+tested elsewhere, with its source: exit codes, and tools that start torchrun themselves, in test_forms.py;
 MIG in tests/plan/test_accelerators.py; caches in tests/hardware/test_host.py; a node's own name in
 tests/doctor/test_checks.py; jobs that share hosts in tests/rendezvous/test_two_jobs_on_hosts.py.
 """

@@ -65,12 +65,16 @@ def project(tmp_path: Path) -> Path:
 
 
 def start(
-    project: Path, *arguments: str, env: dict[str, str] | None = None, script: Path | None = None
+    project: Path,
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    script: Path | None = None,
+    shell: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
-    base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(project.parent / "home")}
+    home = str(project.parent / "home")
     return subprocess.run(
-        [str(script or project / SCRIPT), *arguments],
-        env={**base, **(env or {})},
+        [*shell, str(script or project / SCRIPT), *arguments],
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, **(env or {})},
         capture_output=True,
         text=True,
         cwd="/",
@@ -351,8 +355,7 @@ def test_a_request_to_end_is_heeded_from_the_first_line_on_where_the_kernel_woul
 @requires_dash
 def test_what_another_shell_starts_goes_on_with_bash(project: Path) -> None:
     interpreter(project / ".venv")
-    command = ["dash", str(project / SCRIPT), "--nnodes", "2 3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = start(project, "--nnodes", "2 3", shell=("dash",))
     assert done.stdout.splitlines()[2:4] == ["run", "--nnodes"], done.stderr
     assert "2 3" in done.stdout
 

@@ -54,6 +54,8 @@ def test_the_json_form_names_every_field() -> None:
         "world_size": 16,
         "hosts": [],
         "spares": 0,
+        "min_nodes": None,
+        "missing": 0,
         "job_id": None,
         "restart_count": None,
         "sources": {"nnodes": "--nnodes"},

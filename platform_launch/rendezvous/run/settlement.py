@@ -257,7 +257,7 @@ class Settlement:
         """Return the ending of nodes that are silent."""
         ranks = sorted(gone)
         members = [self._nodes[rank] for rank in ranks]
-        if kind is None and all(self._gone_s(rank) >= GONE_S for rank in ranks):
+        if kind is None and all(self._has_gone(member) for member in members):
             kind = EndKind.LAUNCHER_KILLED
         elif kind is None and all(self._coordinator.is_stopped(member) for member in members):
             kind = EndKind.LAUNCHER_SILENT

@@ -36,6 +36,7 @@ _DOUBTED_AFTER_S = 2.5
 # A spare takes a missing node's rank after this long. Nodes of the previous attempt come first, and a slow
 # image pull should not cost a node its rank.
 LATE_S = 30.0
+# A node that waited as a spare beside the last attempt is back within this time.
 _SPARES_BACK_S = 5.0
 # Reasons why a node cannot start that a spare in its place may not have.
 _OF_THE_NODE = (InstallationError.exit_code, HardwareError.exit_code, UnfitNodeError.exit_code)

@@ -73,11 +73,11 @@ def sentence(code: str, /, **values: Value) -> Sentence:
     return Sentence(code, values)
 
 
-def said(text: object) -> Value:
+def as_value(text: object) -> Value:
     """Return a text as a value: a phrase keeps its template and values, so that it can be translated."""
     if not isinstance(text, Phrase) or isinstance(text, Listed):
         return text if isinstance(text, int | float) else str(text)
-    return Sentence(_OWN_TEMPLATE, {name: said(one) for name, one in text.values.items()}, text.template)
+    return Sentence(_OWN_TEMPLATE, {name: as_value(one) for name, one in text.values.items()}, text.template)
 
 
 def quoted(text: str) -> Sentence:

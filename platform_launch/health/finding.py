@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from platform_launch.sentences import Sentence, Value, said, sentence
+from platform_launch.sentences import Sentence, Value, as_value, sentence
 from platform_launch.text import Phrase
 
 
@@ -60,7 +60,11 @@ class DeviceFinding:
 
     def sentence(self) -> Sentence:
         """Return it as a code and values; the finding's id is one of the values."""
-        values: dict[str, Value] = {"where": said(self.where), "what": said(self.what), "finding": self.id}
+        values: dict[str, Value] = {
+            "where": as_value(self.where),
+            "what": as_value(self.what),
+            "finding": self.id,
+        }
         if self.code is None:
             return Sentence("device-finding", values)
         return Sentence("device-finding-numbered", {**values, "number": self.code})

@@ -71,7 +71,7 @@ class PaceWatch:
         """Return what ``inspect`` shows: who is slow now."""
         if self._options.world_size < 2:
             return []
-        found, unknown = self._ranks.look()
+        found, unknown = self._ranks.find()
         if unknown == "no-device-times":
             return [sentence("pace-unknown", why=sentence(unknown))]
         return [sentence("slow-now", what=finding.sentence()) for finding in found]

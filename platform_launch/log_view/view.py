@@ -70,7 +70,7 @@ class LogView:
 
 def _verdict_line(event: Event, place: str = "") -> str:
     """Return a verdict as text, with the labels of ``platform-launch why``."""
-    verdict = Verdict.told(event.fields)
+    verdict = Verdict.from_fields(event.fields)
     kind, title, fix = Phrase(verdict.kind_word), verdict.short_title(), verdict.to_do()
     if verdict.cause:
         title = f"{title} [{verdict.cause}]"

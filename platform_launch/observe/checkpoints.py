@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-_LOOK_S = 2.0
+_SCAN_S = 2.0
 # After a request, when every second of a save counts.
 _LOOK_CLOSELY_S = 0.25
 # A file system stamps files with a clock that may be this far behind.
@@ -256,7 +256,7 @@ class CheckpointWatch:
         self._at_start = listing(self._everywhere())
         while not self._ended.is_set():
             asked_s = time.monotonic() - self._asked_at
-            self._woken.wait(_LOOK_CLOSELY_S if asked_s < _SAME_REQUEST_S else _LOOK_S)
+            self._woken.wait(_LOOK_CLOSELY_S if asked_s < _SAME_REQUEST_S else _SCAN_S)
             self._woken.clear()
             if self._ended.is_set():
                 break
@@ -265,10 +265,10 @@ class CheckpointWatch:
                 with self._lock:
                     self._before = before
                 self._listed.set()
-            self._look()
+            self._scan()
         self._conclude_save()
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         seen = [paths for pid in self._pids() if (paths := written_by(pid)) is not None]
         writing, now = set().union(*seen), time.monotonic()
         if seen:
@@ -285,9 +285,9 @@ class CheckpointWatch:
         self._writing = writing
 
     def _conclude_save(self) -> None:
-        """Report how long a save took, which began and ended somewhere between two looks."""
+        """Report how long a save took, which began and ended somewhere between two scans."""
         if self._began_at:
-            took_s, self._began_at = self._seen_at - self._began_at + _LOOK_S, 0.0
+            took_s, self._began_at = self._seen_at - self._began_at + _SCAN_S, 0.0
             self._took(took_s)
 
     def _learn(self, path: Path) -> None:
@@ -296,10 +296,10 @@ class CheckpointWatch:
             self._learned.setdefault(checkpoint.path.parent)
 
 
-def _within(limit_s: float, look: Callable[[], T | None]) -> T | None:
+def _within(limit_s: float, find: Callable[[], T | None]) -> T | None:
     """Return what a function finds, None if it takes too long: a file system may hang."""
     found: list[T | None] = []
-    thread = Thread(target=lambda: found.append(look()), name="checkpoint-report", daemon=True)
+    thread = Thread(target=lambda: found.append(find()), name="checkpoint-report", daemon=True)
     try:
         thread.start()
     except RuntimeError:

@@ -129,7 +129,7 @@ class HangMonitor:
     def reply(self, still_s: float) -> NodeReply:
         """Answer another node, which asks as ``ask_others``; 0 asks for a snapshot in any case."""
         with self._lock:
-            self._look(time.monotonic(), thoroughly=True)
+            self._check(time.monotonic(), thoroughly=True)
             still = self._progress.still_s(time.monotonic())
             return NodeReply(still, self._probe.snapshot() if still >= still_s else None)
 
@@ -144,7 +144,7 @@ class HangMonitor:
                 self._leave_out_pause()
                 now = time.monotonic()
                 if self._progress.still_s(now) >= within_s and now - self._looked_at >= within_s / 4:
-                    self._look(now, thoroughly=now - self._queried_at >= within_s)
+                    self._check(now, thoroughly=now - self._queried_at >= within_s)
             finally:
                 self._lock.release()
         return self._progress.still_s(time.monotonic()) if self._progress.sees_ranks else None
@@ -163,7 +163,7 @@ class HangMonitor:
             while not self._ended.wait(self._look_s):
                 with self._lock:
                     self._leave_out_pause()
-                    self._look(time.monotonic())
+                    self._check(time.monotonic())
                 still = self._progress.still_s(time.monotonic())
                 if self._known_still_s and still < self._known_still_s:
                     self._resumed(self._known_still_s)
@@ -184,7 +184,7 @@ class HangMonitor:
             self._progress.leave_out(pause_s)
         self._ran_at = now
 
-    def _look(self, now: float, *, thoroughly: bool = False) -> None:
+    def _check(self, now: float, *, thoroughly: bool = False) -> None:
         """Read what is new on this node."""
         before, self._looked_at = self._progress.moved_at, now
         if novelty := self._lines.novelty(self._new_output()):
@@ -220,7 +220,7 @@ class HangMonitor:
     def _conclude(self) -> None:
         """Nothing has moved here for long: is it so everywhere, and who is it?"""
         with self._lock:
-            self._look(time.monotonic(), thoroughly=True)
+            self._check(time.monotonic(), thoroughly=True)
         still = self._progress.still_s(time.monotonic())
         if still < self._report_at_s:
             return

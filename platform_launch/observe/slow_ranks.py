@@ -228,7 +228,7 @@ class SlowRanks:
         """Return what has been reported and not ended."""
         return list(self._found.values())
 
-    def look(self) -> tuple[list[SlowFinding], str]:
+    def find(self) -> tuple[list[SlowFinding], str]:
         """Return who is slow now, by the last two minutes, and a code of ``words`` if that is unknown."""
         if known := self.current():
             return known, ""

@@ -87,7 +87,7 @@ def _refine(reading: Reading, environment: Environment) -> None:
             ),
             _how_to_start(environment),
         )
-    _note_partial_step(reading, environment)
+    _warn_of_partial_step(reading, environment)
 
 
 def _how_to_start(environment: Environment) -> str:
@@ -109,7 +109,7 @@ def _count(hosts: Sourced[tuple[str, ...]] | None) -> Sourced[int] | None:
     return Sourced(len(hosts.value), Phrase("hosts of {source}", source=hosts.source)) if hosts else None
 
 
-def _note_partial_step(reading: Reading, environment: Environment) -> None:
+def _warn_of_partial_step(reading: Reading, environment: Environment) -> None:
     if reading.nnodes is None or reading.nnodes.source != "SLURM_STEP_NUM_NODES":
         return
     job = environment.get("SLURM_JOB_NUM_NODES", "").strip()

@@ -289,16 +289,16 @@ class Client:
             self.offset_s, self.error_s = here_s - error_s - beat.sent_s, error_s
             self._clock_at = now
             if first:  # node 0 compares clocks before the start
-                self._give_sign_of_life()
+                self._send_beat()
 
     async def _beat(self) -> None:
         pause_s = heartbeat_s(self._first.welcome.nnodes)
         while True:
             if not self._held:
-                self._give_sign_of_life()
+                self._send_beat()
             await asyncio.sleep(pause_s)
 
-    def _give_sign_of_life(self) -> None:
+    def _send_beat(self) -> None:
         self._count += 1
         self.machine_answers = is_acknowledged(self._opened.writer)
         self._write(encode(Beat(self._count, time.time(), offset_s=self.offset_s, error_s=self.error_s)))

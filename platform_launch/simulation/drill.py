@@ -45,7 +45,7 @@ class Drill:
         self._report(WITHOUT)
         self._clear()
         start = DrillStart(self._job, "none")
-        start.note_data()
+        start.record_data()
         seen = start.run(lambda start: start.is_late or start.has_steps_past(_SAVES, _COMPARED_STEPS))
         logs = Phrase("its logs: {folder}", folder=self._job.logs / "none")
         if seen.exit_code:
@@ -96,7 +96,7 @@ class Drill:
             if fault == "kill" and "truncate" in faults:
                 shutil.copytree(self._job.work, self._kept, symlinks=True)
             start = DrillStart(self._job, f"{fault}-after")
-            start.note_data()
+            start.record_data()
             after = start.run(lambda start: len(start.steps) >= _COMPARED_STEPS)
             damaged = fault in ("save", "disk", "truncate")
             result = baseline.result(fault, before, after, damaged=damaged, intact_at=intact_at)

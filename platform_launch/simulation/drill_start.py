@@ -87,7 +87,7 @@ class DrillStart:
         """Tell whether so many checkpoints are complete, and so many steps were named since."""
         return self.saves >= saves and len(self.steps) - self._saved_at[saves - 1] >= steps
 
-    def note_data(self) -> None:
+    def record_data(self) -> None:
         """Let the ranks note which samples they read."""
         (self._hooked / "note-data").touch()
 
@@ -156,7 +156,7 @@ class DrillStart:
 
     def _observe(self, act: Callable[[DrillStart], bool]) -> None:
         while not self._ended.wait(_LOOK_S):
-            self._look()
+            self._poll()
             if act(self):
                 self._is_enough = True
                 return
@@ -164,7 +164,7 @@ class DrillStart:
                 self._is_stuck = True
                 return
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         files, now, before = listing([self._job.work]), time.monotonic(), len(self.steps)
         for log in self._logs.glob("train_*.log"):
             node = node_of(log.name) or 0
@@ -180,7 +180,7 @@ class DrillStart:
             self._moved_at = now
 
     def _seen(self) -> SeenStart:
-        self._look()
+        self._poll()
         if self._changed_at is not None and self._exit_code == 0:
             self._saved_at.append(len(self.steps))
         events = [event for log in sorted(self._logs.glob("train_*.log")) for event in events_of(log) or ()]
@@ -189,7 +189,7 @@ class DrillStart:
         if self._is_stuck and "no-progress" in last:
             reason = str(last["no-progress"].fields.get("headline", ""))
         elif "verdict" in last:
-            reason = Verdict.told(last["verdict"].fields).short_title()
+            reason = Verdict.from_fields(last["verdict"].fields).short_title()
         after_request = None if self._at_request is None else self._at_request != self._files
         ended_by_drill = self._is_enough or self._is_stuck
         return SeenStart(

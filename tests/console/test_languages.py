@@ -249,7 +249,7 @@ def test_each_fact_of_an_answer_has_a_chinese_label() -> None:
 def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
     known = next(one for one in catalogue().signatures if one.fix and one.meaning)
     verdict = Verdict("cause", known.id, known.title, meaning=known.meaning, fix=known.fix)
-    again = Verdict.told(json.loads(json.dumps(verdict.as_dict())))
+    again = Verdict.from_fields(json.loads(json.dumps(verdict.as_dict())))
     assert again.to_do() == translate(known.fix) != known.fix
     assert (again.to_do("en"), again.short_title("en")) == (known.fix, known.title)
     rule = next(one for one in rules() if "{" in one.fix)
@@ -261,7 +261,7 @@ def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
         own_advice="Set NAME.",
         templates=(rule.meaning, rule.fix),
     )
-    again = Verdict.told(json.loads(json.dumps(unknown.as_dict())))
+    again = Verdict.from_fields(json.loads(json.dumps(unknown.as_dict())))
     assert again.to_do() == f"Set NAME. {filled(rule.fix, {}, 'zh')}"
     assert again.short_title() == "network"
 

@@ -107,10 +107,10 @@ def test_node_whose_ranks_are_all_late_is_named() -> None:
 
 
 def test_who_asks_gets_an_answer_at_once() -> None:
-    found, unknown = Job(lambda rank, _step: 0.4 if rank == 2 else 0.3).watch.look()
+    found, unknown = Job(lambda rank, _step: 0.4 if rank == 2 else 0.3).watch.find()
     assert ([one.ranks for one in found], unknown) == ([(2,)], "")
-    assert Job(lambda _rank, _step: 0.3).watch.look() == ([], "")
-    assert Job(lambda _rank, _step: 0.001).watch.look() == ([], "too-few-steps")
+    assert Job(lambda _rank, _step: 0.3).watch.find() == ([], "")
+    assert Job(lambda _rank, _step: 0.001).watch.find() == ([], "too-few-steps")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
     ssh = own.ssh(env, flags)
     topology = detect(env, options.overrides(flags))
     console = Console()
-    machine = _look(env, topology.master_addr, console)
+    machine = _detect(env, topology.master_addr, console)
     named_key = _named_key(env) if topology.node_rank else ""
     started = time.strftime("%Y%m%d-%H%M%S")
     recorder = Path.cwd() / "logs" / f"flight_dist-launch_{started}_rank"
@@ -89,7 +89,7 @@ def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
     )
 
 
-def _look(env: Environment, master_addr: str, console: Console) -> Hardware:
+def _detect(env: Environment, master_addr: str, console: Console) -> Hardware:
     """Detect this machine's hardware. A broken driver is a reason to stay and debug it, not to exit."""
     try:
         return hardware.detect(env, master_addr=master_addr)

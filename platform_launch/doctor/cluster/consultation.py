@@ -68,7 +68,7 @@ def meet(
     command = Command(helper.command("doctor-part", encode(task).decode()), variables)
     answers: list[PartAnswer] = []
 
-    def heard(line: str) -> None:
+    def receive(line: str) -> None:
         with suppress(InvalidMessageError):  # a line that every Python of this image prints at startup
             message = decode(line.rstrip().encode(), Message)
             if isinstance(message, ConsoleLine):
@@ -76,7 +76,7 @@ def meet(
             elif isinstance(message, PartAnswer):
                 answers.append(message)
 
-    ended = capture(command, timeout_s=limit_s, on_line=heard)
+    ended = capture(command, timeout_s=limit_s, on_line=receive)
     found = (
         answers[-1]
         if answers

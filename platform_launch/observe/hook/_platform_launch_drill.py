@@ -31,10 +31,10 @@ def prepare(after_import):
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     if os.path.exists(os.path.join(folder, "note-data")):
         path = os.path.join(folder, "%s.data" % os.environ.get("RANK", "0"))
-        after_import("torch.utils.data.dataloader", lambda: _note_batches(path))
+        after_import("torch.utils.data.dataloader", lambda: _record_batches(path))
 
 
-def _note_batches(path):
+def _record_batches(path):
     iterator = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
     original = iterator.__next__
     owner = os.getpid()

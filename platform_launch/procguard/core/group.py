@@ -14,7 +14,7 @@ from platform_launch.procguard.api.ranks import Place, RankTable, WorkerName
 from platform_launch.procguard.api.refused import problem_phrases
 from platform_launch.procguard.api.shapes import Problem, Shape
 from platform_launch.procguard.api.shapes.groups import GroupDocument, GroupPhase, GroupSettings, RunDetail
-from platform_launch.sentences import Sentence, said
+from platform_launch.sentences import Sentence, as_value
 
 ACTIVE = frozenset({GroupPhase.PREPARING, GroupPhase.RUNNING, GroupPhase.STOPPING, GroupPhase.BACKING_OFF})
 """The phases in which a group's members cannot change."""
@@ -103,7 +103,7 @@ class CannotStartError(Exception):
     @property
     def sentences(self) -> list[str | Sentence]:
         """Return the problems as sentences."""
-        found = (said(problem_phrases(one.code, one.values)[0]) for one in self.problems)
+        found = (as_value(problem_phrases(one.code, one.values)[0]) for one in self.problems)
         return [one for one in found if isinstance(one, str | Sentence)]
 
 

@@ -63,7 +63,7 @@ class Consequence:
     did: str = ""
 
     @staticmethod
-    def told(signature: str, did: str, count: int, of: str = "ranks") -> Consequence:
+    def of_signature(signature: str, did: str, count: int, of: str = "ranks") -> Consequence:
         """Return what so many did."""
         consequence = Consequence(signature, "", count, of, did)
         return replace(consequence, text=str(consequence.message()))
@@ -186,7 +186,7 @@ class Verdict:
         return [f"{label(name, language)} {text}" for name, text in facts]
 
     @staticmethod
-    def told(fields: Mapping[str, object]) -> Verdict:
+    def from_fields(fields: Mapping[str, object]) -> Verdict:
         """Return what a launch's event says that it found, as far as title and advice need it."""
         text = {name: str(value or "") for name, value in fields.items()}
         details, templates = fields.get("details"), fields.get("templates")

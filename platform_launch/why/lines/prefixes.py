@@ -165,7 +165,7 @@ class Prefixes:
     def split(self, whole: str) -> Prefix:
         """Take the prefixes off a line."""
         prefix = Prefix(whole)
-        while self._take_known(prefix) or self._take_learned(prefix):
+        while self._strip_known(prefix) or self._strip_learned(prefix):
             pass
         for name in ("loguru", "level"):
             if prefix.found.get(name) in self._of_collector:
@@ -226,7 +226,7 @@ class Prefixes:
             self._learned.append(template)
             self._sources.add(source)
 
-    def _take_known(self, prefix: Prefix) -> bool:
+    def _strip_known(self, prefix: Prefix) -> bool:
         known = _KNOWN.match(prefix.text)
         if known is None or not known.end():
             return False
@@ -243,7 +243,7 @@ class Prefixes:
         prefix.text = prefix.text[known.end() :]
         return True
 
-    def _take_learned(self, prefix: Prefix) -> bool:
+    def _strip_learned(self, prefix: Prefix) -> bool:
         for template in self._learned:
             known = template.match(prefix.text)
             if known is None or not known.end():
@@ -266,7 +266,7 @@ class Prefixes:
 
     def _known_off(self, text: str) -> str:
         prefix = Prefix(text)
-        while self._take_known(prefix):
+        while self._strip_known(prefix):
             pass
         return prefix.text
 

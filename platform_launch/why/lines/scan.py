@@ -156,7 +156,7 @@ class Scanner:
             telling = none if self.everything else self._promising.get(shape, none)
             if len(data) > _PIECE_BYTES:
                 yield from self._pieces_of(data)
-            elif not self._vocabulary.give(shape, telling):
+            elif not self._vocabulary.admit(shape, telling):
                 self._promising.pop(shape, None)
             elif data:
                 yield RawLine(self.number, data)
@@ -168,7 +168,7 @@ class Scanner:
             if b" " in piece:
                 self._shape = squeeze(piece)
                 telling = self._vocabulary.promising([self._shape]).get(self._shape)
-                if telling and self._vocabulary.give(self._shape, telling):
+                if telling and self._vocabulary.admit(self._shape, telling):
                     yield RawLine(self.number, piece)
 
     def _pieces(self) -> Iterator[tuple[bytes, bool]]:

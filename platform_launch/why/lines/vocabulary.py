@@ -135,10 +135,10 @@ class Vocabulary:
         held = ((shape, frozenset(told.intersection(shape.split(b" ")))) for shape in novel)
         return {shape: words for shape, words in held if words}
 
-    def give(self, shape: bytes, telling: frozenset[bytes] = frozenset()) -> bool:
-        """Count a line that is given out; return False if there were enough of its shape or of its words.
+    def admit(self, shape: bytes, telling: frozenset[bytes] = frozenset()) -> bool:
+        """Count a line that is passed on; return False if there were enough of its shape or of its words.
 
-        A line without ``telling`` words is given for what it stands beside.
+        A line without ``telling`` words is passed on for what it stands beside.
         """
         if telling and telling <= self._worn_words:
             self.skipped = True

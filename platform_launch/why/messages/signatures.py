@@ -201,7 +201,7 @@ class Catalogue:
             found, signature = self._patterns.patterns[index].search(text), self._owners[index]
             if found is not None and _counts(signature.count, found):
                 match = Match(signature, found.start(), *_place_and_details(found))
-                return _told(match, signature.beside, (text[found.start() :],))
+                return _with_details(match, signature.beside, (text[found.start() :],))
         return None
 
     def match_of(self, signature: Signature, text: str) -> Match | None:
@@ -211,7 +211,7 @@ class Catalogue:
 
     def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
         """Return a match with what the lines that follow its line tell besides."""
-        return _told(match, match.signature.below, texts)
+        return _with_details(match, match.signature.below, texts)
 
     def of_event(self, said: Event) -> Signature | None:
         """Return what an event of this launcher means, by its id and perhaps fields (``id name=value``)."""
@@ -229,7 +229,7 @@ class Catalogue:
         return self._by_exit_code.get(code)
 
 
-def _told(match: Match, patterns: Iterable[str], texts: Iterable[str]) -> Match:
+def _with_details(match: Match, patterns: Iterable[str], texts: Iterable[str]) -> Match:
     """Return a match with the places and details that further patterns find."""
     told = dict(match.details)
     named = [match.where, *match.others]

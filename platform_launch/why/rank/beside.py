@@ -157,7 +157,7 @@ def consequences_for_others(
         lines = sum(event.count for event in same)
         if ranks:
             did = (signature.folded_one if len(ranks) == 1 else "") or signature.folded
-            folded.append(Consequence.told(signature.id, did, len(ranks)))
+            folded.append(Consequence.of_signature(signature.id, did, len(ranks)))
         else:
-            folded.append(Consequence.told(signature.id, signature.folded, lines, "lines"))
+            folded.append(Consequence.of_signature(signature.id, signature.folded, lines, "lines"))
     return tuple(folded)

@@ -87,7 +87,7 @@ class Assembly:
             self.announce(line, Location(host=task["host"]), task["raised"] or "")
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
-            if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):
+            if line.text.startswith(reading.traceback.prefix) and self._read(line, reading):
                 return True
         opening = opens(line.text)
         if len(self._open) > _MOST_OPEN or (opening is None and not is_frame(line.text)):
@@ -137,7 +137,7 @@ class Assembly:
                     del self._open[writer]
                 break
         self._open.setdefault(line.writer, []).append(latest)
-        return self._give(line, latest)
+        return self._read(line, latest)
 
     def close(self) -> None:
         """Take every traceback as it is: the log ended, or nothing more is to be expected."""
@@ -149,7 +149,7 @@ class Assembly:
         while self._finished:
             yield self._finished.pop(0)
 
-    def _give(self, line: Line, reading: OpenTraceback) -> bool:
+    def _read(self, line: Line, reading: OpenTraceback) -> bool:
         links = len(reading.traceback.chain.links)
         consumed = reading.traceback.read(line)
         if consumed:

@@ -337,7 +337,7 @@ class LogReader:
         if not chain.root and raised.handling and raised.text != chain.links[0].text:
             event.handling = chain.links[0].text
 
-    def _said_above(self, chain: Chain) -> tuple[Match, SignatureRole] | None:
+    def _match_above(self, chain: Chain) -> tuple[Match, SignatureRole] | None:
         """Return what stands before a traceback on its first line, unless it only introduces that."""
         said = self._catalogue.match(chain.said)
         if said is not None and said.signature.role is SignatureRole.CAUSE:
@@ -349,7 +349,7 @@ class LogReader:
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""
         frames = chain.frames
-        if above := self._said_above(chain):
+        if above := self._match_above(chain):
             match, role = above
             where = match.where.filled(chain.where)
             self._events.add(match, role, reading.traceback.opened_by, where, None, chain.start)

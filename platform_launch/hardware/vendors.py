@@ -25,6 +25,7 @@ class Vendor:
     torch needs beside itself. ``deepspeed`` is a value of DS_ACCELERATOR and ``jax`` of JAX_PLATFORMS, empty
     where the library finds the devices by itself or does not know them.
     ``counted``: this launcher counts the devices; the others start with ``--nproc-per-node`` only.
+    ``container`` is how a container gets them, as the source says.
     """
 
     key: str
@@ -45,6 +46,7 @@ class Vendor:
     deepspeed: str = ""
     jax: str = ""
     counted: bool = False
+    container: str = "docker run --gpus or --device, apptainer exec --nv or --rocm, a limit in Kubernetes"
 
     @property
     def reads_nccl(self) -> bool:
@@ -66,6 +68,7 @@ NVIDIA = Vendor(
     backend="nccl",
     jax="cuda,cpu",
     counted=True,
+    container="docker run --gpus all, apptainer exec --nv, the limit nvidia.com/gpu in Kubernetes",
 )
 
 AMD = Vendor(
@@ -85,6 +88,10 @@ AMD = Vendor(
     deepspeed="cuda",
     jax="rocm,cpu",
     counted=True,
+    container=(
+        "docker run --device=/dev/kfd --device=/dev/dri, apptainer exec --rocm, "
+        "the limit amd.com/gpu in Kubernetes"
+    ),
 )
 
 ASCEND = Vendor(
@@ -102,6 +109,10 @@ ASCEND = Vendor(
     torch_module="torch_npu",
     deepspeed="npu",
     counted=True,
+    container=(
+        "ASCEND_VISIBLE_DEVICES with Ascend Docker Runtime, "
+        "a limit such as huawei.com/Ascend910 in Kubernetes"
+    ),
 )
 
 INTEL = Vendor(
@@ -115,6 +126,7 @@ INTEL = Vendor(
     backend="xccl",
     deepspeed="xpu",
     counted=True,
+    container="docker run --device=/dev/dri, the limit gpu.intel.com/i915 or gpu.intel.com/xe in Kubernetes",
 )
 
 OTHERS = (

@@ -61,10 +61,10 @@ def check_accelerator(env: Environment, hardware: Hardware, *, uncounted: bool) 
         ),
         Phrase(
             (
-                "start the container with its devices (docker run --gpus all, apptainer exec --nv, "
-                "a limit such as nvidia.com/gpu in Kubernetes), or unset a variable that is left "
+                "start the container with its devices ({container}), or unset a variable that is left "
                 "over from another machine; to use the CPU on purpose, {how}"
             ),
+            container=Phrase(vendor.container),
             how=_cpu(accelerator),
         ),
     )

@@ -131,6 +131,7 @@ def test_what_was_allocated_and_cannot_be_used_is_refused(
     with pytest.raises(HardwareError, match=message) as refusal:
         plan(env, trees.bare_pod(tmp_path))
     assert refusal.value.message.startswith("no process can use this node's")
+    assert ("amd.com/gpu" in refusal.value.hint) == ("HIP_VISIBLE_DEVICES" in env)
 
 
 def test_the_container_that_hides_them_is_named_and_processes_by_flag_change_nothing(tmp_path: Path) -> None:

@@ -232,10 +232,10 @@ class Client:
             beating = asyncio.ensure_future(self._beat())
             try:
                 await self._listen(opened)
-            except (OSError, InvalidMessageError):
-                pass
-            except Exception as error:  # a fault of ours: a new connection may do, a silent node never does
-                self._loop.record(error)
+            except Exception as error:
+                if not isinstance(error, (OSError, InvalidMessageError)):
+                    self._loop.record(error)  # a fault of ours, which a new connection may not meet
+                reset(opened.writer)
             finally:
                 beating.cancel()
                 self._connected = False

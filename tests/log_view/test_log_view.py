@@ -296,7 +296,7 @@ def test_options_that_cannot_be_meant_are_refused(arguments: list[str]) -> None:
 
 
 def test_what_is_neither_log_nor_job_is_refused_with_the_jobs_that_are_there(failed: Path) -> None:
-    with pytest.raises(InputError, match="contains no log of job .jib., only of job"):
+    with pytest.raises(InputError, match="contains no log of job 'jib', only of job"):
         find_logs(["jib"], failed)
     with pytest.raises(InputError, match="does not exist"):
         find_logs(["logs/none.log"], failed)

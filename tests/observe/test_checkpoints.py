@@ -86,7 +86,7 @@ def test_a_process_that_ended_tells_nothing_of_its_files(tmp_path: Path) -> None
 
 
 def test_a_save_is_seen_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_LOOK_S", "_SAME_SAVE_S"):
+    for name in ("_SCAN_S", "_SAME_SAVE_S"):
         monkeypatch.setattr(checkpoints, name, 0.05)
     took: list[float] = []
     pids: list[int] = []

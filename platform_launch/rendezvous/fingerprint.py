@@ -37,10 +37,10 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SIGNATURE|PR
 _SECRET_VALUE = re.compile(r"://[^/\s]*@|-----BEGIN|\bBearer\s", re.IGNORECASE)
 _LONGEST_VALUE = 160
 _MOST_ARGUMENTS = 100
-_NUMBER = re.compile(r"-[\d.]")
-_IS_NUMBER = re.compile(r"[-+]?[\d._]+(e[-+]?\d+)?", re.IGNORECASE)
+_NEGATIVE = re.compile(r"-[\d.]")
+_NUMBER = re.compile(r"[-+]?[\d._]+(e[-+]?\d+)?", re.IGNORECASE)
 _DIGITS = re.compile(r"(\d+)")
-_NODE = "\0"
+_NODE = "\0"  # for a name of the node; no argument can hold it
 _NAMES_A_NODE = re.compile(r"rank|node|host|machine|pod", re.IGNORECASE)
 
 
@@ -97,15 +97,15 @@ class Fingerprint(Message):
         mine, theirs = self.facts.get(fact), other.facts.get(fact)
         if mine == theirs or mine is None or theirs is None or not fact.startswith(ARGUMENT):
             return mine == theirs
-        if _IS_NUMBER.fullmatch(mine) and _IS_NUMBER.fullmatch(theirs):
+        if _NUMBER.fullmatch(mine) and _NUMBER.fullmatch(theirs):
             return False
-        names = {(str(self.node_rank), str(other.node_rank)), (_NODE, _NODE)}
-        parts = [_DIGITS.split(node.without_names(text)) for node, text in ((self, mine), (other, theirs))]
+        ranks = str(self.node_rank), str(other.node_rank)
+        parts = [_DIGITS.split(node._without_names(text)) for node, text in ((self, mine), (other, theirs))]
         return len(parts[0]) == len(parts[1]) and all(
-            a == b or (a, b) in names for a, b in zip(*parts, strict=True)
+            a == b or (a, b) == ranks for a, b in zip(*parts, strict=True)
         )
 
-    def without_names(self, argument: str) -> str:
+    def _without_names(self, argument: str) -> str:
         """Return an argument without the host and the addresses of this node."""
         for name in (self.host, *self.addresses):
             argument = argument.replace(name, _NODE) if name else argument
@@ -246,7 +246,7 @@ def arguments(words: Sequence[str]) -> dict[str, str]:
     option, place = "", 0
     for word in masked_arguments(words):
         name, equals, value = word.partition("=")
-        if word.startswith("-") and not _NUMBER.match(word):
+        if word.startswith("-") and not _NEGATIVE.match(word):
             option = "" if equals else name
             found[name] = value if equals else "given"
         elif option:

@@ -98,7 +98,7 @@ class Lab:
             )
         members[0] = replace(members[0], public_key=public)
         self.folder = WaitFolder(path / made[0].name / "info.d")
-        self.cluster = WaitingCluster(0, "x", "now", 29501, tuple(members))
+        self.cluster = WaitingCluster(0, "x", "now", tuple(members))
         write_cluster(self.folder.cluster_file, self.cluster)
         self.env = {
             "PYTHONPATH": str(ROOT),

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -157,4 +156,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
@@ -78,7 +79,7 @@ def main() -> int:
     ours, theirs = TAEHV(ARCHITECTURES["full"]).to(device), EagerTAEHV().to(device)
     for block in ours.modules():
         if isinstance(block, MemBlock):  # as shipped they start at zero, which would compare nothing
-            nn.init.kaiming_normal_(block.conv[4].weight)
+            nn.init.kaiming_normal_(cast(nn.Conv2d, block.conv[4]).weight)
     theirs.load_state_dict(ours.state_dict())
     difference = largest_difference(ours, theirs, torch.rand(2, 8, 3, 32, 32, device=device))
 

@@ -239,7 +239,7 @@ def trainings(limit_s: float) -> dict[str, object]:
             records = (
                 [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
             )
-            last = next((r for r in reversed(records) if "steps_per_second" in r), {})
+            last: dict[str, Any] = next((r for r in reversed(records) if "steps_per_second" in r), {})
             peaks = [part for part in ended.stdout.split(" | ") if part.startswith("GPU: ")]
             found[kind] = {
                 "exit_code": ended.returncode,

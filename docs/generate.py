@@ -179,7 +179,7 @@ READ = {
     "PLATFORM_LAUNCH_FROM_FILE": "set by the entrypoint: the names of the variables that it read from the settings file",
     "PLATFORM_LAUNCH_FROM_SIMULATE": "set by `simulate`: the names of the variables it chose for its nodes",
     "PLATFORM_LAUNCH_ENV_FILE": "settings file to read instead of `configs/platform.env`",
-    "PLATFORM_LAUNCH_EXAMPLE": "example (`--example`) to run if the entrypoint is started without arguments",
+    "PLATFORM_LAUNCH_EXAMPLE": "example (`--example`) to run if the entrypoint or `run` gets no arguments",
     "VIRTUAL_ENV, CONDA_PREFIX, CONDA_DEFAULT_ENV, CONDA_EXE": "the environment that is already active",
     "CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES": "which GPUs count",
     "INIT_MASTER_PORT": "port on node 0 where the nodes connect (default: one of three ports computed from MASTER_PORT)",

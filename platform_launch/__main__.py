@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import warnings
@@ -55,6 +56,8 @@ def _start(command_line: str) -> int:
             file=sys.stderr,
         )
         return 67
+    if sys.argv[1:2] == ["_refuse"]:
+        return _refuse(*sys.argv[2:])
     missing = [package for module, package in CORE.items() if find_spec(module) is None]
     if missing:
         return _refuse_without(missing)
@@ -75,6 +78,18 @@ def _keep_signals(keep: bool) -> None:
     if os.getpid() == 1:
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
         signal.pthread_sigmask(signal.SIG_BLOCK if keep else signal.SIG_UNBLOCK, numbers)
+
+
+def _refuse(message: str, hint: str, *values: str) -> int:
+    """Print an error of the shell entrypoint on standard output; ``values`` are those of the {fields}."""
+    from platform_launch.console import STDOUT, Console
+    from platform_launch.errors import InstallationError
+    from platform_launch.text import Phrase
+
+    fields = re.findall(r"{(\w+)}", message)
+    error = InstallationError(Phrase(message, **dict(zip(fields, values, strict=True))), hint)
+    Console(number=STDOUT).show_error(error.known_as(error.event))
+    return 0
 
 
 def _refuse_without(packages: list[str]) -> int:

@@ -21,7 +21,7 @@ from tests.lab.waiting import LIMIT_S, until
 ROOT = Path(__file__).resolve().parent.parent
 requires_dash = pytest.mark.skipif(shutil.which("dash") is None, reason="needs dash")
 SCRIPT = "start_multinode_platform.sh"
-# Stands where an environment's interpreter would: says which one it is and what it was given.
+# Takes the place of an environment's interpreter, and prints its own path and its arguments.
 INTERPRETER = """#!/bin/bash
 printf '%s\\n' "$0" "$@"
 printf 'CUSTOM=%s\\n' "$CUSTOM"
@@ -83,6 +83,12 @@ def start(
     )
 
 
+def use_real_package(project: Path) -> None:
+    """Let the project's entrypoint start this package."""
+    (project / "platform_launch").rmdir()
+    (project / "platform_launch").symlink_to(ROOT / "platform_launch")
+
+
 def settings(project: Path, text: str) -> None:
     (project / "configs" / "platform.env").write_text(text)
 
@@ -136,7 +142,7 @@ def test_settings_that_cannot_be_read_are_refused_by_their_line(project: Path, l
 def test_a_refusal_is_in_the_language_of_its_reader(
     project: Path, variables: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
-    shutil.copytree(ROOT / "platform_launch" / "locale", project / "platform_launch" / "locale")
+    use_real_package(project)
     settings(project, "A=1\n{file} $(id) \\'\n")
     done = start(project, *arguments, env=variables)
     assert done.returncode == 67
@@ -158,14 +164,35 @@ def test_arguments_reach_python_as_they_were_typed(project: Path) -> None:
     assert done.stdout.startswith("\n".join([str(project / ".venv/bin/python3"), *expected]) + "\n")
 
 
-def test_without_any_argument_it_runs_the_example_that_the_settings_name(project: Path) -> None:
-    interpreter(project / ".venv")
-    settings(project, "PLATFORM_LAUNCH_EXAMPLE=taehv\n")
-    assert start(project).stdout.splitlines()[2:5] == ["run", "--example", "taehv"]
-    assert "--example" not in start(project, "--nnodes", "2").stdout
-    assert "--example" not in start(project, env={"PLATFORM_LAUNCH_EXAMPLE": ""}).stdout
-    settings(project, "")
-    assert "--example" not in start(project).stdout
+def test_without_python_a_refusal_is_in_english(project: Path, tmp_path: Path) -> None:
+    for tool in ("bash", "dirname", "env", "readlink"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
+    use_real_package(project)
+    settings(project, "A=1\n{file} } { $(id)\n")
+    done = start(project, env={"PATH": str(tmp_path), "LANG": "zh_CN.UTF-8"})
+    assert done.returncode == 67
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(f"error: {project}/configs/platform.env, line 2 does not set a variable: ")
+    assert error.endswith("'{file} } { $(id)' [refused-installation]")
+    assert hint.startswith("hint:  expected NAME=value or export NAME=value;")
+
+
+@pytest.mark.parametrize(
+    ("example", "arguments", "expected"),
+    [
+        ("none-of-ours", (), "'none-of-ours' is not one of 'taehv', 'ddp', 'jax'"),
+        ("none-of-ours", ("--no-roll-call",), "nothing to run"),
+        ("", (), "nothing to run"),
+    ],
+)
+def test_without_any_argument_it_runs_the_example_that_the_settings_name(
+    project: Path, example: str, arguments: tuple[str, ...], expected: str
+) -> None:
+    use_real_package(project)
+    settings(project, f"PLATFORM_LAUNCH_EXAMPLE={example}\n")
+    done = start(project, *arguments, env={"VIRTUAL_ENV": sys.prefix})
+    assert done.returncode == 64
+    assert expected in done.stderr
 
 
 def test_it_works_through_a_symlink(project: Path, tmp_path: Path) -> None:
@@ -279,7 +306,7 @@ def test_another_settings_file_can_be_named(project: Path, tmp_path: Path) -> No
     assert "none.env cannot be read" in refused.stderr
     verdict = explain([LogSource("pod.log", io.BytesIO(refused.stderr.encode()), None)])
     assert verdict.cause == "launch_refused"
-    assert verdict.details["hint"] == "restore it, or correct PLATFORM_LAUNCH_ENV_FILE"
+    assert verdict.details["hint"] == "restore it, or set PLATFORM_LAUNCH_ENV_FILE"
 
 
 def test_python_replaces_the_shell_so_that_signals_reach_it(project: Path) -> None:
@@ -324,9 +351,7 @@ def test_a_request_to_end_is_heeded_from_the_first_line_on_where_the_kernel_woul
     project: Path, tmp_path: Path
 ) -> None:
     """The first process of a container gets no signal it has no handler for: here it comes at every stage."""
-    package = project / "platform_launch"
-    package.rmdir()
-    package.symlink_to(ROOT / "platform_launch")
+    use_real_package(project)
     (tmp_path / "train.py").write_text("import time\nprint('training', flush=True)\ntime.sleep(600)\n")
     command = [
         *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", str(project / SCRIPT), "--no-doctor"),
@@ -377,5 +402,5 @@ def test_without_bash_another_shell_says_so(project: Path, tmp_path: Path) -> No
 
 def test_the_entrypoint_can_be_reviewed() -> None:
     lines = (ROOT / SCRIPT).read_text().splitlines()
-    assert len(lines) <= 98
+    assert len(lines) <= 85
     assert max(map(len, lines)) <= 100

@@ -22,6 +22,7 @@ from platform_launch.text import Phrase
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+_EXAMPLE = "PLATFORM_LAUNCH_EXAMPLE"
 _LOG_WIDTH = 120  # columns, if the output is not a terminal
 
 
@@ -64,7 +65,16 @@ class ArgumentsAfterDashes(click.Command):
             ) from error
 
 
-@click.command("run", cls=ArgumentsAfterDashes)
+class _Run(ArgumentsAfterDashes):
+    """Runs the example that PLATFORM_LAUNCH_EXAMPLE names if there are no arguments at all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, or ``--example NAME`` instead of none."""
+        example = Environment.of_this_process(_EXAMPLE).get(_EXAMPLE)
+        return super().parse_args(ctx, args or (["--example", example] if example else []))
+
+
+@click.command("run", cls=_Run)
 @launch_options.launch_options
 @click.option("--no-doctor", is_flag=True, help="Skip preflight checks.")
 @options.together_options

@@ -234,7 +234,7 @@ def test_each_fact_of_an_answer_has_a_chinese_label() -> None:
         where=Location(node=3, rank=9),
         exception=Code("RuntimeError", "x", "/workspace/train.py", 3, "main"),
         evidence=(Evidence("a.log", 7, "text"),),
-        consequences=(Consequence("abort", "others aborted (1 line)", 1),),
+        consequences=(Consequence("abort", "a process aborted itself (signal 6)", 1),),
         notes=("remark",),
         details={"peer": "10.0.0.1"},
     ).concluded(catalogue())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.why.answer.fingerprint import essence
-from platform_launch.why.lines.literals import PatternSet, branches, index_of, longest_literal
+from platform_launch.why.answer.verdict import essence
+from platform_launch.why.lines.literals import PatternSet, index_of, needed
 from tests.why.conftest import Explain, progress, uncaught
 
 LATE = (
@@ -195,29 +195,28 @@ def test_exception_after_a_million_others_is_found_with_its_place(explain_text: 
 
 
 @pytest.mark.parametrize(
-    ("source", "literal"),
+    ("source", "texts"),
     [
-        ("CUDA out of memory", "cuda out of memory"),
-        (r"Got completion .*(?:error|status=)\s?12\b", "got completion "),
-        ("[Ss]egmentation fault", "segmentation fault"),
-        (r"killed?ing \d+ (?P<x>a|b) processes", " processes"),
-        (r"a{0,3}bcd", "bcd"),
-        (r"(?i:out of) (?P<what>memory|disk)", "out of"),
-        (r"(?P<all>no space left on \w+)(?! yet)", "no space left on "),
-        (r"\[Errno 2\] No", "[errno 2] no"),
+        ("CUDA out of memory", ["cuda out of memory"]),
+        (r"Got completion .*(?:error|status=)\s?12\b", ["got completion "]),
+        ("[Ss]egmentation fault", ["segmentation fault"]),
+        (r"killed?ing \d+ (?P<x>a|b) processes", [" processes"]),
+        (r"a{0,3}bcd", ["bcd"]),
+        (r"(?i:out of) (?P<what>memory|disk)", ["out of"]),
+        (r"(?P<all>no space left on \w+)(?! yet)", ["no space left on "]),
+        (r"\[Errno 2\] No", ["[errno 2] no"]),
+        ("abcd|ef(?:gh|ij)klm|[|]nopq", ["abcd", "klm", "|nopq"]),
+        (r"\d+|abc", [""]),
     ],
 )
-def test_longest_literal_is_in_every_match(source: str, literal: str) -> None:
-    assert longest_literal(source) == literal
+def test_every_match_holds_one_of_the_texts_that_a_pattern_needs(source: str, texts: list[str]) -> None:
+    assert needed(source) == texts
 
 
-def test_alternatives_are_split_at_their_outermost() -> None:
-    assert branches("abcd|ef(?:g|h)ij|[|]klmn") == ["abcd", "efgij", "efhij", "[|]klmn"]
-
-
-def test_pattern_set_names_the_patterns_that_can_match() -> None:
-    patterns = PatternSet(index_of(["out of memory", "[xy]", "memory leak"]))
-    assert patterns.candidates("CUDA out of memory") == [0, 1]
+def test_pattern_set_names_the_patterns_that_match() -> None:
+    patterns = PatternSet(index_of(["out of memory", "[xy]", "memory leak|no disk", "memory leak"]))
+    assert [number for number, _ in patterns.matches("CUDA out of memory")] == [0, 1]
+    assert [number for number, _ in patterns.matches("NO DISK, no disk")] == [2]
 
 
 def test_a_rank_of_a_part_of_the_job_is_no_rank_of_the_job(explain_text: Explain) -> None:

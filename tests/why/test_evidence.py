@@ -8,8 +8,7 @@ import pytest
 
 from platform_launch.why.answer.retry import retry_table
 from platform_launch.why.lines.line import parse
-from platform_launch.why.messages.exceptions import Raised, TracebackFrame
-from platform_launch.why.messages.frames import called, condition, operation
+from platform_launch.why.messages.exceptions import Raised, TracebackFrame, called, condition, operation
 from platform_launch.why.messages.own_advice import own_advice, without_contradiction
 from platform_launch.why.messages.signatures import catalogue
 from tests.why.conftest import Explain, uncaught

@@ -23,7 +23,7 @@ def test_first_cause_wins_over_later_consequences_of_fifteen_ranks(explain_text:
     log += "".join(RESET.format(rank, "03:04:06.1") for rank in range(16) if rank != 9)
     verdict = explain_text(log)
     assert (verdict.cause, verdict.where.rank) == ("cuda_out_of_memory", 9)
-    assert [c.text for c in verdict.consequences] == ["15 other ranks then lost the connection"]
+    assert [(c.id, c.count, c.of) for c in verdict.consequences] == [("connection_lost", 15, "ranks")]
 
 
 def test_consequences_before_the_cause_in_a_log_do_not_hide_it(explain_text: Explain) -> None:

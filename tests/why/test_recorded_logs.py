@@ -46,9 +46,7 @@ def test_exception_on_one_of_two_nodes_is_found_over_both_logs(logs: Path) -> No
     verdict = explain_paths([logs / "two_nodes"])
     assert (verdict.cause, verdict.where.node, verdict.where.rank) == ("python_exception", 1, 1)
     assert verdict.title == "RuntimeError: corrupt clip in batch 1"
-    assert [consequence.text for consequence in verdict.consequences] == [
-        "1 other rank then lost the connection"
-    ]
+    assert [(one.id, one.count, one.of) for one in verdict.consequences] == [("connection_lost", 1, "ranks")]
 
 
 def test_node_that_only_lost_its_connection_claims_no_cause(logs: Path) -> None:

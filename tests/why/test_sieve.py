@@ -12,7 +12,7 @@ import pytest
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.explaining import explain_paths
 from platform_launch.why.lines import scan, sieve
-from platform_launch.why.lines.broken_lines import LONGEST_BYTES, BrokenLines
+from platform_launch.why.lines.sieve import LONGEST_BYTES, BrokenLines
 from platform_launch.why.lines.vocabulary import STEMS, squeeze
 from platform_launch.why.messages.signatures import SignatureRole, catalogue
 from tests.why.corpus import examples

@@ -81,8 +81,6 @@ def test_ids_are_unique_and_all_fields_say_something() -> None:
         assert 0 <= signature.specificity <= 3
         seen = bool(signature.patterns or signature.events)
         assert seen != (signature.id in WITHOUT_PATTERN), signature.id
-        assert bool(signature.folded) == (signature.role is SignatureRole.CONSEQUENCE), signature.id
-        assert signature.folded_one == "" or signature.folded_one != signature.folded, signature.id
 
 
 def test_references_between_signatures_lead_somewhere() -> None:

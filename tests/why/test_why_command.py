@@ -27,7 +27,7 @@ def test_answer_is_printed_one_fact_a_line(logs: Path) -> None:
     )
     assert lines[2] == "raised at:  /workspace/raise_rank1.py:6 in step"
     assert "retry:      no: the exception will probably be raised again" in lines
-    assert "then:       1 other rank then lost the connection" in lines
+    assert "then:       1 other rank: a connection to another process was lost" in lines
 
 
 def test_json_stands_alone_on_standard_output(logs: Path) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from platform_launch.why.answer.gpu_memory import held_by_others
 from platform_launch.why.answer.place import (
     common_place,
     ended_alike,
@@ -19,15 +18,16 @@ from platform_launch.why.answer.place import (
 from platform_launch.why.answer.verdict import Code, Evidence, Verdict
 from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.exception_rules import ExceptionRule, filled, rule_of
-from platform_launch.why.messages.exceptions import Raised
-from platform_launch.why.messages.frames import TAKES_AWAY, operation
+from platform_launch.why.messages.exceptions import TAKES_AWAY, Raised, operation
 from platform_launch.why.messages.own_advice import led_by, own_advice
-from platform_launch.why.messages.signatures import Catalogue, SignatureRole
+from platform_launch.why.messages.signatures import Catalogue, SignatureRole, amount
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
 
 _MOST_OPEN = 8
+# What a process holds outside PyTorch (its CUDA context, buffers of NCCL) is far less.
+_MUCH = 0.2
 # A signal reached the process there, in whatever line it was.
 _HANDLES_SIGNALS = re.compile(r"/torch/utils/data/_utils/signal_handling\.py in handler$")
 # What the ranks' table makes of a timeout.
@@ -55,7 +55,7 @@ def verdict_of(
         # Ranks of different groups may happen to be at the same number.
         if told.id == "ran-another" and role is not SignatureRole.CAUSE:
             role = SignatureRole.SUSPECT
-    held = held_by_others(event.details)
+    held = _held_by_others(event.details)
     said, places = (raised.whole_message, raised.places) if raised is not None else (event.shown, "")
     signature = catalogue.narrowed(signature, places, said, held=bool(held))
     if raised is not None and _is_a_race(event, raised):
@@ -151,11 +151,11 @@ def _code(raised: Raised, *, told: bool) -> Code | None:
 
 def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, error: FirstError | None) -> Verdict:
     """Return what is known when no signature answers: an error, and who ended how."""
-    every = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
+    both = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
+    every, steps = [one for one in both if not one[1].by_scheduler], [e for _, e in both if e.by_scheduler]
     ended = [one for one in every if one[1].is_root]
     endings = [ending for _, ending in ended]
     first_end = min(ended, key=lambda one: (one[1].where.rank is None, one[1].time or "9"), default=None)
-    steps = [s for node_events in nodes for s in node_events.episode.steps]
     summaries = [
         event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
     ]
@@ -243,9 +243,7 @@ def _exit_of(nodes: Sequence[NodeEvents], chosen: Occurrence) -> Ending | None:
 def _hosts(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[object]:
     """Return the nodes that show an event: by its lines, or by where those ranks ended."""
     ranks = {where.rank for where in event.wheres} - {None}
-    episodes = [node_events.episode for node_events in nodes]
-    ends = [ending.where for episode in episodes for ending in episode.endings]
-    ends += [place for episode in episodes for step in episode.steps for place in step.places]
+    ends = [place for n in nodes for ending in n.episode.endings for place in ending.places]
     places = [*event.wheres, *(end for end in ends if ranks & {end.rank, end.task})]
     named = [(w.node, w.pod, (w.host or "").partition(".")[0]) for w in places]
     return {name for name in named if any(part not in (None, "") for part in name)}
@@ -253,3 +251,20 @@ def _hosts(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[object]:
 
 def _is_meeting(signature_id: str) -> bool:
     return signature_id.startswith(("master_", "rendezvous_", "store_", "barrier_"))
+
+
+def _held_by_others(details: Mapping[str, str]) -> str:
+    """Return how much of a GPU's memory others hold, if it is much and the message tells what is its own."""
+    capacity, own = amount(details.get("capacity", "")), _own(details)
+    if not own or "free" not in details:
+        return ""
+    rest = capacity - amount(details["free"]) - own
+    return f"{rest / 2**30:.1f} GiB" if rest > _MUCH * capacity else ""
+
+
+def _own(details: Mapping[str, str]) -> float:
+    """Return what the process holds, as far as the message tells: all, or PyTorch's part."""
+    if whole := details.get("used") or details.get("reserved"):
+        return amount(whole)
+    parts = [details.get(name, "") for name in ("allocated", "unallocated")]
+    return sum(map(amount, parts)) if all(parts) else 0.0

@@ -7,15 +7,14 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from platform_launch.why.lines.host_names import names_a_machine
 from platform_launch.why.lines.line import NOWHERE, Location
+from platform_launch.why.lines.location_patterns import names_a_machine
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, NoteValue, counted_off, note, ranks_named
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
 from platform_launch.why.reading.homes import Homes
-from platform_launch.why.reading.steps import StepEnd
 
 # What a signal did to single processes.
 _BY_SIGNAL = frozenset(("interrupted", "killed"))
@@ -163,7 +162,7 @@ def _is_the_only_one_raised(event: Occurrence, nodes: Sequence[NodeEvents]) -> b
     return event.raised is not None and not any(one.is_proof for one in all_events(nodes) if one is not event)
 
 
-def _was_only_killed(step: StepEnd, event: Occurrence) -> bool:
+def _was_only_killed(step: Ending, event: Occurrence) -> bool:
     """Tell whether a task was killed, by an event that kills none: it had not failed itself."""
     kills = event.signature.id == "killed" or "killed" in event.signature.explains
     return step.exit_code == -signal.SIGKILL and not kills
@@ -215,7 +214,7 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents], *, process_known: bo
             number = place.task if place.task is not None else place.rank
             if place.host and number is not None:
                 by_host.setdefault((place.host, step.exit_code), []).append(number)
-    endings = [e for node_events in nodes for e in node_events.episode.endings]
+    endings = [e for n in nodes for e in n.episode.endings if not e.by_scheduler]
     named = [e for e in endings if e.where.host and e.where.rank is not None]
     listed = {host for host, _ in by_host}
     for root in [e for e in named if e.is_root] or named:
@@ -312,13 +311,13 @@ def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:
     return sum(len(tasks) for tasks in by_host.values()) == 1
 
 
-def _steps(nodes: Sequence[NodeEvents]) -> list[StepEnd]:
+def _steps(nodes: Sequence[NodeEvents]) -> list[Ending]:
     """Return what the scheduler says of tasks that ended; of those it ended itself only if that is all."""
     steps = [step for node_events in nodes for step in node_events.episode.steps]
     return [step for step in steps if not step.was_cancelled] or steps
 
 
-def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Location:
+def _with_steps(where: Location, steps: Sequence[Ending], *, ended: bool) -> Location:
     places = [place for step in steps for place in step.places]
     hosts = {place.host for place in places}
     if where.pod is not None or not places:

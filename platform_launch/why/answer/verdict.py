@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
 from platform_launch.console.languages import current, translate
 from platform_launch.text import Phrase, counted, joined
-from platform_launch.why.answer.fingerprint import fingerprint
 from platform_launch.why.answer.retry import retry_of
 from platform_launch.why.lines.line import Location, shown
 from platform_launch.why.messages.exception_rules import filled
@@ -16,6 +17,14 @@ from platform_launch.why.messages.own_advice import led_by
 from platform_launch.why.messages.signatures import Catalogue
 from platform_launch.why.note import Note
 
+# What differs between two runs of the same failure: paths, addresses, hexadecimal numbers, numbers, units.
+_VARYING = re.compile(
+    r"(?:[A-Za-z]+://|~?/|\.{1,2}/)[^\s'\"`,;:)\]}>]*"
+    r"|\b0x[0-9a-fA-F]+|\b(?=[0-9a-fA-F-]*\d)[0-9a-fA-F]{6,}(?:-[0-9a-fA-F]{4,})*\b"
+    r"|[\w-]*\d[\w.:-]*(?:\s?[KMGT]?i?B\b)?"
+)
+_LENGTH = 16
+_ESSENCE_CHARACTERS = 200
 _READ_LATER = ("means", "then", "note", "id")
 # Whose title is what the program itself said.
 _SAID_BY_THE_PROGRAM = frozenset({"caught_exception", "program_error", "python_exception"})
@@ -53,31 +62,21 @@ class Code:
 
 @dataclass(frozen=True)
 class Consequence:
-    """What then happened to others, folded: ``15 other ranks then lost the connection``."""
+    """What then happened to others: ``15 other ranks: a connection to another process was lost``.
+
+    ``of`` is what was counted: ranks, or lines if none is named.
+    """
 
     id: str
-    text: str
+    title: str
     count: int
     of: str = "ranks"
-    """What was counted: ranks, or lines if none is named."""
-    did: str = ""
 
-    @staticmethod
-    def of_signature(signature: str, did: str, count: int, of: str = "ranks") -> Consequence:
-        """Return what so many did."""
-        consequence = Consequence(signature, "", count, of, did)
-        return replace(consequence, text=str(consequence.message()))
-
-    def message(self) -> str:
+    def message(self) -> Phrase:
         """Return it as a message."""
-        if not self.did:
-            return self.text
-        did = Phrase(self.did)
-        if self.of == "lines":
-            return Phrase("others {did} ({lines})", did=did, lines=counted(self.count, "line"))
-        if self.count == 1:
-            return Phrase("1 other rank then {did}", did=did)
-        return Phrase("{count} other ranks then {did}", count=self.count, did=did)
+        lines = self.of == "lines"
+        who = counted(self.count, "line") if lines else counted(self.count, "other rank")
+        return Phrase("{name}: {value}", name=who, value=Phrase(self.title))
 
 
 @dataclass(frozen=True)
@@ -154,18 +153,13 @@ class Verdict:
             unknown = self.kind != "cause" and self.first_error is None
             reason = "the cause is not in these logs" if unknown else "it depends on what the line says"
         retry = "" if retry == "unknown" else retry
+        parts = ["", self.cause or "", "", ""]
         if signature is None or signature.distinct:
-            message = (
-                self.exception.message
-                if self.exception
-                else self.first_error.text
-                if self.first_error
-                else ""
-            )
-            raised = self.exception.type if self.exception else ""
-            name = fingerprint("", self.cause, raised, message or "".join(one.text for one in self.evidence))
-        else:
-            name = fingerprint("", self.cause)
+            first, code = self.first_error, self.exception
+            told = code.message if code else first.text if first else ""
+            told = told or "".join(one.text for one in self.evidence)
+            parts[2:] = code.type if code else "", essence(told)
+        name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_LENGTH]
         return replace(self, retry=retry or None, retry_reason=reason, fingerprint=name)
 
     def as_dict(self) -> dict[str, object]:
@@ -314,3 +308,9 @@ def _at(headline: Phrase, where: Location) -> Phrase:
     """Return a headline with where it happened."""
     place = where.note.message()
     return Phrase("{headline} on {place}", headline=headline, place=place) if place else headline
+
+
+def essence(text: str) -> str:
+    """Return the first sentence of a message without what differs from run to run."""
+    sentence = re.split(r"(?<=[a-z)])\. |\n", text, maxsplit=1)[0]
+    return " ".join(_VARYING.sub("*", sentence).split())[:_ESSENCE_CHARACTERS]

@@ -178,7 +178,7 @@ def shown(text: str) -> str:
 def _is_mild(text: str, found: dict[str, str]) -> bool:
     if _CRASHED in text[:_NEAR]:
         return False
-    if _GETS_OVER.search(text, 0, _WITHIN_OBJECT):
+    if _GETS_OVER.search(text, _WITHIN_OBJECT):
         return True
     if "severity" in found:
         return found["severity"] in "WI"

@@ -6,6 +6,8 @@ import re
 
 from platform_launch.why.lines.literals import Guarded
 
+# What stands where a host's name does and names no machine to others.
+_LOCAL = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1", "none", "null")  # noqa: S104 - a name, not bound
 _RANK = re.compile(
     r"(?P<kind>[A-Za-z]{2,20}[ _-])?(?<![A-Za-z])rank(?:\s?[=:]\s?|[ _-])?(?P<number>\d{1,7})(?!\d)"
     r"(?! - \d{1,7}(?!\d|[:.-]\d))",  # a range of ranks is no place
@@ -105,7 +107,7 @@ def ranks_within(text: str) -> dict[str, int]:
         # Options of a command name what it was started with: LoRA's --rank, or the last process's.
         brackets = [bracket for bracket in brackets if not PART_GROUP.match(bracket) and "'--" not in bracket]
         return next((ranks for ranks in map(ranks_in, brackets) if ranks), {})
-    named = _NAMED.search(text, 0, _WITHIN)
+    named = _NAMED.search(text, _WITHIN)
     return {"rank": int(next(number for number in named.groups() if number))} if named else {}
 
 
@@ -139,3 +141,8 @@ def place_in(head: str) -> dict[str, str | int]:
     elif pod := _POD_AND_CONTAINER.fullmatch(head):
         place["pod"] = pod[1]
     return place
+
+
+def names_a_machine(host: str) -> bool:
+    """Tell whether a host's name tells which machine it is."""
+    return host.lower() not in _LOCAL

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from platform_launch.why.lines import sieve
-from platform_launch.why.lines.broken_lines import LONGEST_BYTES
 from platform_launch.why.lines.recurrence import Heads
+from platform_launch.why.lines.sieve import LONGEST_BYTES
 from platform_launch.why.lines.vocabulary import Vocabulary, squeeze, tells
 
 _BLOCK_BYTES = 1 << 20

@@ -4,17 +4,19 @@ Python needs some ten nanoseconds for a byte of a log, and grep two. So of a big
 end and the neighbourhoods of telling words are read here; grep finds those in between. Of messages that fill
 a log grep needs a tenth of that to leave them out, since it looks for a few fixed texts only. It is asked for
 phrases where a word alone would need bounds, which cost it a quarter of its speed; and endless lines are
-broken for it (:mod:`broken_lines`), since it holds a line whole. Where there is no GNU grep (BusyBox,
-macOS), or it fails, everything is read as it is from a stream.
+broken for it (:class:`BrokenLines`), since it holds a line whole, and a bar that redraws itself for days is
+one. Where there is no GNU grep (BusyBox, macOS), or it fails, everything is read as it is from a stream.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import resource
 import shutil
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
@@ -23,11 +25,14 @@ from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from platform_launch.why.lines.broken_lines import BrokenLines
 from platform_launch.why.lines.vocabulary import PHRASES, STEMS
 
 # A line of gigabytes must not take the machine's memory: grep holds lines whole.
 _MOST_MEMORY_BYTES = 48 << 20
+LONGEST_BYTES = 1 << 16
+_DATA_BYTES = 1 << 12
+_CHUNK_BYTES = 1 << 18
+_PIPE_BYTES = 1 << 20
 # What stands more often than this in a piece, and than once in so many bytes of it, is common in a log.
 _FEW = 3
 _COMMON_BYTES = 256 << 10
@@ -211,6 +216,63 @@ def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]
     ]
     filled = sum(counts[head] for head in filling) >= _FILLED * max(len(sample), _FEWEST_LINES)
     return filling if filled else []
+
+
+class BrokenLines:
+    """Writes a file from a place on into :attr:`source`; each byte keeps its place there.
+
+    Carriage returns become line feeds, and so does a blank of each 64 KiB that hold none. Data, which hold no
+    blank for 4 KiB, become blanks. The file stays open meanwhile.
+    """
+
+    def __init__(self, file: BinaryIO, begin: int) -> None:
+        reading, self._writing = os.pipe()
+        self.source: IO[bytes] = os.fdopen(reading, "rb")
+        self._begin = begin
+        self._lines = [0]
+        self._file = file
+        with suppress(OSError):  # a small one is slower, no more
+            fcntl.fcntl(self._writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def lines_before(self, offset: int) -> int:
+        """Return how many lines of the file end before a place that was written, both from its begin on."""
+        chunk, rest = divmod(offset, _CHUNK_BYTES)
+        data = os.pread(self._file.fileno(), rest, self._begin + chunk * _CHUNK_BYTES)
+        return self._lines[chunk] + data.count(b"\n")
+
+    def close(self) -> None:
+        """End it; whoever reads its source has ended."""
+        self.source.close()
+        self._thread.join()
+
+    def _write(self) -> None:
+        at = self._begin
+        with os.fdopen(self._writing, "wb", buffering=0) as pipe, suppress(BrokenPipeError):
+            while data := os.pread(self._file.fileno(), _CHUNK_BYTES, at):
+                at += len(data)
+                self._lines.append(self._lines[-1] + data.count(b"\n"))
+                left = memoryview(_broken(data))
+                while left:
+                    left = left[pipe.write(left) :]
+
+
+def _broken(data: bytes) -> bytes:
+    text = bytearray(data.replace(b"\r", b"\n"))
+    ended = 0
+    for start in range(0, len(text), _DATA_BYTES):
+        end = min(start + _DATA_BYTES, len(text))
+        blank = text.rfind(b" ", start, end)
+        if text.find(b"\n", start, end) >= 0:
+            ended = end
+        elif blank < 0:
+            text[start:end] = b" " * (end - start - 1) + b"\n"
+            ended = end
+        elif end - ended >= LONGEST_BYTES:
+            text[blank] = ord("\n")
+            ended = end
+    return bytes(text)
 
 
 _STEMS = [stem for stem in STEMS if len(stem) > _SHORT]

@@ -14,8 +14,7 @@ from pathlib import Path
 from platform_launch.console.languages import translate
 from platform_launch.files import yaml_values
 from platform_launch.why.lines.line import shown
-from platform_launch.why.messages import frames
-from platform_launch.why.messages.exceptions import Raised
+from platform_launch.why.messages.exceptions import Raised, called, condition, operation, package
 
 _FILE = Path(__file__).with_name("exception_rules.yaml")
 _LONGEST_VALUE = 120
@@ -39,16 +38,16 @@ class ExceptionRule:
 
     def matches(self, raised: Raised) -> dict[str, str] | None:
         """Return what the named groups of its conditions found; None if it does not apply."""
-        if self.does and frames.operation(raised) not in self.does.split("|"):
+        if self.does and operation(raised) not in self.does.split("|"):
             return None
-        if self.called is not None and frames.called(raised) == frames.package(raised):
+        if self.called is not None and called(raised) == package(raised):
             return None
-        source = frames.condition(raised.innermost.source) if raised.innermost is not None else ""
+        source = condition(raised.innermost.source) if raised.innermost is not None else ""
         found: dict[str, str] = {}
         for pattern, text in (
             (f"^(?:{self.type})$" if self.type else "", raised.type.rpartition(".")[2]),
-            (self.package, frames.package(raised)),
-            (self.called, frames.called(raised)),
+            (self.package, package(raised)),
+            (self.called, called(raised)),
             (self.code, source),
             (self.message, raised.whole_message),
         ):

@@ -14,8 +14,7 @@ from platform_launch.events import Event
 from platform_launch.files import made_of, yaml_values
 from platform_launch.why.lines import literals
 from platform_launch.why.lines.line import Location, shown
-from platform_launch.why.lines.literals import Index, PatternSet, branches, index_of
-from platform_launch.why.messages.sizes import amount
+from platform_launch.why.lines.literals import Index, PatternSet, index_of
 
 _FOLDER = Path(__file__).with_name("known")
 # Of two signatures of one rank that a line shows equally, the one that is read first is taken.
@@ -44,6 +43,7 @@ _FILES = (
     "jax_horovod",
     "endings",
 )
+_UNITS = {"": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 # A bus address as nvidia-smi, the driver and NVML write it; the kernel leaves out what says nothing.
 _BUS_ADDRESS = re.compile(r"(?:0000)?([\da-f]{4}:[\da-f]{2}:[\da-f]{2})(?:\.0)?", re.I)
 _PLACES: dict[str, Callable[[str], Any]] = {
@@ -129,8 +129,6 @@ class Signature:
     count: str = ""
     exit_codes: tuple[int, ...] = ()
     explains: tuple[str, ...] = ()
-    folded: str = ""
-    folded_one: str = ""
     narrows: str = ""
     frames: str = ""
     message: str = ""
@@ -197,9 +195,9 @@ class Catalogue:
 
     def match(self, text: str) -> Match | None:
         """Return the signature that says most about a line, None if there is none."""
-        for index in self._patterns.candidates(text):
-            found, signature = self._patterns.patterns[index].search(text), self._owners[index]
-            if found is not None and _counts(signature.count, found):
+        for number, found in self._patterns.matches(text):
+            signature = self._owners[number]
+            if _counts(signature.count, found):
                 match = Match(signature, found.start(), *_place_and_details(found))
                 return _with_details(match, signature.beside, (text[found.start() :],))
         return None
@@ -222,7 +220,7 @@ class Catalogue:
 
     def is_noise(self, text: str) -> bool:
         """Tell whether a line is never evidence."""
-        return any(self._noise.patterns[index].search(text) for index in self._noise.candidates(text))
+        return any(True for _ in self._noise.matches(text))
 
     def of_exit_code(self, code: int) -> Signature | None:
         """Return what an exit code means by itself (-9 and 137: killed), None for an ordinary one."""
@@ -256,6 +254,15 @@ def _counts(comparison: str, found: re.Match[str]) -> bool:
     return first > second if sign == ">" else first < second
 
 
+def amount(text: str) -> float:
+    """Return a number, or the bytes of a size of PyTorch's (``1.50 GiB``); zero for what is neither."""
+    number, _, unit = text.partition(" ")
+    try:
+        return float(number) * _UNITS[unit]
+    except (KeyError, ValueError):
+        return 0.0
+
+
 def _place_and_details(found: re.Match[str]) -> tuple[Location, tuple[tuple[str, str], ...]]:
     named = {name: value for name, value in found.groupdict().items() if value}
     place = {name: kind(named[name]) for name, kind in _PLACES.items() if name in named}
@@ -284,13 +291,9 @@ def _indices(signatures: list[Signature]) -> tuple[list[str], Index, Index]:
     # The best first: the first hit is the answer, a cause before the consequence on the same line, and
     # what takes anything of its form last.
     known.sort(key=lambda s: (not s.specificity, _STRONGEST_FIRST.index(s.role), -s.specificity))
-    alternatives = [(branch, s.id) for s in known for pattern in s.patterns for branch in branches(pattern)]
     noise = [p for s in signatures if s.role is SignatureRole.NOISE for p in s.patterns]
-    return (
-        [owner for _, owner in alternatives],
-        index_of(branch for branch, _ in alternatives),
-        index_of(branch for pattern in noise for branch in branches(pattern)),
-    )
+    owners = [s.id for s in known for _ in s.patterns]
+    return owners, index_of(pattern for s in known for pattern in s.patterns), index_of(noise)
 
 
 def _signature(entry: dict[str, object]) -> Signature:

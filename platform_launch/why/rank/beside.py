@@ -155,9 +155,6 @@ def consequences_for_others(
             continue  # so that process itself ended
         ranks.discard(None)
         lines = sum(event.count for event in same)
-        if ranks:
-            did = (signature.folded_one if len(ranks) == 1 else "") or signature.folded
-            folded.append(Consequence.of_signature(signature.id, did, len(ranks)))
-        else:
-            folded.append(Consequence.of_signature(signature.id, signature.folded, lines, "lines"))
+        count, of = (len(ranks), "ranks") if ranks else (lines, "lines")
+        folded.append(Consequence(signature.id, signature.title, count, of))
     return tuple(folded)

@@ -16,7 +16,7 @@ from platform_launch.why.lines.line import NOWHERE, YEAR_S, Line, Location
 from platform_launch.why.messages.signatures import Catalogue, Signature, SignatureRole, SignatureTrait
 from platform_launch.why.reading.claims import is_of_the_code
 from platform_launch.why.reading.collectives import Collectives
-from platform_launch.why.reading.endings import FIRST_OF_SIGNALS
+from platform_launch.why.reading.endings import FIRST_OF_SIGNALS, Ending
 from platform_launch.why.reading.events import (
     SAYS_WHAT,
     FirstError,
@@ -25,7 +25,6 @@ from platform_launch.why.reading.events import (
     all_events,
     first_to_end,
 )
-from platform_launch.why.reading.steps import StepEnd
 
 Marks = dict[str, float]
 
@@ -174,14 +173,11 @@ class _Around:
         self.ended_at: dict[str, list[int]] = defaultdict(list)
         self.failed_at: dict[str, list[int]] = defaultdict(list)
         for node in nodes:
-            episode = node.episode
-            steps = [step for step in episode.steps if not step.was_cancelled]
-            self.ended_at[node.log] += [step.line.number for step in steps if step.exit_code > 0]
-            self.ended_at[node.log] += [one.line.number for one in episode.endings if one.exit_code > 0]
-            codes = [(step.exit_code, step.line.number) for step in steps]
-            codes += [(one.exit_code, one.line.number) for one in episode.endings]
-            self.failed_at[node.log] += [at for code, at in codes if 0 < code < FIRST_OF_SIGNALS]
-        self.any_ended = any(one.episode.endings or one.episode.steps for one in nodes)
+            ends = [one for one in node.episode.endings if not one.was_cancelled and one.exit_code > 0]
+            self.ended_at[node.log] += [one.line.number for one in ends]
+            failed = [one.line.number for one in ends if one.exit_code < FIRST_OF_SIGNALS]
+            self.failed_at[node.log] += failed
+        self.any_ended = any(one.episode.endings for one in nodes)
         self.suffered: dict[str, list[Occurrence]] = defaultdict(list)
         self.first_cause: dict[int, int] = {}
         for event in sorted(self.events, key=lambda event: event.number):
@@ -399,7 +395,7 @@ def _ends(node: NodeEvents, around: _Around, catalogue: Catalogue) -> list[Claim
     return claims
 
 
-def _marks_of_step(step: StepEnd, node: NodeEvents, around: _Around) -> Marks:
+def _marks_of_step(step: Ending, node: NodeEvents, around: _Around) -> Marks:
     at = step.line.number
     suffered = [event for event in around.by_log[node.log] if event.role is _CONSEQUENCE]
     lost = [event.start - at for event in suffered if event.signature.has(SignatureTrait.SUFFERED)]
@@ -417,7 +413,7 @@ def _marks_of_step(step: StepEnd, node: NodeEvents, around: _Around) -> Marks:
     return {name: 1.0 for name, value in told.items() if value}
 
 
-def _is_told_late(step: StepEnd, node: NodeEvents, suffered: Sequence[Occurrence]) -> bool:
+def _is_told_late(step: Ending, node: NodeEvents, suffered: Sequence[Occurrence]) -> bool:
     """Tell whether a task left with a code of its own, and its partners only lost it just above.
 
     Those that waited for it in a collective did so for long: then it had a part in it.
@@ -433,7 +429,7 @@ def _is_told_late(step: StepEnd, node: NodeEvents, suffered: Sequence[Occurrence
 def _of_all(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
     """Return what only all ends together tell, and what the roll call at the start does, as claims."""
     claims = []
-    endings = [(node, one) for node in nodes for one in node.episode.endings]
+    endings = [(node, one) for node in nodes for one in node.episode.endings if not one.by_scheduler]
     codes = {one.exit_code for _, one in endings}
     alike = catalogue.of_exit_code(codes.pop()) if len(codes) == 1 else None
     if alike is not None and not any(one.is_root for _, one in endings):

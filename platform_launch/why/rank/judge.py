@@ -123,8 +123,9 @@ def _complete(
             if sequel or is_reason_of(chosen, other):
                 chosen.where = chosen.where.filled(other.where)
         for node in (node for node in nodes if "exited_first" in chosen.signature.explains):
-            ends = [e for e in node.ends_of_its_own() if e.exit_code > 0 and node.log == chosen.log]
-            near = [e.where for e in ends if 0 < chosen.start - e.number <= _LINES_OF_A_STACK]
+            ends = [one for one in node.episode.endings if one.of_its_own and one.exit_code > 0]
+            ends = [one for one in ends if 0 < chosen.start - one.line.number <= _LINES_OF_A_STACK]
+            near = [one.where for one in ends if node.log == chosen.log]
             chosen.where = chosen.where.filled(near[0]) if near else chosen.where
     if chosen.signature.id == "exited_first" and best.node is not None:
         chosen.where = chosen.where.filled(_root_on(chosen.where.host, best.node))

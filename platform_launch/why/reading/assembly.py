@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from platform_launch.why.lines.clock import Clock, Span
 from platform_launch.why.lines.line import NOWHERE, Line, Location
-from platform_launch.why.messages.exceptions import Chain, Raised
-from platform_launch.why.messages.frames import TAKES_AWAY, operation
+from platform_launch.why.messages.exceptions import TAKES_AWAY, Chain, Raised, operation
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.messages.tracebacks import Traceback, is_frame, opens, quotes_task
 

@@ -5,6 +5,10 @@ proof: it ended its process. A claim stays a cause unless work went on below it,
 it has a cause of its own. Then it is a suspect, as a warning is: it may be harmless. What a process had
 held back is written at its end, below its last error; so where the clock says that work went on until
 later, or nothing tells of an end, the claim is no answer at all.
+
+A launcher, a scheduler or a script may begin a training anew in the log of the one before. Only work below
+such a line, or an exception of a cause of its own, shows that another attempt came so far; then what ended
+the attempts above it is not what ended the last one.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from platform_launch.why.lines.line import Line
+from platform_launch.why.lines.literals import Guarded
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.reading.events import NodeEvents, Occurrence
-from platform_launch.why.reading.steps import FEW_STEPS, shows_work
+from platform_launch.why.reading.work import FEW_STEPS, shows_work
 
 # An exception of these types comes from the code that raised it, whatever else happened to the job.
 OF_THE_CODE = frozenset(
@@ -40,6 +45,22 @@ _LOOKBACK_LINES = 300
 _SOON_S = 60.0
 _MOST_CLAIMS = 200
 _MOST_LOOKS = 200
+_TRAINING = r"(?:the |this |your )?(?:job|process|run|script|trainer|training|worker group|workers?)"
+_BEGINS = Guarded(
+    r"\d+/\d+ attempts left; will restart worker group"  # torchrun
+    r"|DUE TO (?:JOB REQUEUE|NODE FAILURE|PREEMPTION)\b"  # Slurm, which appends to the file of a job
+    r"|^\W*(?i:(?:begin(?:ning)?|launch(?:ing)?|restart(?:ing)?|run(?:ning)?|start(?:ing)?)(?: of)?\W{1,3}"
+    r"(?:\w{1,20} )?)?"
+    r"(?i:attempt|restart|retry|try)\W{0,3}\d{1,4}(?:\W{0,3}(?:of|/)\W{0,3}\d{1,4})?\W*$"
+    r"|(?i:\battempt \d{1,4} failed\b|\bre-?(?:launch|queu|start|submitt)(?:ing|ed)? " + _TRAINING + r"\b)"
+    r"|(?i:\bresum(?:ed|ing) (?:training )?from\b)"
+    r"|(?i:\b" + _TRAINING + r" (?:has been |is |was )?re-?(?:launched|queued|started|submitted)\b)"
+)
+# A job's script loads its modules: another job's, where a file that jobs append to tells of one already.
+_LOADS_MODULES = re.compile(
+    r"Loaded module: \w[\w.+-]{0,60}/\S{1,100}$|Loading \w[\w.+-]{0,60}/v?\d{1,4}\.\d[\w.+-]{0,60}$"
+    r"| {1,4}Loading requirement: \S"
+)
 
 
 @dataclass
@@ -165,3 +186,13 @@ def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = Fal
         return said.has(SignatureTrait.OFTEN_CAUGHT)
     telling = known.specificity > _VAGUE and (of_the_code or known.specificity >= said.specificity)
     return telling and known.id not in said.explains
+
+
+def begins_anew(text: str) -> bool:
+    """Check whether a line starts the job once more, or another one in the same file."""
+    return loads_modules(text) or _BEGINS.search(text) is not None
+
+
+def loads_modules(text: str) -> bool:
+    """Check whether environment modules print this line as a job's script loads them."""
+    return _LOADS_MODULES.match(text) is not None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from platform_launch.why.lines.line import Line
 from platform_launch.why.lines.location_patterns import PART_GROUP
 from platform_launch.why.note import Note, note, ranks_named
-from platform_launch.why.reading.steps import shows_work
+from platform_launch.why.reading.work import shows_work
 
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
 _GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")

@@ -1,31 +1,57 @@
-"""How processes ended, as their launchers report it: this one by an event, others by what they print.
+"""How processes ended: this launcher reports it by an event, others and schedulers by what they print.
 
-A summary says that a process ended, by its own clock and for one node; why is said elsewhere.
+They tell where and how, by their own clocks, and never why.
 """
 
 from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from platform_launch.events import Event
 from platform_launch.why.lines.line import NOWHERE, Line, Location
-from platform_launch.why.lines.literals import PatternSet, branches, index_of
+from platform_launch.why.lines.literals import PatternSet, index_of
 
-# Exit code and local rank, which is missing where several processes tear the line.
-TORCHRUN_LINE = re.compile(
-    r"failed \(exitcode: (-?\d+)\)(?: (?:for binary \S.{0,300}? with )?local_rank: (\d+)\b)?"
-)
-_ROOT = "Root Cause (first observed failure)"
-_BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
-_CUT_BLOCK = re.compile(r"\s*(?:(?:host|rank) {6}: |time {6}: \d{4}-\d\d-\d\d_)")
-_BLOCK_FIELD = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
-_RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
-_LONGEST_BLOCK_LINES = 2000
 # Events that say how the training of the node ended that says them.
 _OWN = frozenset({"training-failed", "training-killed"})
-_SAID_BY_OTHERS = (
+_SIGNALS = {
+    "Killed": 9, "Bus error": 7, "Segmentation fault": 11, "Aborted": 6, "Illegal instruction": 4,
+    "Floating point exception": 8, "Out Of Memory": 9, "Terminated": 15, "Trace/breakpoint trap": 5,
+    "Hangup": 1, "Interrupt": 2, "Quit": 3, "User defined signal 1": 10, "User defined signal 2": 12,
+    "Broken pipe": 13, "CPU time limit exceeded": 24, "File size limit exceeded": 25,
+}  # fmt: skip
+# Of schedulers and MPI, which tell of ends in the order in which they happen.
+_BY_SCHEDULERS = (
+    (
+        r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?:Exited with exit code (?P<code>\d+)"
+        rf"|(?P<name>{'|'.join(map(re.escape, _SIGNALS))})\b)"
+    ),
+    # The mpiexec of HPE Cray systems.
+    (
+        r"(?:(?<![\w.-])(?P<host>[A-Za-z][\w.-]{0,100}): )?\brank (?P<rank>\d{1,7}) "
+        r"(?:died from signal (?P<signal>\d{1,2})|exited with code (?P<code>[1-9]\d{0,2}))\b"
+    ),
+    (
+        r"\b[A-Za-z][\w.]{0,30} noticed that process rank (?P<rank>\d+) with PID \S+ "
+        r"on node (?P<host>[\w.-]+) exited on signal (?P<signal>\d+)"
+    ),
+    r"exit status of rank (?P<rank>\d+): (?:killed by signal (?P<signal>\d+)|return code (?P<code>\d+))",
+    # LSF's jsrun.
+    (
+        r"\(first noticed rank (?P<rank>\d+)\) terminated with "
+        r"(?:signal (?P<signal>\d+)|(?:exit )?(?:code|status) (?P<code>[1-9]\d*))"
+    ),
+)
+# Exit code and local rank, which is missing where several processes tear the line.
+TORCHRUN_LINE = re.compile(
+    r"failed \(exitcode: (?P<code>-?\d+)\)"
+    r"(?: (?:for binary \S.{0,300}? with )?local_rank: (?P<local_rank>\d+)\b)?"
+)
+_BY_LAUNCHERS = (
+    TORCHRUN_LINE.pattern,
     # Of Kubernetes' training operator, with the pod's namespace.
     r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b",
     # Of a pod's description, and of its status in YAML.
@@ -44,35 +70,149 @@ _SAID_BY_OTHERS = (
     # Of text-generation-inference, whose shards are ranks.
     r"\bsignaled to shutdown with signal (?P<signal>[1-9]\d*)(?: rank=(?P<rank>\d{1,7}))?",
     r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b",
+    # SkyPilot's, one code a node.
+    r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]",
 )
-_OTHERS = PatternSet(index_of(branch for source in _SAID_BY_OTHERS for branch in branches(source)))
-# SkyPilot's, one code a node; what it ended itself then has 137.
-_OF_NODES = re.compile(
-    r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]"
-)
+_SAID = PatternSet(index_of((*_BY_SCHEDULERS, *_BY_LAUNCHERS)))
+# What SkyPilot ended itself.
 _CLEANED_UP = 137
+# Not the one in a command's --local_rank: launchers print the command that they started last.
+_SAID_RANK = re.compile(r"\b[Rr]ank:? (?P<rank>\d{1,7})\b")
 # What launchers do to those that are left.
 ENDED_ALONG = (-15, 143)
 # Exit codes from here on are those of signals.
 FIRST_OF_SIGNALS = 128
-_SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")
+_MOST_TASKS = 4096
+
+# torchrun's summary of one node.
+_ROOT = "Root Cause (first observed failure)"
+_BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
+_CUT_BLOCK = re.compile(r"\s*(?:(?:host|rank) {6}: |time {6}: \d{4}-\d\d-\d\d_)")
+_BLOCK_FIELD = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
+_RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_LONGEST_BLOCK_LINES = 2000
+# An older mpirun breaks its sentence over two lines.
+_MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
+# Reports of several lines name the process, then its end: hydra's, Open MPI's, PRRTE's and Horovod's.
+_REPORT_OPENS = (
+    "BAD TERMINATION OF ONE OF",
+    "processes exited with non-zero status",
+    "peer process has unexpectedly disconnected",
+)
+_REPORT_LINES = 16
+_REPORT_NAMES = re.compile(
+    r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)"
+    r"|Process name: (?:\[(?:\[\d+,\d+\],|\S{1,80}@\d+,))?(?P<named>\d+)(?:\]|$)"
+)
+# hydra writes a signal or an exit code as it is, and names a signal below the report.
+_REPORT_ENDS = re.compile(
+    r"=\s+(?:KILLED BY SIGNAL: (?P<signal>\d+)|EXIT CODE: (?P<hydra>\d+))|Exit code:\s+(?P<code>\d+)"
+)
+_HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (?P<number>\d+)\)")
+# What processes die of; where nothing stands below a report, the log was cut off above the signal's name.
+_DEADLY = frozenset((4, 6, 7, 8, 9, 11, 15))
+_FRAME = b"=\r\n "
+# In srun's own lines, or with a reason that no task has: so that what was killed before does not count.
+_ENDS_STEP = (
+    "Job step aborted: Waiting up to", "srun: Terminating ", "_step_signal: Terminating",
+    "DUE TO TIME LIMIT", "DUE TO PREEMPTION",
+)  # fmt: skip
+_ENDING_LINES = 300
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A process that ended with an error. A negative ``exit_code`` is a signal.
+    """Processes that ended with an error. A negative ``exit_code`` is a signal.
 
-    ``is_root`` is torchrun's opinion: the first one that failed on this node, at ``time`` by its clock.
+    ``is_root`` is a launcher's opinion: the first one that failed on this node, at ``time`` by its clock.
+    ``by_scheduler``: srun or MPI tells it; ``ordered``: after the scheduler had said that it ends the step.
     """
 
     exit_code: int
-    where: Location
+    places: tuple[Location, ...]
     line: Line
     is_root: bool = True
     time: str = ""
+    by_scheduler: bool = False
+    ordered: bool = False
+
+    @property
+    def where(self) -> Location:
+        """The place of the first one."""
+        return self.places[0]
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Tell whether the scheduler ended the whole step."""
+        return self.by_scheduler and (self.ordered or self.exit_code == -signal.SIGTERM)
+
+    @property
+    def of_its_own(self) -> bool:
+        """Tell whether it did not end along with others."""
+        own = self.by_scheduler or self.is_root or self.exit_code not in ENDED_ALONG
+        return own and not self.was_cancelled
 
 
-class SummaryBlock:
+class EndingReader:
+    """Reads the ends that one log reports; some reports take several lines."""
+
+    def __init__(self, following: Callable[[int], list[bytes]]) -> None:
+        """``following`` returns up to so many lines of the log after the current one, nearest first."""
+        self._following = following
+        self._blocks: dict[Location, _SummaryBlock] = {}
+        self._named: Location | None = None
+        self._expects_until = 0
+        self._begun = ""
+        self._step_ended_at = -_ENDING_LINES
+
+    def expects(self, number: int) -> bool:
+        """Tell whether a report has begun that goes on for some lines, which by themselves tell nothing."""
+        return bool(self._blocks) or number < self._expects_until
+
+    def read(self, line: Line) -> tuple[Ending | None, bool]:
+        """Return the end that a line tells, if it does, and whether the line is of torchrun's summary."""
+        if _BLOCK_OPENS.search(line.text):
+            self._blocks[line.process] = _SummaryBlock(line.text)
+            return None, False
+        if line.process not in self._blocks and _CUT_BLOCK.match(line.text):
+            self._blocks[line.process] = _SummaryBlock(line.text)
+        if block := self._blocks.get(line.process):
+            ending = block.read(line)
+            if block.done:
+                del self._blocks[line.process]
+            return ending, True
+        return self._reported(line), False
+
+    def _reported(self, line: Line) -> Ending | None:
+        """Return what a line tells, perhaps with those above it."""
+        text = line.text
+        if any(words in text for words in _REPORT_OPENS):
+            self._expects_until = line.number + _REPORT_LINES
+            self._named = NOWHERE
+        if any(words in text for words in _ENDS_STEP):
+            self._step_ended_at = line.number
+        begun, self._begun = self._begun, text.strip() if _MPI_BEGUN.search(text) else ""
+        if found := _REPORT_NAMES.search(text):
+            rank = found["rank"] or found["named"]
+            self._named = Location(host=found["host"], rank=int(rank) if rank else None)
+        elif self._named is not None and (found := _REPORT_ENDS.search(text)):
+            place, self._named = self._named, None
+            code = self._hydra_code(int(found["hydra"])) if found["hydra"] else _code(found.groupdict())
+            return Ending(_plain(code), (place,), line, is_root=False, by_scheduler=True)
+        ended = line.number - self._step_ended_at < _ENDING_LINES
+        return ending_in(line, f"{begun} {text.strip()}" if begun else text, step_ended=ended)
+
+    def _hydra_code(self, code: int) -> int:
+        """Return how a process ended by what hydra's report calls its exit code, and by what stands below."""
+        below = self._following(_REPORT_LINES)
+        told = next((int(said["number"]) for said in map(_HYDRA_SIGNAL.search, below) if said), 0)
+        ends = not any(data.strip(_FRAME) and not data.startswith(b"=  ") for data in below)
+        if told and code < FIRST_OF_SIGNALS:
+            return -told
+        return -code if ends and code in _DEADLY else code
+
+
+class _SummaryBlock:
     """torchrun's summary of one node, line by line; :attr:`done` at its end."""
 
     def __init__(self, opening: str) -> None:
@@ -95,9 +235,8 @@ class SummaryBlock:
         ranks = _RANKS.match(self._fields.get("rank", ""))
         rank, local_rank = (int(ranks[1]), int(ranks[2])) if ranks else (None, None)
         said = Location(host=self._fields.get("host"), rank=rank, local_rank=local_rank)
-        return Ending(
-            int(code[0]), said.filled(line.where), line, self._is_root, self._fields.get("time", "").strip()
-        )
+        time = self._fields.get("time", "").strip()
+        return Ending(int(code[0]), (said.filled(line.where),), line, self._is_root, time)
 
 
 def ending_of(said: Event, line: Line) -> Ending | None:
@@ -107,49 +246,52 @@ def ending_of(said: Event, line: Line) -> Ending | None:
     code = str(said.fields.get("exit_code", ""))
     name = str(said.fields.get("signal", ""))
     if said.id == "training-killed" and name in signal.Signals.__members__:
-        return Ending(-signal.Signals[name], line.where, line)
-    return Ending(int(code), line.where, line) if code.isascii() and code.isdigit() else None
+        return Ending(-signal.Signals[name], (line.where,), line)
+    return Ending(int(code), (line.where,), line) if code.isascii() and code.isdigit() else None
 
 
-def opens_block(text: str) -> bool:
-    """Tell whether a line opens torchrun's summary, or its part about the first failure."""
-    return _BLOCK_OPENS.search(text) is not None
+def ending_in(line: Line, said: str = "", *, step_ended: bool = False) -> Ending | None:
+    """Return the ending that a line reports by itself, None if it reports none.
 
-
-def continues_block(text: str) -> bool:
-    """Tell whether a line is of torchrun's summary, as where the head of it was cut off."""
-    return _CUT_BLOCK.match(text) is not None
-
-
-def ending_in(line: Line) -> Ending | None:
-    """Return the ending that a line reports by itself, None if it reports none."""
-    if found := TORCHRUN_LINE.search(line.text):
-        named = Location(local_rank=int(found[2])) if found[2] else NOWHERE
-        return Ending(int(found[1]), line.where.filled(named), line)
-    if found := _OF_NODES.search(line.text):
-        codes = [int(code) for code in found["codes"].split(",")]
-        failed = [node for node, code in enumerate(codes) if code not in (0, _CLEANED_UP)]
-        if len(failed) == 1 or not any(codes[1:]):
+    ``said`` is its text with that of the line above, where that had not ended; ``step_ended``: the scheduler
+    had said before that it ends the step.
+    """
+    for number, found in _SAID.matches(said or line.text):
+        groups = {name: value for name, value in found.groupdict().items() if value}
+        rank, local_rank = (int(groups[n]) if n in groups else None for n in ("rank", "local_rank"))
+        place = Location(host=groups.get("host"), pod=groups.get("pod"), rank=rank, local_rank=local_rank)
+        if number < len(_BY_SCHEDULERS):
+            tasks = [Location(host=place.host, task=task) for task in _tasks(groups.get("tasks", ""))]
+            places = tuple(tasks) or (place.filled(Location(host=line.where.host)),)
+            ordered = groups.get("name") == "Killed" and step_ended
+            code = _plain(_code(groups))
+            return Ending(code, places, line, is_root=False, by_scheduler=True, ordered=ordered)
+        if "codes" in groups:
+            codes = [int(code) for code in groups["codes"].split(",")]
+            failed = [node for node, code in enumerate(codes) if code not in (0, _CLEANED_UP)]
+            if len(failed) > 1 or (not failed and any(codes[1:])):
+                continue
             node = failed[0] if failed else 0
-            return Ending(codes[node], Location(node=node).filled(line.where), line)
-    for index in _OTHERS.candidates(line.text):
-        if found := _OTHERS.patterns[index].search(line.text):
-            groups = found.groupdict()
-            rank = int(groups["rank"]) if groups.get("rank") else None
-            said = Location(pod=groups.get("pod"), rank=rank)
-            return Ending(_code(groups), line.where.filled(said).filled(_named(line.text)), line)
+            return Ending(codes[node], (Location(node=node).filled(line.where),), line)
+        named = _SAID_RANK.search(line.text) if local_rank is None else None
+        said_rank = Location(rank=int(named["rank"])) if named else NOWHERE
+        return Ending(_code(groups), (line.where.filled(place).filled(said_rank),), line)
     return None
 
 
-def _named(text: str) -> Location:
-    """Return the rank that a line names.
-
-    Not the one in a command's --local_rank: launchers print the command that they started last, not the one
-    that failed.
-    """
-    rank = _SAID_RANK.search(text)
-    return Location(rank=int(rank[1])) if rank else NOWHERE
-
-
 def _code(groups: dict[str, str]) -> int:
+    if groups.get("name"):
+        return -_SIGNALS[groups["name"]]
     return -int(groups["signal"]) if groups.get("signal") else int(groups["code"])
+
+
+def _plain(code: int) -> int:
+    """Return an exit code that some report as wait() does, in its upper byte."""
+    return code >> 8 if code > 255 else code
+
+
+def _tasks(text: str) -> Iterator[int]:
+    """Yield the tasks of a list like ``0-3,7``."""
+    bounds = (part.partition("-") for part in text.split(","))
+    numbers = (n for one, _, last in bounds if one.isdigit() for n in range(int(one), int(last or one) + 1))
+    return islice(numbers, _MOST_TASKS)

@@ -17,7 +17,7 @@ from platform_launch.why.messages.signatures import Catalogue, SignatureRole
 from platform_launch.why.reading.assembly import HARMLESS
 from platform_launch.why.reading.events import FirstError
 from platform_launch.why.reading.log_events import LogEvents
-from platform_launch.why.reading.steps import shows_work
+from platform_launch.why.reading.work import shows_work
 
 # Words of failures that name an option, a measured value or a count of none.
 _NEUTRAL = re.compile(

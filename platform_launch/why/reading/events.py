@@ -9,17 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from platform_launch.why.lines.clock import Span
-from platform_launch.why.lines.host_names import names_a_machine
 from platform_launch.why.lines.line import NOWHERE, Location
+from platform_launch.why.lines.location_patterns import names_a_machine
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Signature, SignatureRole
 from platform_launch.why.reading.collectives import Collectives
-from platform_launch.why.reading.endings import ENDED_ALONG, Ending
+from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.homes import Homes
-from platform_launch.why.reading.steps import StepEnd, reports_end
+from platform_launch.why.reading.work import reports_end
 
 SURVIVED_LINES = 300
 MOST_REPEATS = 1000
@@ -132,7 +131,6 @@ class Episode:
 
     events: dict[tuple[str, str], Occurrence] = field(default_factory=dict)
     endings: list[Ending] = field(default_factory=list)
-    steps: list[StepEnd] = field(default_factory=list)
     last_line: int = 0
 
     def add(self, event: Occurrence) -> Occurrence:
@@ -161,9 +159,14 @@ class Episode:
                 return
 
     @property
+    def steps(self) -> list[Ending]:
+        """The ends that schedulers report."""
+        return [one for one in self.endings if one.by_scheduler]
+
+    @property
     def ends(self) -> bool:
         """Tell whether anyone says that a process ended."""
-        return bool(self.endings or self.steps or self.of_role(SignatureRole.SUMMARY))
+        return bool(self.endings or self.of_role(SignatureRole.SUMMARY))
 
     @property
     def has_failed(self) -> bool:
@@ -178,14 +181,6 @@ class Episode:
     def of_role(self, role: SignatureRole) -> list[Occurrence]:
         """Return the events of a role, first in the log first."""
         return sorted((e for e in self.events.values() if e.role is role), key=lambda e: e.start)
-
-
-class OwnEnd(NamedTuple):
-    """How a process ended by itself: its exit code, the line that tells so, and which process."""
-
-    exit_code: int
-    number: int
-    where: Location
 
 
 class NodeEvents:
@@ -221,15 +216,7 @@ class NodeEvents:
     def places(self) -> list[Location]:
         """All places that its events, endings and tasks name."""
         told = [where for event in all_events([self]) for where in event.wheres]
-        told += [one.where for one in self.episode.endings]
-        return told + [place for step in self.episode.steps for place in step.places]
-
-    def ends_of_its_own(self) -> list[OwnEnd]:
-        """Return how processes ended that were not ended with the others."""
-        steps = [step for step in self.episode.steps if not step.was_cancelled]
-        ends = [OwnEnd(one.exit_code, one.line.number, place) for one in steps for place in one.places]
-        roots = [one for one in self.episode.endings if one.is_root or one.exit_code not in ENDED_ALONG]
-        return ends + [OwnEnd(one.exit_code, one.line.number, one.where) for one in roots]
+        return told + [place for one in self.episode.endings for place in one.places]
 
     def leave_out_hosts(self) -> None:
         """Forget hosts whose name does not tell which machine they are."""
@@ -237,8 +224,8 @@ class NodeEvents:
             event.where = _on_a_machine(event.where)
             event.wheres = {_on_a_machine(where) for where in event.wheres}
         episode = self.episode
-        episode.endings = [replace(one, where=_on_a_machine(one.where)) for one in episode.endings]
-        episode.steps = [replace(one, places=tuple(map(_on_a_machine, one.places))) for one in episode.steps]
+        ends = episode.endings
+        episode.endings = [replace(one, places=tuple(map(_on_a_machine, one.places))) for one in ends]
         if self.first_error is not None:
             self.first_error = replace(self.first_error, where=_on_a_machine(self.first_error.where))
 
@@ -249,18 +236,11 @@ class NodeEvents:
         return self._episode.add(event)
 
     def end(self, ending: Ending, parting_lines: int) -> None:
-        """Take note of how a process ended."""
+        """Take note of how processes ended."""
         self.part(ending.line.number, parting_lines)
         self._episode.last_line = ending.line.number
         if len(self._episode.endings) < _MOST_EVENTS:
             self._episode.endings.append(ending)
-
-    def step(self, end: StepEnd, parting_lines: int) -> None:
-        """Take note of tasks whose end the scheduler reports."""
-        self.part(end.line.number, parting_lines)
-        self._episode.last_line = end.line.number
-        if len(self._episode.steps) < _MOST_EVENTS:
-            self._episode.steps.append(end)
 
     def err(self, error: FirstError, parting_lines: int) -> None:
         """Take note of a line that looks like an error; the first clear one is kept."""
@@ -290,7 +270,6 @@ class NodeEvents:
         for episode in (self._episode, self._decisive):
             episode.events = {key: one for key, one in episode.events.items() if one.last > until}
             episode.endings = [one for one in episode.endings if one.line.number > until]
-            episode.steps = [one for one in episode.steps if one.line.number > until]
         self.survived = [one for one in self.survived if one.last > until]
         if self.first_error is not None and self.first_error.number <= until:
             self.first_error = None
@@ -363,7 +342,8 @@ def all_events(nodes: Iterable[NodeEvents]) -> list[Occurrence]:
 
 def first_to_end(nodes: Iterable[NodeEvents]) -> int | None:
     """Return the rank that launchers saw end first, by their clocks, which count whole seconds."""
-    endings = [one for n in nodes for one in n.episode.endings if one.where.rank is not None]
+    endings = [one for n in nodes for one in n.episode.endings if not one.by_scheduler]
+    endings = [one for one in endings if one.where.rank is not None]
     roots = [one for one in endings if one.is_root]
     if all(one.time for one in roots):
         first = min((one.time for one in roots), default="")

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from platform_launch.hostlist import short_name
-from platform_launch.why.lines.host_names import names_a_machine
 from platform_launch.why.lines.line import NOWHERE, Line, Location
+from platform_launch.why.lines.location_patterns import names_a_machine
 
 _MOST = 100_000
 _NCCL = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")

@@ -15,12 +15,7 @@ from platform_launch.why.messages.signatures import Catalogue, Match, SignatureR
 from platform_launch.why.reading.claims import Claims, has_own_cause, is_of_the_code
 from platform_launch.why.reading.endings import ENDED_ALONG, Ending
 from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
-from platform_launch.why.reading.steps import (
-    FEW_STEPS,
-    StepEnd,
-    shows_work,
-    states_success,
-)
+from platform_launch.why.reading.work import FEW_STEPS, shows_work, states_success
 from platform_launch.why.sources import LogSource
 
 _MOST_NODES = 2048
@@ -126,29 +121,29 @@ class LogEvents:
         own = is_of_the_code(proof) or (above and not failed and proof.signature.patterns)
         return bool(own) and all(has_own_cause(proof, one, later_job=self._job_began) for one in failed)
 
-    def end(self, ending: Ending) -> None:
-        """Take note of how a process ended."""
+    def end(self, ending: Ending, *, told: bool = False) -> None:
+        """Take note of how processes ended; a signal is a cause by itself where their line ``told`` none."""
         self._leave_behind(ending.line.number)
         self.ended(ending.line)
         if ending.exit_code in ENDED_ALONG and self._ended_otherwise(ending):
             ending = replace(ending, is_root=False)
-        self.of(ending.where).end(ending, self._parting_lines)
+        holder = ending.line.where if ending.by_scheduler else ending.where
+        self.of(holder).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
-        if signature is not None and ending.is_root:
-            self.add(Match(signature, 0, ending.where), signature.role, ending.line, ending.where)
+        own = ending.is_root or (ending.by_scheduler and not ending.was_cancelled and not told)
+        if signature is not None and own:
+            for place in ending.places:
+                self.add(Match(signature, 0, place), signature.role, ending.line, place)
 
     def _ended_otherwise(self, ending: Ending) -> bool:
         """Tell whether another process ended by itself before: launchers then end those that are left."""
         before = (one for node_events in self._nodes.values() for one in node_events.episode.endings)
-        return any(one.exit_code not in ENDED_ALONG and one.where != ending.where for one in before)
+        others = (one for one in before if not one.by_scheduler and one.where != ending.where)
+        return any(one.exit_code not in ENDED_ALONG for one in others)
 
     def ended(self, line: Line) -> None:
         """Take note of a line that tells of an end: what stands right above was a process's last word."""
         self._claims.ended(line.number, self._scanner.number)
-
-    def step(self, step: StepEnd) -> None:
-        """Take note of tasks whose end the scheduler reports."""
-        self.of(step.line.where).step(step, self._parting_lines)
 
     def err(self, error: FirstError, writer: Location) -> None:
         """Take note of a line that looks like an error."""

@@ -6,30 +6,27 @@ import re
 from dataclasses import replace
 
 from platform_launch.why.lines.clock import Clock
-from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain, text_of
+from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain, shown, text_of
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.messages.tracebacks import go_on, is_frame, lone, opens
-from platform_launch.why.note import Note
+from platform_launch.why.note import Note, note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
-from platform_launch.why.reading.attempts import begins_anew, loads_modules
-from platform_launch.why.reading.endings import SummaryBlock, continues_block, ending_in, opens_block
+from platform_launch.why.reading.claims import begins_anew, loads_modules
+from platform_launch.why.reading.endings import Ending, EndingReader, ending_in
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
+from platform_launch.why.reading.evidence import Surroundings, is_code, is_mild, is_quoted, speaks_of_it
 from platform_launch.why.reading.log_events import LogEvents
-from platform_launch.why.reading.mentions import is_code, is_mild, speaks_of_it
 from platform_launch.why.reading.own_lines import OwnLines
 from platform_launch.why.reading.pods import LINES_OF_A_DESCRIPTION, pod_in_row, pod_of, speaks_of_a_pod
-from platform_launch.why.reading.quoted import is_quoted
-from platform_launch.why.reading.remarks import last_line, not_read
-from platform_launch.why.reading.steps import StepEnd, StepReader
-from platform_launch.why.reading.surroundings import Surroundings
 from platform_launch.why.sources import LogSource
 
 _LINES_TO_LEARN_FROM = 40
+_LINES_OF_A_PAGE = 50
 _LINES_OF_A_TRACEBACK = 80
 _LINES_TO_SURVEY = 15
 _LONGEST_SURVEYED = 300
@@ -67,13 +64,12 @@ class LogReader:
         self._own = OwnLines(source.events, catalogue, self._prefixes, self._events)
         self._errors = ErrorLines(catalogue, self._scanner, self._prefixes, self._events)
         self._tracebacks = Assembly(self._clock)
-        self._steps = StepReader(self._scanner.preceding, self._scanner.following)
+        self._endings = EndingReader(self._scanner.following)
         self._around = Surroundings(self._scanner, self._prefixes)
         self._recovered = 0
         self._at_end = False
         self._survey_at = 0
         self._stack = 0, NOWHERE
-        self._summaries: dict[Location, SummaryBlock] = {}
 
     def read(self) -> list[NodeEvents]:
         """Read to the end; return what each node in it said."""
@@ -90,8 +86,7 @@ class LogReader:
                 self._scanner.dismiss()
             for reading in self._tracebacks.finished():
                 self._conclude(reading)
-            reporting = bool(self._summaries) or self._steps.expects(raw.number)
-            self._scanner.everything = self._tracebacks.is_open or reporting
+            self._scanner.everything = self._tracebacks.is_open or self._endings.expects(raw.number)
         self._at_end = True
         self._close_tracebacks()
         self._own.handle_unread(self._scanner.lines_read + 1)
@@ -119,12 +114,24 @@ class LogReader:
             self._conclude(reading)
 
     def remarks(self) -> list[Note]:
-        """Say what was not read."""
-        return not_read(self._name, self._scanner)
+        """Say what of the log was not read."""
+        heads = (shown(head.decode(errors="replace")) for head in sorted(self._scanner.left_out))
+        remarks = []
+        if self._scanner.empty:
+            remarks.append(note("empty", log=self._name))
+        if self._scanner.left_out:
+            remarks.append(note("lines-left-out", log=self._name, heads=", ".join(map('"{}"'.format, heads))))
+        if "traceback" in self._scanner.worn:
+            remarks.append(note("tracebacks-left-out", log=self._name))
+        return remarks
 
     def last_line(self) -> list[Note]:
-        """Quote the line that the log ends with."""
-        return last_line(self._name, self._scanner, self._prefixes)
+        """Quote the line that the log ends with, unless it ends with a page of empty ones."""
+        for distance, data in enumerate(self._scanner.preceding(_LINES_OF_A_PAGE), 1):
+            if data.strip():
+                last = parse(self._scanner.number - distance, data, self._prefixes)
+                return [note("ends-with", log=shown(self._name), line=last.number, text=last.shown)]
+        return []
 
     def _parse(self, number: int, data: bytes) -> Line:
         """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
@@ -150,16 +157,15 @@ class LogReader:
             self._events.begin_anew(line, job=loads_modules(line.text))
         if self._read_surroundings(line):
             return True
-        step, match = self._steps.read(line), self._match(line)
+        (ending, in_summary), match = self._endings.read(line), self._match(line)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY
-        if step is not None:
-            self._record_step(step, told=told)
-            if step.ordered or not told:
-                return True
-        elif self._handle_summary(line) and (not told or line.process in self._summaries):
+        if ending is not None:
+            self._record_ending(ending, in_summary=in_summary, told=told)
+        if in_summary or (ending is not None and (ending.ordered or not told)):
             return True
         if match is not None:
-            return self._record_match(line, match, of_scheduler=step is not None)
+            by_scheduler = ending is not None and ending.by_scheduler
+            return self._record_match(line, match, by_scheduler=by_scheduler)
         return self._handle_unknown(line)
 
     def _handle_recovered(self, line: Line) -> bool:
@@ -208,41 +214,20 @@ class LogReader:
             return match
         return self._catalogue.match_of(summed_up, line.text)
 
-    def _record_step(self, step: StepEnd, *, told: bool) -> None:
-        """Take note of tasks that ended; a signal is a cause by itself where the line says nothing better."""
-        self._events.ended(step.line)
-        if step.exit_code > 0:
-            self._errors.record_last_words(step.line, step.places)
-        self._events.step(step)
-        signature = self._catalogue.of_exit_code(step.exit_code)
-        if signature is not None and not told and not step.was_cancelled:
-            for place in step.places:
-                self._events.add(Match(signature, 0, place), signature.role, step.line, place)
+    def _record_ending(self, ending: Ending, *, in_summary: bool, told: bool) -> None:
+        """Take note of processes that ended, and of their last words."""
+        line = ending.line
+        if speaks_of_a_pod(line.text):
+            above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
+            pod = pod_of(line.text, ending.where.pod, above)
+            ending = replace(ending, places=(ending.where.filled(pod),))
+        elif not in_summary and (ending.exit_code > 0 or not ending.by_scheduler):
+            self._errors.record_last_words(line, ending.places)
+        self._events.end(ending, told=told)
+        if in_summary:
+            self._tracebacks.announce(line, ending.where)
 
-    def _handle_summary(self, line: Line) -> bool:
-        """Read how a process ended, on one line or in torchrun's block of them."""
-        if opens_block(line.text):
-            self._summaries[line.process] = SummaryBlock(line.text)
-            return False
-        if line.process not in self._summaries and continues_block(line.text):
-            self._summaries[line.process] = SummaryBlock(line.text)
-        block = self._summaries.get(line.process)
-        ending = block.read(line) if block else ending_in(line)
-        if block is not None and block.done:
-            del self._summaries[line.process]
-        if ending is not None:
-            if speaks_of_a_pod(line.text):
-                above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
-                pod = pod_of(line.text, ending.where.pod, above)
-                ending = replace(ending, where=ending.where.filled(pod))
-            elif block is None:
-                self._errors.record_last_words(ending.line, [ending.where])
-            self._events.end(ending)
-            if block is not None:
-                self._tracebacks.announce(line, ending.where)
-        return block is not None or ending is not None
-
-    def _record_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
+    def _record_match(self, line: Line, match: Match, *, by_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
         quoted = speaks_of_it(line.text) or is_quoted(line.text, match.position)
         if quoted and role is SignatureRole.CONSEQUENCE:
@@ -264,7 +249,7 @@ class LogReader:
             where = where.filled(self._tracebacks.place_announced(line))
         if line.text.endswith(_STACK):
             self._stack = line.number + _LINES_OF_A_REPORT, where
-        elif line.number < self._stack[0] and not of_scheduler:
+        elif line.number < self._stack[0] and not by_scheduler:
             where = where.filled(self._stack[1])
         elif where.host is None and speaks_of_a_pod(line.text):
             above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)

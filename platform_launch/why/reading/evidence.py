@@ -1,0 +1,182 @@
+"""Which lines are evidence of nothing: code, advice, warnings, quotations, other programs, what passed.
+
+What stands in a line, and in the lines around it, tells. A line that is quoted tells of no failure. The words
+around a traceback only make it doubtful that it ended its process; whether work went on below decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from platform_launch.why.lines.line import Line, plain, text_of
+from platform_launch.why.lines.prefixes import Prefixes
+from platform_launch.why.lines.scan import Scanner
+from platform_launch.why.messages.signatures import Signature
+from platform_launch.why.messages.tracebacks import Traceback
+from platform_launch.why.reading.pods import of_same_pod
+
+# What says itself that it failed, and is not quoted by a line about something else.
+_OUTRIGHT = re.compile(
+    r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: "
+    r"|ERROR: (?:LoadError: )?SystemError: |(?:.*\s)?libgomp: "
+    r"|.*(?:(?:NCCL|CCOM) WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
+    r"|\s*GPUassert: |\s*cuda\w{1,20}\(\) failed at |\s*C(?:uda|UDA) (?:error in file|Runtime Error)\b"
+    r"|The runtime failed to allocate the necessary |.*\bbackend failed with error: \d+ \(\w+_ERROR_OUT_OF_"
+    r"| ?on Pe \d"  # NAMD, below its line that says FATAL ERROR
+    # The rest of torch's message, of which the beginning is not in the log.
+    r"|(?!.*out of memory).{0,400}?(?:Including non-PyTorch memory, this process has |size_mb to avoid fragm)"
+    r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
+)
+# A line of code, whatever stands before it: what it would say has not happened by its being shown.
+_CODE = re.compile(
+    r"(?:.{0,120}?[|\]):>+-] +|\s*)(?:\d{1,6}[:|]? +)?"
+    r"(?:raise \w[\w.]*\(|assert\b(?=.*[('\"]).*['\")\]]\s*$|throw (?:new )?\w"
+    r"|(?:self\.)?(?:_?log(?:ger|ging)?|warnings?|LOG|print|printf|fprintf)\w*(?:\.\w{1,20}){0,2}\([frb]{0,2}[\"']"
+    r"|(?:TORCH_CHECK|NCCLCHECK|CUDACHECK)\w*\()"
+    r"|\s+(?:elif|except|if|return|while|with|yield)\b(?=.*[('\":]).*['\")\]:]\s*$"
+)
+# Phrase, code, and tests, at the beginning of a line.
+_SPEAKS_OF_IT = re.compile(
+    r"\s*[-+]?\s*(?:raise \w|except \w|assert \w|if \w.{0,200}:\s*$|--?[a-z][\w-]{1,60}[ =])"
+    r"|\s*[-+]?\s*(?:print|printf|echo|log(?:ger|ging)?\.\w{1,20}|warnings\.warn)\s?\(?f?[\"']"
+    r"|(?:How|If|To|What|When|Why) (?:a |an |I |the |you )?[a-z]\w* "
+    r"|\s*(?:[-*+\u2022] )?(?:Fix(?:e[sd]|ing)?|Handle[sd]?|Catch(?:es)?|Work around)\b:? \S*[`\"']?\w"
+    r"|test\w* \([\w.]{1,200}\) \.\.\. "
+)
+# The kernel's kill of what no training runs, and what the loader says of the system's own programs.
+_OF_OTHER_PROGRAMS = re.compile(
+    r"[Oo]ut of memory: Killed process \d+ \((?!python|pt_|ray|torch|train|accelerate|deepspeed)"
+    r"|(?:/(?:usr/)?(?:libexec|s?bin)/(?!mpi|orte|prte|python|srun)\S{1,200}|curl|git|rsync|scp|ssh|wget): "
+    r"(?:symbol lookup error|error while loading shared libraries): "
+)
+# One of several tries, as huggingface_hub tells of each.
+_OF_A_TRY = re.compile(r"thrown while requesting (?:HEAD|GET) https?://")
+# Who is quoted, at the beginning of a line: of the one above, or of that which is quoted.
+_NAMES_QUOTED = re.compile(
+    r"(?i)^\W{0,8}(?:\[\d{1,6}\] )?(?:a|answer|assistant|completion|generat(?:ed|ion)|gold|input|label|output"
+    r"|pred(?:iction)?|prompt|q|question|reference|response|rollout|sample|target|text|user)"
+    r"(?: ?#?\d{1,9})?(?:\s*[:>=]\s|[:>=]?\W*$)"
+    r"|(?:^|\s)\[(?:code[ _-]?exec\w*|grader|judge|reward|rollout|sample|sandbox|verifier)"
+    r"(?:[ _:#-]\w{1,20})?\]"
+)
+# The same, before what is quoted on one line; also what parts the turns of a conversation.
+_NAMES_QUOTED_BEFORE = re.compile(
+    r"(?i)\b(?:answer|assistant|completion|prompt|question|rollout)[\"']?\s*[:=]\s|<\|\w{1,30}\|>"
+)
+# The same, at the end of the line above a traceback, or before it on its own line.
+_ANNOUNCES = re.compile(
+    r"(?i)\b(?:answers?|candidates?|completions?|execution|generat(?:ed|ion)s?|hypothes[ie]s|model|outputs?"
+    r"|predict(?:ed|ions?)|programs?|prompts?|responses?|rewards?|rollouts?|samples?|sandbox\w*|snippets?"
+    r"|solutions?|stderr|tests?|tools?|unit ?tests?)\b"
+    r"[^.!?]{0,80}(?:[:=>]|```\w*|-{3,}|={3,})\s*[\"']?\s*$"
+)
+_IS_REPEATED = re.compile(
+    r"(?i)^\W*(?:\[?[A-Z]{4,8}\]?\W{1,3})?(?:will (?:be )?retr\w+|retry(?:ing)?\b|try(?:ing)? again"
+    r"|fall(?:s|ing)? back"
+    r"|skip(?:s|ping|ped)?\b|continu(?:es?|ing)\b|going on\b)"
+    r"|\btrying (?:again|(?:it |once )?with|a smaller|the next|batch size)\b"
+    r"|\bnot (?:available|found|installed)\b.{0,40}[,;:] ?(?:using|falling back|disabling|continuing)\b"
+)
+_CELLS_BEFORE = 2
+_HEAD = "Traceback (most recent call last)"
+_LINES_AROUND = 3
+_LINES_OF_WHAT_PASSED = 40
+# A log that fails in every line must not have its neighbours read as often.
+_MOST_LOOKS_BELOW = 200
+# Python writes a warning's text below the place and the category, and the code that warned below that.
+_WARNING = re.compile(r"\S{1,400}\.pyx?:\d{1,6}: \w{0,60}Warning: ")
+_CODE_THAT_WARNED = re.compile(r"  \S")
+_LINES_OF_A_WARNING = 15
+
+
+def is_code(text: str) -> bool:
+    """Tell whether a line is one of a program's text, as tracebacks and reports quote them."""
+    perhaps = "(" in text or text[:1] == " " or "assert" in text or "throw " in text
+    return perhaps and _CODE.match(text) is not None
+
+
+def speaks_of_it(text: str) -> bool:
+    """Tell whether a line only advises of a failure whose words it has, or is code that tells of it."""
+    return _SPEAKS_OF_IT.match(text) is not None
+
+
+def is_mild(line: Line, signature: Signature) -> bool:
+    """Tell whether a line that shows a signature may tell of no failure of the job's."""
+    return (
+        line.mild
+        or (signature.raised and not line.fatal and not _OUTRIGHT.match(line.text))
+        or _OF_OTHER_PROGRAMS.search(line.text) is not None
+        or _OF_A_TRY.search(line.text) is not None
+    )
+
+
+def is_quoted(text: str, position: int) -> bool:
+    """Tell whether a line quotes the failure whose words it has at ``position``, in a table for one."""
+    in_table = text.startswith("|") and text.endswith("|")
+    return (
+        _NAMES_QUOTED.search(text) is not None
+        or _NAMES_QUOTED_BEFORE.search(text, 0, position) is not None
+        or (in_table and text.count("|", 0, position) >= _CELLS_BEFORE)
+    )
+
+
+def is_doubtful(above: Iterable[str], opening: str, below: Iterable[str]) -> bool:
+    """Tell whether a traceback may be no end of the process that printed it.
+
+    ``above`` and ``below`` are the lines around it, nearest first; ``opening`` is its first line.
+    """
+    before = [opening.partition(_HEAD)[0], *above]
+    quoted = any(_ANNOUNCES.search(text) or _NAMES_QUOTED.search(text) for text in before)
+    return quoted or is_repeated(below)
+
+
+def is_repeated(below: Iterable[str]) -> bool:
+    """Tell whether lines say that what failed above them is tried again, or done without."""
+    return any(map(_IS_REPEATED.search, below))
+
+
+class Surroundings:
+    """The lines around the current one of a log."""
+
+    def __init__(self, scanner: Scanner, prefixes: Prefixes) -> None:
+        self._scanner = scanner
+        self._prefixes = prefixes
+        self._looks_below = 0
+
+    def go_on_without(self) -> bool:
+        """Tell whether the line below says that what failed is tried again, or done without."""
+        if self._looks_below >= _MOST_LOOKS_BELOW:
+            return False
+        self._looks_below += 1
+        return is_repeated(map(self._text, self._scanner.following(1)))
+
+    def show_it_passed(self, signature: Signature, text: str) -> bool:
+        """Tell whether lines below say that what one tells of passed, as events of pods and kernels do."""
+        following = of_same_pod(text, self._scanner.following(_LINES_OF_WHAT_PASSED))
+        below = b"\n".join(following).decode(errors="replace") if signature.passed else ""
+        return any(re.search(pattern, f"{text}\n{below}") for pattern in signature.passed)
+
+    def make_doubtful(self, traceback: Traceback) -> bool:
+        """Tell whether the lines around a traceback quote it, or say that its code goes on."""
+        number, current = self._scanner.number, self._scanner.current
+        behind = max(0, number - traceback.chain.start)
+        above = self._scanner.preceding(behind + _LINES_AROUND)
+        opening = above[behind - 1] if 0 < behind <= len(above) else current
+        between = above[: max(0, number - 1 - traceback.end)]
+        below = [*reversed(between), *([current] if traceback.end < number else [])]
+        below += self._scanner.following(_LINES_AROUND)
+        said = ([*map(self._text, lines)] for lines in (above[behind:], below[:_LINES_AROUND]))
+        return is_doubtful(next(said), plain(opening), next(said))
+
+    def is_of_a_warning(self) -> bool:
+        """Tell whether the current line is of the text of a warning that Python printed above it."""
+        for text in map(self._text, self._scanner.preceding(_LINES_OF_A_WARNING)):
+            if _WARNING.match(text):
+                return True
+            if _CODE_THAT_WARNED.match(text):
+                return False
+        return False
+
+    def _text(self, data: bytes) -> str:
+        return text_of(data, self._prefixes)

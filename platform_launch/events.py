@@ -126,7 +126,7 @@ CATALOGUE: dict[str, Kind] = {
         "WARN", "training was stopped after {duration}, because node {node} failed", ("node", "exit_code")
     ),
     "memory-peak": Kind("INFO", "peak memory: processes {processes}{gpus}"),
-    "binding-verified": Kind("INFO", "all {ranks} ranks of this node run on the CPUs they were bound to"),
+    "binding-verified": Kind("INFO", "the ranks of this node run on the CPUs they were bound to"),
     "binding-undone": Kind(
         "WARN",
         (
@@ -206,9 +206,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "roll-call-skipped": Kind("INFO", "starting training without waiting for the other nodes"),
     "nodes-differ": Kind("WARN", "nodes differ: {difference}"),
-    "roll-call-complete": Kind(
-        "SUCCESS", "roll call: all {nnodes} nodes are connected, {agree}; starting training"
-    ),
+    "roll-call-complete": Kind("SUCCESS", "roll call: {nodes}; starting training"),
     "spare-waits": Kind("INFO", "this node is a spare: it waits until another node is lost"),
     "spare-stands-in": Kind("WARN", "this spare, node {spare}, now replaces node {node}", ("node", "spare")),
     "rank-reordered": Kind(

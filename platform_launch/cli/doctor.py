@@ -19,8 +19,8 @@ from platform_launch.console.languages import translate
 from platform_launch.doctor import Level, examination, worst
 from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
+from platform_launch.health.quarantine import node_name, quarantine_entry
 from platform_launch.health.quarantine import release as release_node
-from platform_launch.launch.fitness import node_name, quarantine_entry
 from platform_launch.plan.render import hardware_rows
 from platform_launch.rendezvous.listening import rendezvous_ports
 from platform_launch.text import Phrase, counted, joined, padded, wrapped

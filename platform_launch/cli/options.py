@@ -13,7 +13,7 @@ from platform_launch.cli import completion
 from platform_launch.cli.flags import flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
-from platform_launch.launch.options import NOTICE_SIGNALS, RANK_ORDERS, TogetherFlags
+from platform_launch.plan.request import NOTICE_SIGNALS, RANK_ORDERS, RunOptions
 from platform_launch.text import Phrase
 from platform_launch.topology import Overrides
 
@@ -179,9 +179,9 @@ together_options = flags(
 )
 
 
-def together(values: dict[str, Any]) -> TogetherFlags:
+def together(values: dict[str, Any]) -> RunOptions:
     """Remove the roll call's flags from a command's parameters and return them."""
-    together = TogetherFlags(**{field.name: values.pop(field.name) for field in fields(TogetherFlags)})
+    together = RunOptions(**{field.name: values.pop(field.name) for field in fields(RunOptions)})
     _check_reserve(values, together)
     return together
 
@@ -196,7 +196,7 @@ def overrides(values: dict[str, Any]) -> Overrides:
     )
 
 
-def _check_reserve(values: dict[str, Any], together: TogetherFlags) -> None:
+def _check_reserve(values: dict[str, Any], together: RunOptions) -> None:
     """Refuse options for a lost node without what they need."""
     flag = next((name for name in ("spares", "min_nodes") if values[name]), None)
     if flag is None:

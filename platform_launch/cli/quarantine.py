@@ -17,10 +17,9 @@ from platform_launch.console import Console
 from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown_list
-from platform_launch.health.quarantine import FILE_VARIABLE, QuarantinedNode, read
+from platform_launch.health.quarantine import FILE_VARIABLE, QuarantinedNode, quarantine_file, read
 from platform_launch.health.quarantine import add as add_node
 from platform_launch.health.quarantine import release as release_node
-from platform_launch.launch.fitness import quarantine_file
 from platform_launch.text import Phrase, counted
 
 quarantine_file_option = click.option(

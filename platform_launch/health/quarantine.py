@@ -11,16 +11,21 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from platform_launch.errors import InputError
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, UnfitNodeError
 from platform_launch.events import Event, event
 from platform_launch.files import write_all
 from platform_launch.text import Phrase, one_line
+
+if TYPE_CHECKING:
+    from platform_launch.hardware import Gpu
+    from platform_launch.health.finding import NodeHealth
 
 FILE_VARIABLE = "PLATFORM_LAUNCH_QUARANTINE"
 NODE_NAME_VARIABLE = "PLATFORM_LAUNCH_NODE_NAME"
@@ -131,6 +136,68 @@ def quarantined(
             if name == entry.node or not set(gpus).isdisjoint(entry.gpus):
                 held.setdefault(name, entry)
     return held
+
+
+def node_name(env: Environment) -> str:
+    """Return the scheduler's name for this machine, which differs from a pod's host name."""
+    variable = env.text(NODE_NAME_VARIABLE) or env.text("SLURMD_NODENAME")
+    return variable.value if variable is not None and variable.value else env.hostname
+
+
+def quarantine_file(env: Environment, flag: Path | None) -> Path | None:
+    """Return the file that a flag or a variable names."""
+    variable = env.text(FILE_VARIABLE)
+    return flag or (Path(variable.value) if variable is not None and variable.value else None)
+
+
+def quarantine_entry(
+    file: Path, env: Environment, gpus: Sequence[Gpu], report: Callable[[Event], None] | None = None
+) -> QuarantinedNode | None:
+    """Return the entry of this node or one of its GPUs, None without one. Raises InputError as read."""
+    name = node_name(env)
+    entries = read(file, report=report)
+    return quarantined(entries, {name: [gpu.uuid for gpu in gpus if gpu.uuid]}).get(name)
+
+
+def refuse_if_quarantined(
+    file: Path | None, env: Environment, gpus: Sequence[Gpu], report: Callable[[Event], None]
+) -> None:
+    """Raise UnfitNodeError if this node, or one of its GPUs, is in quarantine; InputError as read."""
+    if file is None:
+        return
+    name = node_name(env)
+    entry = quarantine_entry(file, env, gpus, report)
+    if entry is not None:
+        under = Phrase(", under the name {node}", node=entry.node) if entry.node != name else ""
+        raise UnfitNodeError(
+            Phrase(
+                "node {name} is {held}{under} ({file})",
+                name=name,
+                held=entry.in_words(),
+                under=under,
+                file=file,
+            ),
+            Phrase(
+                "use another node; `platform-launch doctor --release --quarantine {file}` there releases it",
+                file=file,
+            ),
+        )
+
+
+def quarantine_if_bad(
+    file: Path | None, env: Environment, gpus: Sequence[Gpu], health: NodeHealth | None, job: str
+) -> Event | None:
+    """Put this node in quarantine for a day if it is bad; return the event that reports it."""
+    if file is None or health is None or not health.bad:
+        return None
+    now, name = time.time(), node_name(env)
+    uuids = tuple(gpu.uuid for gpu in gpus if f"GPU {gpu.index}" in health.devices)
+    reason, sentence = "; ".join(health.reasons), health.sentence().document()
+    try:
+        add(file, QuarantinedNode(name, now, now + DEFAULT_S, reason, job, uuids, sentence))
+    except InputError as error:
+        return event("not-quarantined", node_name=name, problem=error.message)
+    return event("node-quarantined", node_name=name, until=utc(now + DEFAULT_S), path=str(file))
 
 
 def add(path: Path, entry: QuarantinedNode) -> None:

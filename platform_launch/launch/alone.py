@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from platform_launch.console import Console
 from platform_launch.errors import HangError, UnfitNodeError
 from platform_launch.events import event
-from platform_launch.launch.options import TogetherFlags
-from platform_launch.launch.outcome.result import Result, was_failure
+from platform_launch.launch.conclusion import Result, was_failure
 from platform_launch.launch.training_command import RESTART, NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
 from platform_launch.observe.checkpoints import Checkpoint
+from platform_launch.plan.request import RunOptions
 from platform_launch.supervise import Outcome
 
 
 def run_alone(
     training: TrainingCommand,
     place: NodePlace,
-    flags: TogetherFlags,
+    options: RunOptions,
     context: LaunchContext,
 ) -> Result:
     """Run the processes of a single-node job, again after a failure if that was requested.
@@ -39,11 +39,11 @@ def run_alone(
         bad = worth is not None and worth.bad
         if not hung and not was_failure(outcome):
             break
-        failures.append((outcome, watched.saves.newest_written() if flags.max_restarts else None))
-        if not _starts_again(failures, flags, context.console, hung=hung, bad=bad):
+        failures.append((outcome, watched.saves.newest_written() if options.max_restarts else None))
+        if not _starts_again(failures, options, context.console, hung=hung, bad=bad):
             break
         restarts += 1
-        context.console.report(event("node-restarts", restart=restarts, max_restarts=flags.max_restarts))
+        context.console.report(event("node-restarts", restart=restarts, max_restarts=options.max_restarts))
     failed = outcome.exit_code != 0 and (outcome.stopped_by is None or hung)
     code = UnfitNodeError.exit_code if bad else HangError.exit_code if hung else outcome.exit_code
     run = None
@@ -57,9 +57,7 @@ def run_alone(
         outcome,
         place,
         run,
-        restarts=restarts,
         first_failed=place.node_rank if failed else None,
-        cost=context.reporter.clock.so_far(),
         health=worth,
         saves=watched.saves.known,
     )
@@ -67,14 +65,14 @@ def run_alone(
 
 def _starts_again(
     failures: Sequence[tuple[Outcome, Checkpoint | None]],
-    flags: TogetherFlags,
+    options: RunOptions,
     console: Console,
     *,
     hung: bool,
     bad: bool,
 ) -> bool:
     """Return whether a single node restarts, by the rules for several; report why it does not."""
-    if not flags.max_restarts:
+    if not options.max_restarts:
         return False
     # Here: no other single-node launch needs them.
     from platform_launch.observe.steps import highest_step
@@ -93,15 +91,15 @@ def _starts_again(
         FailedRun(highest_step(one.tail.decode(errors="replace")), one.duration_s, checkpoint)
         for one, checkpoint in failures
     ]
-    not_again = why_not_again(runs, len(failures) - 1, flags.max_restarts)
+    not_again = why_not_again(runs, len(failures) - 1, options.max_restarts)
     if bad:
         not_again = NotAgain(NotAgainKind.BAD_NODE)
-    elif hung and flags.on_hang != RESTART:
+    elif hung and options.on_hang != RESTART:
         not_again = NotAgain(NotAgainKind.HANG)
     elif not_again is None and not hung and is_young(runs[-1]):
         found = explain([LogSource("the end of the output", io.BytesIO(failures[-1][0].tail))])
         not_again = NotAgain(NotAgainKind.JOB) if found.retry == "no" else None
     if not_again is not None:
-        values = {"kind": not_again.kind.value, "max_restarts": flags.max_restarts}
+        values = {"kind": not_again.kind.value, "max_restarts": options.max_restarts}
         console.report(event("not-restarted", reason=describe_not_again(not_again), **values))
     return not_again is None

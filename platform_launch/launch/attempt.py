@@ -1,4 +1,12 @@
-"""One attempt on one node: the roll call, the run, and its outcome on all nodes."""
+"""One attempt on one node: the roll call, the run, and its outcome on all nodes.
+
+How far it has come is a table of phases:
+
+JOINING ── joined ──→ RUNNING ── ended ──→ ENDED ── concluded ──→ OVER
+   │                │  │                │  │
+   │                │  └─ closed ─→ RUNNING_ALONE ── ended ─┐
+   └── withdrew ────┼──── lost ───→ RUNNING_LOST  ── ended ─┴→ OVER
+"""
 
 from __future__ import annotations
 
@@ -7,6 +15,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from queue import Empty, SimpleQueue
 
 from platform_launch.console.languages import translate
@@ -19,15 +28,14 @@ from platform_launch.errors import (
 from platform_launch.events import Event, event
 from platform_launch.hardware import page_cache
 from platform_launch.health.finding import NodeHealth
-from platform_launch.launch.attempt_phases import RUNS, Happening, Phase, after
-from platform_launch.launch.outcome.node_ending import (
+from platform_launch.launch.conclusion import SpareNotNeededError, was_failure
+from platform_launch.launch.node_ending import (
     TrainingOutput,
     of_hang,
     of_node,
     of_training,
     wants_port,
 )
-from platform_launch.launch.outcome.result import SpareNotNeededError, was_failure
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
@@ -62,8 +70,56 @@ from platform_launch.supervise import Outcome
 from platform_launch.supervise.signals import Interrupted
 from platform_launch.text import Phrase
 
-# How long a node that cannot start tries to reach node 0 to report it.
-REPORT_REFUSAL_S = 30.0
+
+class Phase(Enum):
+    """The node waits for the others, runs its processes, waits for the job's outcome, or knows it.
+
+    ALONE: node 0 has finished, and this node continues without it. LOST: node 0 is unreachable.
+    """
+
+    JOINING = "joining"
+    RUNNING = "running"
+    RUNNING_ALONE = "running alone"
+    RUNNING_LOST = "running, node 0 lost"
+    ENDED = "ended"
+    OVER = "over"
+
+
+class Happening(Enum):
+    """What changes the phase of an attempt.
+
+    JOINED: all nodes have joined. WITHDREW: this node was asked to stop before that. ENDED: its processes
+    have ended or were never started. CLOSED, LOST: see Phase. CONCLUDED: the outcome of the job is known.
+    """
+
+    JOINED = "joined"
+    WITHDREW = "withdrew"
+    ENDED = "ended"
+    CLOSED = "closed"
+    LOST = "lost"
+    CONCLUDED = "concluded"
+
+
+_NEXT: dict[tuple[Phase, Happening], Phase] = {
+    (Phase.JOINING, Happening.JOINED): Phase.RUNNING,
+    (Phase.JOINING, Happening.WITHDREW): Phase.OVER,
+    (Phase.RUNNING, Happening.ENDED): Phase.ENDED,
+    (Phase.RUNNING, Happening.CLOSED): Phase.RUNNING_ALONE,
+    (Phase.RUNNING, Happening.LOST): Phase.RUNNING_LOST,
+    (Phase.RUNNING_ALONE, Happening.ENDED): Phase.OVER,
+    (Phase.RUNNING_LOST, Happening.ENDED): Phase.OVER,
+    (Phase.ENDED, Happening.CLOSED): Phase.OVER,
+    (Phase.ENDED, Happening.LOST): Phase.OVER,
+    (Phase.ENDED, Happening.CONCLUDED): Phase.OVER,
+}
+
+RUNS = frozenset({Phase.RUNNING, Phase.RUNNING_ALONE, Phase.RUNNING_LOST})
+"""The phases in which the node's processes run or are about to."""
+
+
+def after(phase: Phase, happening: Happening) -> Phase:
+    """Return the next phase. A happening that comes too early or too late changes nothing."""
+    return _NEXT.get((phase, happening), phase)
 
 
 class JobMovedError(Exception):
@@ -77,9 +133,9 @@ class JobMovedError(Exception):
 class Attempt:
     """Runs one attempt from the roll call to the outcome. For one use, in the main thread.
 
-    ``training_at(place, restarts)`` is what this node runs once its rank is known; ``place`` and ``restarts``
-    are then as the nodes have agreed. ``output`` is what the processes wrote to the log, and ``health`` the
-    state of this node's devices after a failure.
+    ``training_at(place, restarts)`` is what this node runs once its rank is known; ``place`` and ``task`` are
+    then as the nodes have agreed. ``output`` is what the processes wrote to the log, and ``health`` the state
+    of this node's devices after a failure.
     """
 
     def __init__(
@@ -89,9 +145,8 @@ class Attempt:
         task: RunTask,
         context: LaunchContext,
     ) -> None:
-        self._training = training
+        self.task = task
         self._training_at = training_at
-        self._task = task
         self._context = context
         self._console = context.console
         self._inbox = context.inbox
@@ -104,7 +159,6 @@ class Attempt:
         self._lost: NodeEnding | None = None  # the reason, if node 0 is lost
         self._left: NodeEnding | None = None  # ranks of this node that exited before others failed
         self.place = NodePlace(task.node.node_rank, task.master_addr, task.node.nnodes)
-        self.restarts = task.node.restarts_used
         self.output = TrainingOutput(
             training.log_path, lambda: self._supervisor.tail, lambda: self._training.exit_file.reported
         )
@@ -123,18 +177,12 @@ class Attempt:
             on_ending=self._on_ending,
             on_exit=self._on_exit,
         )
-        self._watched.prepare_watches()
         self._supervisor = self._watched.supervisor
 
     @property
     def hung(self) -> bool:
         """Whether this node detected that the attempt hangs, and stopped it."""
         return self._watched.hang is not None
-
-    @property
-    def rendezvous_port(self) -> int:
-        """The port of the rendezvous."""
-        return self._task.ports[0]
 
     @property
     def saves(self) -> Saves:
@@ -171,10 +219,7 @@ class Attempt:
                 for warning in message.warnings:
                     self._console.report(event("nodes-differ", difference=warning))
                 self._announce_place()
-                agree = Phrase(
-                    "their differences are listed above" if message.warnings else "their configurations match"
-                )
-                self._console.report(event("roll-call-complete", nnodes=message.nnodes, agree=agree))
+                self._console.report(_complete_event(message))
                 return
             elif isinstance(message, Standby):
                 self._console.report(event("spare-waits"))
@@ -185,7 +230,7 @@ class Attempt:
                 raise JobMovedError(message)
             elif isinstance(message, RunRefusal):
                 error = self._error(message)
-                if self._task.leads:  # it may take a while until all others know
+                if self.task.leads:  # it may take a while until all others know
                     self._console.report(Event(error.event, "ERROR", fields={"what": error.message}))
                 raise error
             elif isinstance(message, RendezvousLost):
@@ -209,7 +254,7 @@ class Attempt:
         Once the roll call is complete, the others run already: they are informed as during the run.
         """
         if self._advance(Happening.WITHDREW):
-            ending = of_node(self._task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
+            ending = of_node(self.task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
             self._rendezvous.send(StopAll(ending))
             return None
         self._advance(Happening.ENDED)
@@ -219,10 +264,10 @@ class Attempt:
     def was_in_the_way(self, outcome: Outcome) -> bool:
         """Return whether the processes failed because the rendezvous uses a port that they need."""
         return (
-            self._task.leads
+            self.task.leads
             and was_failure(outcome)
             and is_young(FailedRun(highest_step(self.output.text()), outcome.duration_s))
-            and any(wants_port(outcome.tail, port) for port in self._task.ports)
+            and any(wants_port(outcome.tail, port) for port in self.task.ports)
         )
 
     def conclude(self, outcome: Outcome, not_again: NotAgain | None) -> RunOutcome:
@@ -230,7 +275,7 @@ class Attempt:
         if was_failure(outcome):
             self.health = self._watched.check_devices()
         left = self._left if outcome.stopped_by is not None else None
-        ended = left or of_training(self._task.node, outcome, self.output, self.health)
+        ended = left or of_training(self.task.node, outcome, self.output, self.health)
         self._rendezvous.send(TrainingEnded(ended, not_again))
         alone = RunOutcome(0)
         while self._phase is not Phase.OVER:
@@ -267,13 +312,13 @@ class Attempt:
         families = {family.exit_code: family for family in LaunchError.__subclasses__()}
         error = families.get(message.exit_code, LaunchError)(message.reason, message.hint)
         error.exit_code = message.exit_code
-        if message.node not in (None, self._task.node.node_rank):
+        if message.node not in (None, self.task.node.node_rank):
             return error.known_as("other-node-refused")
         return error.known_as("nodes-misplaced") if isinstance(error, TopologyError) else error
 
     def _still_s(self) -> float | None:
         """Return how long this node has made no progress, None if unknown."""
-        return self._watched.still_s(self._task.node_timeout_s / 4)
+        return self._watched.still_s(self.task.node_timeout_s / 4)
 
     def _next_news(self) -> RunNews | None:
         """Return the next news of the rendezvous. Raises Interrupted for a signal."""
@@ -312,11 +357,11 @@ class Attempt:
         """Return the ending if ranks of this node exited early and others lost their connections to them."""
         line = self._watched.report_who_left()
         cause = Cause("rank_left", (line,), (line,))
-        return of_node(self._task.node, EndKind.LEFT, exit_code, cause) if line else None
+        return of_node(self.task.node, EndKind.LEFT, exit_code, cause) if line else None
 
     def _announce_place(self) -> None:
         """Report where node 0 is now and who is missing, and log with this node's new rank, if it has one."""
-        rank, host, launched = self.place.node_rank, self.place.master_addr, self._task.node.nnodes
+        rank, host, launched = self.place.node_rank, self.place.master_addr, self.task.node.nnodes
         if host != self._came_to:
             self._console.report(event("job-moved", before=self._came_to, host=host))
         fewer = self.place.nnodes < launched
@@ -330,18 +375,23 @@ class Attempt:
 
     def _prepare_place(self, message: AllHere) -> None:
         """Prepare what this node runs with its rank, before any other news is handled."""
-        node = self._task.node
+        node = self.task.node
         self.place = NodePlace(message.node_rank, message.host, message.nnodes)
-        self.restarts, self._reordered = message.restarts_used, message.reordered
+        self._reordered = message.reordered
         if message.node_rank != node.node_rank:
             node = replace(node, node_rank=message.node_rank, stand_in=True)
-        self._task = replace(
-            self._task, node=node, spare=False, master_addr=message.host, ports=(message.port,)
+        self.task = replace(
+            self.task,
+            node=replace(node, restarts_used=message.restarts_used),
+            spare=False,
+            trained=message.nnodes,
+            master_addr=message.host,
+            ports=(message.port,),
         )
-        self._prepare(self._training_at(self.place, self.restarts))
+        self._prepare(self._training_at(self.place, message.restarts_used))
 
     def _stop_for(self, ending: NodeEnding) -> None:
-        grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
+        grace_s = None if ending.in_good_order else stop_grace_s(self.task.node.gpus)
         self._supervisor.stop(translate(ending_event(ending)), grace_s, ending.stopped_by)
 
     def _advance(self, happening: Happening) -> bool:
@@ -353,15 +403,27 @@ class Attempt:
     def _on_ending(self, reason: str) -> None:
         """A signal reached only this node: the others stop with it, without counting a failure."""
         if reason in signal.Signals.__members__:
-            self._rendezvous.send(StopAll(of_node(self._task.node, EndKind.STOPPED, 0, stopped_by=reason)))
+            self._rendezvous.send(StopAll(of_node(self.task.node, EndKind.STOPPED, 0, stopped_by=reason)))
 
     def _on_hang(self) -> None:
         """Stop this attempt on all nodes: it hangs."""
         assert self._watched.hang is not None
-        ending = of_hang(self._task.node, self._watched.hang)
+        ending = of_hang(self.task.node, self._watched.hang)
         self._rendezvous.send(StopAll(ending))
         self._stop_for(ending)
 
     def _on_exit(self, code: int) -> None:
         if code and not self.hung:
-            self._rendezvous.send(StopAll(of_node(self._task.node, EndKind.FAILED, code)))
+            self._rendezvous.send(StopAll(of_node(self.task.node, EndKind.FAILED, code)))
+
+
+def _complete_event(message: AllHere) -> Event:
+    """Return the event for a complete roll call; --min-nodes may have left this node alone."""
+    nnodes = message.nnodes
+    if nnodes == 1:
+        nodes = Phrase("only this node is left")
+    elif message.warnings:
+        nodes = Phrase("all {nnodes} nodes are connected, their differences are listed above", nnodes=nnodes)
+    else:
+        nodes = Phrase("all {nnodes} nodes are connected, their configurations match", nnodes=nnodes)
+    return event("roll-call-complete", nnodes=nnodes, nodes=nodes)

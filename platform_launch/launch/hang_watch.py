@@ -10,16 +10,16 @@ from dataclasses import asdict
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from platform_launch import files
 from platform_launch.console.languages import translate
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
-from platform_launch.launch.outcome.exit_code import closing_signals, failed_local_ranks
+from platform_launch.launch.cost import RunClock
+from platform_launch.launch.exit_code import closing_signals, failed_local_ranks
 from platform_launch.launch.pace_watch import PaceWatch
+from platform_launch.launch.peers import LinkPeers, ObserveMessage
 from platform_launch.launch.profiling import Profiling
-from platform_launch.launch.statistics.cost import RunClock
 from platform_launch.launch.training_command import REPORT, HangOptions
 from platform_launch.observe.collectives import ranks_named
 from platform_launch.observe.control import ControlSocket
@@ -38,11 +38,8 @@ from platform_launch.observe.overview import finding_lines, overview, stack_line
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english, message
 from platform_launch.observe.workers import remove_torchruns_folders
+from platform_launch.rendezvous.run.texts import TextCommand, TextNews
 from platform_launch.text import Phrase, iso_utc
-
-if TYPE_CHECKING:
-    from platform_launch.launch.peers import LinkPeers, ObserveMessage
-    from platform_launch.rendezvous.run.texts import TextCommand, TextNews
 
 
 class HangWatch:
@@ -76,12 +73,10 @@ class HangWatch:
         self._pace: PaceWatch | None = None
         self._profiling: Profiling | None = None
         if send is not None:
-            from platform_launch.launch.peers import LinkPeers  # here: a node alone has none
-
             self._peers = LinkPeers(send, self._reply, self._on_notice, self._on_message)
 
     def start(self) -> None:
-        """Start. The folder exists already (``HangOptions.open_folder``)."""
+        """Start. The folder exists already (:func:`open_folder`)."""
         options = self._options
         if options.folder is None:
             return
@@ -132,7 +127,6 @@ class HangWatch:
             self._control.stop()
         if self._options.folder is not None:
             remove_torchruns_folders(self._options.folder)
-        self._options.remove_folder()
 
     def report_who_left(self, tail: bytes, *, failed_here: bool) -> str:
         """Report once which ranks of this node exited cleanly before others failed; return it, or "".

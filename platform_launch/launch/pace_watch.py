@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from platform_launch.events import Event, event
+from platform_launch.launch.peers import (
+    ArrivalsAnswer,
+    ArrivalsQuestion,
+    LinkPeers,
+    ObserveMessage,
+    PaceNotice,
+    SamplesAnswer,
+    SamplesQuestion,
+    SlowNotice,
+)
+from platform_launch.launch.training_command import HangOptions
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.pace_probe import arrivals_here, samples_here
 from platform_launch.observe.slow_ranks import (
@@ -19,10 +29,6 @@ from platform_launch.observe.slow_ranks import (
 )
 from platform_launch.observe.words import message
 from platform_launch.sentences import Sentence, sentence
-
-if TYPE_CHECKING:
-    from platform_launch.launch.peers import LinkPeers, ObserveMessage
-    from platform_launch.launch.training_command import HangOptions
 
 # How long the other nodes may take: to query their recorders, and to sample ranks a few times.
 _ARRIVALS_LIMIT_S, _SAMPLES_LIMIT_S = 8.0, 20.0
@@ -78,15 +84,13 @@ class PaceWatch:
 
     def receive(self, message: ObserveMessage) -> ObserveMessage | None:
         """Handle a message of another node; return the answer."""
-        from platform_launch.launch import peers
-
-        if isinstance(message, peers.ArrivalsQuestion):
-            return peers.ArrivalsAnswer(self._arrivals(message.since_s))
-        if isinstance(message, peers.SamplesQuestion):
-            return peers.SamplesAnswer(tuple(samples_here(self._probe, message.ranks)))
-        if isinstance(message, peers.SlowNotice):
+        if isinstance(message, ArrivalsQuestion):
+            return ArrivalsAnswer(self._arrivals(message.since_s))
+        if isinstance(message, SamplesQuestion):
+            return SamplesAnswer(tuple(samples_here(self._probe, message.ranks)))
+        if isinstance(message, SlowNotice):
             self._report_finding(message.finding, begins=message.begins)
-        elif isinstance(message, peers.PaceNotice):
+        elif isinstance(message, PaceNotice):
             self._report_change(message.change)
         return None
 
@@ -98,36 +102,26 @@ class PaceWatch:
     def _ask_others(self, since_s: float) -> Mapping[int, NodeArrivals]:
         if self._peers is None:
             return {}
-        from platform_launch.launch.peers import ArrivalsAnswer, ArrivalsQuestion
-
-        answers, _ = self._peers.exchange(ArrivalsQuestion(since_s), _ARRIVALS_LIMIT_S)
-        return {
-            node: answer.arrivals for node, answer in answers.items() if isinstance(answer, ArrivalsAnswer)
-        }
+        answers, _ = self._peers.exchange(ArrivalsQuestion(since_s), ArrivalsAnswer, _ARRIVALS_LIMIT_S)
+        return {node: answer.arrivals for node, answer in answers.items()}
 
     def _sample(self, ranks: Sequence[int]) -> Sequence[RankSamples]:
         with ThreadPoolExecutor(1) as pool:
             here = pool.submit(samples_here, self._probe, ranks)
             there: list[RankSamples] = []
             if self._peers is not None:
-                from platform_launch.launch.peers import SamplesAnswer, SamplesQuestion
-
-                answers, _ = self._peers.exchange(SamplesQuestion(tuple(ranks)), _SAMPLES_LIMIT_S)
-                found = [one for one in answers.values() if isinstance(one, SamplesAnswer)]
-                there = [sample for answer in found for sample in answer.samples]
+                question = SamplesQuestion(tuple(ranks))
+                answers, _ = self._peers.exchange(question, SamplesAnswer, _SAMPLES_LIMIT_S)
+                there = [sample for answer in answers.values() for sample in answer.samples]
             return [*here.result(), *there]
 
     def _on_finding(self, finding: SlowFinding, begins: bool) -> None:
         if self._peers is not None:
-            from platform_launch.launch.peers import SlowNotice
-
             self._peers.notify(SlowNotice(finding, begins))
         self._report_finding(finding, begins=begins)
 
     def _on_change(self, change: PaceChange) -> None:
         if self._peers is not None:
-            from platform_launch.launch.peers import PaceNotice
-
             self._peers.notify(PaceNotice(change))
         self._report_change(change)
 

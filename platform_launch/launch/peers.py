@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Condition, Thread
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.hang import HangFinding
@@ -42,6 +42,9 @@ class ObserveMessage(Message):
     """A message between the monitors of two nodes."""
 
     most_bytes: ClassVar[int] = _MOST_BYTES
+
+
+_Answer = TypeVar("_Answer", bound=ObserveMessage)
 
 
 @dataclass(frozen=True)
@@ -181,18 +184,17 @@ class LinkPeers:
 
     def query(self, still_s: float, limit_s: float) -> Replies:
         """Query all nodes, and return the replies that arrive in time."""
-        answers, silent = self.exchange(StillQuestion(still_s), limit_s)
-        given = {
-            rank: NodeReply(answer.still_s, answer.snapshot)
-            for rank, answer in answers.items()
-            if isinstance(answer, StillAnswer)
-        }
+        answers, silent = self.exchange(StillQuestion(still_s), StillAnswer, limit_s)
+        given = {rank: NodeReply(answer.still_s, answer.snapshot) for rank, answer in answers.items()}
         return Replies(given, silent)
 
     def exchange(
-        self, question: ObserveMessage, limit_s: float
-    ) -> tuple[dict[int, ObserveMessage], Mapping[int, str]]:
-        """Send a question to all nodes; return the answers that arrive in time, and the silent nodes."""
+        self, question: ObserveMessage, kind: type[_Answer], limit_s: float
+    ) -> tuple[dict[int, _Answer], Mapping[int, str]]:
+        """Send a question to all nodes; return the answers of a kind that arrive in time, by node rank.
+
+        The second value is the hosts of the silent nodes.
+        """
         number = self._next_number()
         with self._changed:
             self._answered[number] = None
@@ -205,7 +207,8 @@ class LinkPeers:
         given = {}
         for rank, text in answered.answers.items():
             with suppress(InvalidMessageError):
-                given[rank] = unpack(text)
+                if isinstance(answer := unpack(text), kind):
+                    given[rank] = answer
         return given, answered.silent
 
     def report(self, report: HangReport) -> None:

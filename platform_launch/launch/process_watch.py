@@ -65,13 +65,6 @@ class MemoryPeak:
             {index: sum(some := list(readings)) / len(some) for index, readings in last.items()},
         )
 
-    def as_event(self) -> Event | None:
-        """Return the event that reports the peaks; None if there are none."""
-        held = self.held
-        if not held:
-            return None
-        return event("memory-peak", **held.as_dict(), processes=held.processes, gpus=held.gpus)
-
     def sample(self) -> None:
         """Sample once."""
         private = shared = 0

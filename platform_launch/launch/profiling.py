@@ -7,8 +7,17 @@ import binascii
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from platform_launch.launch.peers import (
+    LinkPeers,
+    ObserveMessage,
+    ProfileAnswer,
+    ProfileQuestion,
+    TraceAnswer,
+    TracePosition,
+    TraceQuestion,
+)
+from platform_launch.launch.training_command import HangOptions
 from platform_launch.observe.arrivals import ClockOffset
 from platform_launch.observe.look import (
     CONNECT_LIMIT_S,
@@ -19,10 +28,6 @@ from platform_launch.observe.look import (
     trace_file,
 )
 from platform_launch.observe.node_probe import NodeProbe
-
-if TYPE_CHECKING:
-    from platform_launch.launch.peers import LinkPeers, ObserveMessage
-    from platform_launch.launch.training_command import HangOptions
 
 # What fits into a message of the rendezvous, packed twice.
 _PART_BYTES = 600 * 1024
@@ -52,13 +57,10 @@ class Profiling:
         if peers is None:
             here = profile_here(self._probe.ranks(), seconds, ranks)
             return [self._described(one, options.node_rank, options.host, None) for one in here]
-        from platform_launch.launch.peers import ProfileAnswer, ProfileQuestion
-
         limit_s = seconds + CONNECT_LIMIT_S + WRITE_LIMIT_S
         with ThreadPoolExecutor(1) as pool:
             own = pool.submit(profile_here, self._probe.ranks(), seconds, ranks)
-            answers, silent = peers.exchange(ProfileQuestion(seconds, ranks), limit_s)
-            given = {node: one for node, one in answers.items() if isinstance(one, ProfileAnswer)}
+            given, silent = peers.exchange(ProfileQuestion(seconds, ranks), ProfileAnswer, limit_s)
             given[options.node_rank] = ProfileAnswer(own.result(), options.host, peers.clock)
         self._fetch(peers, {node: one.traces for node, one in given.items() if node != options.node_rank})
         found = [
@@ -72,22 +74,18 @@ class Profiling:
 
     def receive(self, message: ObserveMessage) -> ObserveMessage | None:
         """Answer another node."""
-        from platform_launch.launch import peers
-
-        if isinstance(message, peers.ProfileQuestion):
+        if isinstance(message, ProfileQuestion):
             traces = profile_here(self._probe.ranks(), message.seconds, message.ranks)
             clock = self._peers.clock if self._peers is not None else None
-            return peers.ProfileAnswer(traces, self._options.host, clock)
-        if isinstance(message, peers.TraceQuestion):
+            return ProfileAnswer(traces, self._options.host, clock)
+        if isinstance(message, TraceQuestion):
             at = message.parts.get(self._options.node_rank)
             data = read_trace(self._folder, at.pid, at.offset, _PART_BYTES) if at is not None else b""
-            return peers.TraceAnswer(base64.b64encode(data).decode())
+            return TraceAnswer(base64.b64encode(data).decode())
         return None
 
     def _fetch(self, peers: LinkPeers, traces: Mapping[int, Sequence[RankTraceFile]]) -> None:
         """Bring the traces of other nodes here, a part of each node's at a time."""
-        from platform_launch.launch.peers import TraceAnswer, TracePosition, TraceQuestion
-
         expected = {node: [one for one in some if one.bytes] for node, some in traces.items()}
         offsets = dict.fromkeys(expected, 0)
         left_bytes = MOST_BYTES
@@ -96,10 +94,10 @@ class Profiling:
                 node: TracePosition(some[0].pid, offsets[node]) for node, some in expected.items() if some
             }
         ):
-            answers, _ = peers.exchange(TraceQuestion(wanted), _PART_LIMIT_S)
+            answers, _ = peers.exchange(TraceQuestion(wanted), TraceAnswer, _PART_LIMIT_S)
             for node, at in wanted.items():
                 answer = answers.get(node)
-                data = _decoded(answer.data) if isinstance(answer, TraceAnswer) else b""
+                data = _decoded(answer.data) if answer is not None else b""
                 with self._path(node, at.pid).open("ab" if at.offset else "wb") as file:
                     file.write(data)
                 offsets[node], left_bytes = at.offset + len(data), left_bytes - len(data)

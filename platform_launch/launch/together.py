@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from platform_launch.console import Console
@@ -16,17 +16,17 @@ from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.events import event
 from platform_launch.hardware import packages, storage
-from platform_launch.launch.attempt import REPORT_REFUSAL_S, Attempt, JobMovedError
-from platform_launch.launch.options import BY_NETWORK, TogetherFlags
-from platform_launch.launch.outcome.exit_code import ExitFile, job_exit_code
-from platform_launch.launch.outcome.result import Result, report_outcome
+from platform_launch.launch.attempt import Attempt, JobMovedError
+from platform_launch.launch.conclusion import Result, report_outcome
+from platform_launch.launch.exit_code import ExitFile, job_exit_code
 from platform_launch.launch.stages import versions
 from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.observe.steps import highest_step
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.plan.request import BY_NETWORK, RunOptions
 from platform_launch.project import git_revision
-from platform_launch.rendezvous.authentication import Secret, read_secret
+from platform_launch.rendezvous.authentication import read_secret
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint, fingerprint_of
 from platform_launch.rendezvous.listening import rendezvous_ports
@@ -38,33 +38,12 @@ from platform_launch.supervise.signals import Interrupted, SignalInbox
 from platform_launch.topology import Topology
 
 _NCCL_PACKAGES = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
-
-
-@dataclass(frozen=True)
-class RendezvousSettings:
-    """Where the rendezvous is, and the user's settings for it. ``max_restarts`` of node 0 applies to all.
-
-    ``ports`` are those of the rendezvous, in the order to try.
-    """
-
-    master_addr: str
-    master_port: int
-    ports: tuple[int, ...]
-    roll_call_timeout_s: float = 600.0
-    node_timeout_s: float = 60.0
-    max_restarts: int = 0
-    secret: Secret | None = None
-    spares: int = 0
-    min_nodes: int | None = None
-    by_network: bool = False
-    places: Places = field(default_factory=Places)
+# How long a node that cannot start tries to reach node 0 to report it.
+_REPORT_REFUSAL_S = 30.0
 
 
 def run_together(
-    training_at: Callable[[NodePlace], TrainingCommand],
-    fingerprint: Fingerprint,
-    settings: RendezvousSettings,
-    context: LaunchContext,
+    training_at: Callable[[NodePlace], TrainingCommand], task: RunTask, context: LaunchContext
 ) -> Result:
     """Run this node's part of a job together with the other nodes. Main thread only.
 
@@ -74,18 +53,18 @@ def run_together(
     elsewhere.
     """
     console = context.console
-    job = _JobSoFar(training_at, fingerprint, settings, console)
+    job = _JobSoFar(training_at, task, console)
     console.report(
         event(
             "roll-call-opened",
-            nnodes=fingerprint.nnodes,
-            master_addr=settings.master_addr,
-            port=settings.ports[0],
-            limit_s=settings.roll_call_timeout_s,
+            nnodes=task.node.nnodes,
+            master_addr=task.master_addr,
+            port=task.ports[0],
+            limit_s=task.roll_call_timeout_s,
         )
     )
     while True:
-        attempt = Attempt(job.training, job.started_again, job.task(), context)
+        attempt = Attempt(job.training, job.started_again, job.task, context)
         try:
             outcome = _trained(attempt)
             agreed = attempt.conclude(outcome, job.record(attempt, outcome))
@@ -103,113 +82,12 @@ def run_together(
                 outcome,
                 job.place,
                 agreed,
-                job.restarts,
                 agreed.first_failed,
-                context.reporter.clock.so_far(),
                 attempt.health,
                 attempt.saves,
                 tuple(job.nodes),
             )
         job.restart(agreed)
-
-
-class _JobSoFar:
-    """What a node knows about its job over all attempts. ``place`` is the current one; ``nodes`` is how many
-    nodes each attempt had that this one took part in.
-    """
-
-    def __init__(
-        self,
-        training_at: Callable[[NodePlace], TrainingCommand],
-        fingerprint: Fingerprint,
-        settings: RendezvousSettings,
-        console: Console,
-    ) -> None:
-        self.settings = settings
-        self.restarts = 0
-        self.nodes: list[int] = []
-        self.place = NodePlace(fingerprint.node_rank, settings.master_addr, fingerprint.nnodes)
-        self.training = training_at(self.place)
-        self._training_at = training_at
-        self._fingerprint = fingerprint
-        self._console = console
-        self._is_spare = fingerprint.node_rank >= fingerprint.nnodes
-        self._failed: list[FailedRun] = []
-        self._port_given_up = False
-        self._replaced: tuple[int, ...] = ()
-        self._lost = False
-
-    def task(self) -> RunTask:
-        """Return what the rendezvous needs for the next attempt."""
-        task = _task(self._fingerprint, self.settings, self.training, self.restarts)
-        return replace(
-            task,
-            spare=self._is_spare,
-            replaced=self._replaced,
-            lost=self._lost,
-            trained=self.place.nnodes,
-        )
-
-    def started_again(self, place: NodePlace, restarts: int) -> TrainingCommand:
-        """Return what this node runs in a place after so many restarts."""
-        return self._training_at(place).started_again(restarts)
-
-    def follow(self, moved: Moved) -> None:
-        """Join at the host that the rendezvous moved to."""
-        self.settings = replace(self.settings, master_addr=moved.host)
-        self.restarts = max(self.restarts, moved.restarts_used)
-        # Another node has that rank there.
-        self._is_spare = self._is_spare or self._fingerprint.node_rank == 0
-        self._lost = True
-
-    def record(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
-        """Record an attempt and its place; return why this node wants no restart, None if it does."""
-        self._adopt_place(attempt)
-        written = attempt.newest_checkpoint() if self.settings.max_restarts and outcome.exit_code else None
-        step = highest_step(attempt.output.text())
-        self._failed.append(FailedRun(step, outcome.duration_s, written))
-        max_restarts = self.settings.max_restarts
-        not_again = why_not_again(self._failed, self.restarts - self._port_given_up, max_restarts)
-        if len(self.settings.ports) > 1 and not self._port_given_up and attempt.was_in_the_way(outcome):
-            self._port_given_up, not_again = True, None
-            self._failed.clear()
-            used = attempt.rendezvous_port
-            self._console.report(event("port-given-up", port=used))
-            others = tuple(port for port in self.settings.ports if port != used)
-            self.settings = replace(self.settings, ports=others)
-        if attempt.hung and self.training.hangs and self.training.hangs.on_hang == STOP:
-            return NotAgain(NotAgainKind.HANG)
-        return not_again
-
-    def restart(self, agreed: RunOutcome) -> None:
-        """Report the restart and its reason."""
-        self.restarts += 1
-        self._replaced, self._lost = agreed.replaced, lost_node_0(agreed)
-        report_outcome(agreed, self._console, in_full=self._lost or self.place.node_rank == 0)
-        settings = self.settings
-        if self._lost and settings.spares and settings.places.stays:
-            stays, limit_s = settings.places.stays, settings.roll_call_timeout_s
-            self._console.report(event("job-stays", reason=stays, limit_s=limit_s))
-        most = max(self.restarts, settings.max_restarts)
-        self._console.report(event("nodes-restart", restart=self.restarts, max_restarts=most))
-
-    def _adopt_place(self, attempt: Attempt) -> None:
-        """Keep the place that this node had in an attempt: a spare may have been assigned one."""
-        self.restarts, self._is_spare = attempt.restarts, False
-        self.nodes.append(attempt.place.nnodes)
-        # The job may have moved away and back, which comparing places does not show.
-        self.settings = replace(self.settings, master_addr=attempt.place.master_addr)
-        if attempt.place != self.place:
-            self.place, before = attempt.place, self._fingerprint
-            stand_in = before.stand_in or self.place.node_rank != before.node_rank
-            self._fingerprint = replace(before, node_rank=self.place.node_rank, stand_in=stand_in)
-            self.training = self._training_at(self.place)
-
-
-def lost_node_0(agreed: RunOutcome) -> bool:
-    """Return whether a run ended without node 0, which may then miss the next attempt."""
-    kind = agreed.ending.kind if agreed.ending is not None else None
-    return 0 in agreed.replaced or kind in (EndKind.COORDINATOR_GONE, EndKind.COORDINATOR_SILENT)
 
 
 def _trained(attempt: Attempt) -> Outcome:
@@ -224,32 +102,82 @@ def _trained(attempt: Attempt) -> Outcome:
         return outcome
 
 
-def _task(
-    fingerprint: Fingerprint, settings: RendezvousSettings, training: TrainingCommand, restarts: int
-) -> RunTask:
-    return RunTask(
-        node=replace(fingerprint, restarts_used=restarts),
-        master_addr=settings.master_addr,
-        master_port=settings.master_port,
-        ports=settings.ports,
-        roll_call_timeout_s=settings.roll_call_timeout_s,
-        node_timeout_s=settings.node_timeout_s,
-        grace_s=training.grace_s,
-        secret=settings.secret,
-        spares=settings.spares,
-        spare=fingerprint.node_rank >= fingerprint.nnodes,
-        max_restarts=settings.max_restarts,
-        min_nodes=settings.min_nodes,
-        by_network=settings.by_network,
-        places=settings.places,
-    )
+class _JobSoFar:
+    """What a node knows about its job over all attempts.
+
+    ``task`` is what the rendezvous of the next attempt needs, and ``place`` the place that this node has in
+    it; ``nodes`` is how many nodes each attempt had that this one took part in.
+    """
+
+    def __init__(
+        self, training_at: Callable[[NodePlace], TrainingCommand], task: RunTask, console: Console
+    ) -> None:
+        self.task = task
+        self.nodes: list[int] = []
+        self.place = NodePlace(task.node.node_rank, task.master_addr, task.node.nnodes)
+        self.training = training_at(self.place)
+        self._training_at = training_at
+        self._console = console
+        self._failed: list[FailedRun] = []
+        self._port_given_up = False
+
+    def started_again(self, place: NodePlace, restarts: int) -> TrainingCommand:
+        """Return what this node runs in a place after so many restarts."""
+        return self._training_at(place).started_again(restarts)
+
+    def follow(self, moved: Moved) -> None:
+        """Join at the host that the rendezvous moved to."""
+        node = self.task.node
+        node = replace(node, restarts_used=max(node.restarts_used, moved.restarts_used))
+        # Another node has rank 0 there.
+        spare = self.task.spare or node.node_rank == 0
+        self.task = replace(self.task, node=node, master_addr=moved.host, spare=spare, lost=True)
+
+    def record(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
+        """Record an attempt and its place; return why this node wants no restart, None if it does."""
+        self.task = replace(attempt.task, ports=self.task.ports)
+        self.nodes.append(attempt.place.nnodes)
+        if attempt.place != self.place:
+            self.place, self.training = attempt.place, self._training_at(attempt.place)
+        max_restarts, ports = self.task.max_restarts, self.task.ports
+        written = attempt.newest_checkpoint() if max_restarts and outcome.exit_code else None
+        self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s, written))
+        restarts = self.task.node.restarts_used - self._port_given_up
+        not_again = why_not_again(self._failed, restarts, max_restarts)
+        if len(ports) > 1 and not self._port_given_up and attempt.was_in_the_way(outcome):
+            self._port_given_up, not_again = True, None
+            self._failed.clear()
+            used = attempt.task.ports[0]
+            self._console.report(event("port-given-up", port=used))
+            self.task = replace(self.task, ports=tuple(port for port in ports if port != used))
+        if attempt.hung and self.training.hangs and self.training.hangs.on_hang == STOP:
+            return NotAgain(NotAgainKind.HANG)
+        return not_again
+
+    def restart(self, agreed: RunOutcome) -> None:
+        """Prepare the restart, and report it with its reason."""
+        restarts, lost = self.task.node.restarts_used + 1, _lost_node_0(agreed)
+        node = replace(self.task.node, restarts_used=restarts)
+        self.task = task = replace(self.task, node=node, replaced=agreed.replaced, lost=lost)
+        report_outcome(agreed, self._console, in_full=lost or self.place.node_rank == 0)
+        if lost and task.spares and task.places.stays:
+            stays, limit_s = task.places.stays, task.roll_call_timeout_s
+            self._console.report(event("job-stays", reason=stays, limit_s=limit_s))
+        most = max(restarts, task.max_restarts)
+        self._console.report(event("nodes-restart", restart=restarts, max_restarts=most))
+
+
+def _lost_node_0(agreed: RunOutcome) -> bool:
+    """Return whether a run ended without node 0, which may then miss the next attempt."""
+    kind = agreed.ending.kind if agreed.ending is not None else None
+    return 0 in agreed.replaced or kind in (EndKind.COORDINATOR_GONE, EndKind.COORDINATOR_SILENT)
 
 
 def refuse(
     refusal: LaunchError,
     topology: Topology,
     env: Environment,
-    flags: TogetherFlags,
+    options: RunOptions,
     console: Console,
     inbox: SignalInbox,
 ) -> None:
@@ -264,11 +192,10 @@ def refuse(
         refusal=refusal.message,
         refusal_code=refusal.exit_code,
     )
-    settings = rendezvous_settings(topology, env, flags)
-    console.report(event("refusal-told", limit_s=REPORT_REFUSAL_S))
-    hurried = replace(settings, roll_call_timeout_s=min(REPORT_REFUSAL_S, settings.roll_call_timeout_s))
+    task = run_task(refusing, topology, env, options, grace_s=0.0)
+    console.report(event("refusal-told", limit_s=_REPORT_REFUSAL_S))
+    task = replace(task, roll_call_timeout_s=min(_REPORT_REFUSAL_S, task.roll_call_timeout_s))
     training = TrainingCommand(Command((), env.inherited()), Path(os.devnull), "", 0.0, ExitFile(None))
-    task = _task(refusing, hurried, training, 0)
     attempt = Attempt(training, lambda _place, _restarts: training, task, LaunchContext(console, inbox))
     try:
         with suppress(LaunchError, Interrupted, JobMovedError):
@@ -277,29 +204,34 @@ def refuse(
         attempt.close()
 
 
-def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFlags) -> RendezvousSettings:
-    """Return where the rendezvous is, and how long nodes wait. Raises TopologyError as rendezvous_ports,
-    and InputError as read_secret."""
-    return RendezvousSettings(
-        topology.master_addr,
-        topology.master_port,
-        rendezvous_ports(topology, env),
-        flags.roll_call_timeout_s,
-        flags.node_timeout_s,
-        flags.max_restarts,
-        read_secret(env),
-        topology.spares,
-        topology.min_nodes,
-        flags.rank_order == BY_NETWORK,
-        _places(topology),
-    )
+def run_task(
+    node: Fingerprint, topology: Topology, env: Environment, options: RunOptions, grace_s: float
+) -> RunTask:
+    """Return where the rendezvous is, and the user's options for it; node 0's ``max_restarts`` applies.
 
-
-def _places(topology: Topology) -> Places:
+    Raises TopologyError as rendezvous_ports, and InputError as read_secret.
+    """
     own = {rank: index for index, rank in enumerate(topology.place_ranks)}
     hosts, starts = topology.places, topology.restart_count or 0
     job = f"{topology.job_id} {starts}"  # a job that the scheduler restarts counts as another job here
-    return Places(hosts, own.get(topology.node_rank) if hosts else None, topology.why_not_moved, job)
+    place = own.get(topology.node_rank) if hosts else None
+    return RunTask(
+        node,
+        topology.master_addr,
+        topology.master_port,
+        rendezvous_ports(topology, env),
+        options.roll_call_timeout_s,
+        options.node_timeout_s,
+        grace_s,
+        read_secret(env),
+        topology.spares,
+        spare=topology.is_spare,
+        max_restarts=options.max_restarts,
+        min_nodes=topology.min_nodes,
+        trained=node.nnodes,
+        by_network=options.rank_order == BY_NETWORK,
+        places=Places(hosts, place, topology.why_not_moved, job),
+    )
 
 
 def fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:

@@ -19,16 +19,13 @@ from signal import Signals
 
 from platform_launch import files
 from platform_launch.environment import Environment
-from platform_launch.errors import InputError
-from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu, HcaPort
-from platform_launch.launch.notices import MetadataService, Source, sources
-from platform_launch.launch.options import NO_NOTICE, TogetherFlags
-from platform_launch.launch.outcome.exit_code import ExitFile
+from platform_launch.launch.exit_code import ExitFile
 from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
+from platform_launch.observe.notices import MetadataService, Source, sources
 from platform_launch.plan.launch_plan import LaunchPlan
-from platform_launch.plan.request import Request
+from platform_launch.plan.request import NO_NOTICE, Request, RunOptions
 from platform_launch.supervise import DEFAULT_GRACE_S, Command
 from platform_launch.topology import node_prefix
 
@@ -76,23 +73,6 @@ class HangOptions:
     after_s: float = 300.0
     gpus: dict[int, str] = field(default_factory=dict)
     memory: Callable[[], MemoryHeld] = MemoryHeld
-
-    def open_folder(self, report: Callable[[Event], None]) -> bool:
-        """Make the folder, empty: an earlier start may have left files there. Tells where that fails."""
-        if self.folder is None:
-            return False
-        try:
-            sweep(self.folder.parent)
-            open_folder(self.folder)
-        except (OSError, InputError) as error:
-            report(event("not-observed", problem=str(error)))
-            return False
-        return True
-
-    def remove_folder(self) -> None:
-        """Remove the folder with what the processes left there."""
-        if self.folder is not None:
-            remove_folder(self.folder)
 
 
 @dataclass(frozen=True)
@@ -157,12 +137,12 @@ def training_command(
     plan: LaunchPlan,
     env: Environment,
     request: Request,
-    flags: TogetherFlags,
+    options: RunOptions,
     reported: ExitFile,
     memory: Callable[[], MemoryHeld],
 ) -> TrainingCommand:
     """Return what a plan runs; ``memory()`` is the most that its processes held so far."""
-    notice_signal = Signals[flags.notice_signal] if flags.notice_signal != NO_NOTICE else None
+    notice_signal = Signals[options.notice_signal] if options.notice_signal != NO_NOTICE else None
     topology = plan.topology
     return TrainingCommand(
         reported.passed_to(Command(plan.argv, plan.child_environment(env.inherited()))),
@@ -170,8 +150,8 @@ def training_command(
         node_prefix(topology.node_rank) if topology.launched > 1 else "",
         DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
         reported,
-        _hang_options(plan, env, flags, memory),
-        health_options(plan, env, flags.health_interval_s),
+        _hang_options(plan, env, options, memory),
+        health_options(plan, env, options.health_interval_s),
         int(request.log_limit_gib * _GIB),
         is_agent=plan.launcher in ("torchrun", "accelerate"),
         nnodes=topology.nnodes,
@@ -184,7 +164,7 @@ def training_command(
 
 
 def _hang_options(
-    plan: LaunchPlan, env: Environment, flags: TogetherFlags, memory: Callable[[], MemoryHeld]
+    plan: LaunchPlan, env: Environment, options: RunOptions, memory: Callable[[], MemoryHeld]
 ) -> HangOptions | None:
     """Return what the hang monitor needs; None if the processes should not be touched."""
     folder = next((variable.value for variable in plan.env if variable.name == FOLDER_VARIABLE), None)
@@ -197,8 +177,8 @@ def _hang_options(
         topology.world_size or 1,
         env.hostname,
         plan.log_path,
-        flags.on_hang,
-        flags.hang_after_s,
+        options.on_hang,
+        options.hang_after_s,
         {index: f"GPU {gpu.index}" for index, gpu in enumerate(plan.hardware.gpus.devices)},
         memory,
     )

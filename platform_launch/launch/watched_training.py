@@ -1,4 +1,7 @@
-"""One start of a training on this node: supervised, and watched for hangs and for devices that fail."""
+"""One start of the processes on this node: supervised, and watched for hangs and for failing devices.
+
+What watches them is imported while they start: they load for seconds, and nothing of theirs may wait for it.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from signal import Signals
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from platform_launch.console import Console
+from platform_launch.errors import InputError
 from platform_launch.events import event
-from platform_launch.launch.notices import NoticeWatch, ReclaimNotice
+from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.saves import SaveWatch
-from platform_launch.launch.statistics.run_report import RunReporter
-from platform_launch.launch.training_command import TrainingCommand
+from platform_launch.launch.training_command import TrainingCommand, open_folder, remove_folder, sweep
+from platform_launch.observe.notices import NoticeWatch, ReclaimNotice
 from platform_launch.supervise import Outcome, Supervisor
 from platform_launch.supervise.signals import WARNING, SignalInbox
 from platform_launch.text import Phrase, seconds
@@ -28,18 +32,19 @@ if TYPE_CHECKING:
     from platform_launch.observe.monitor import HangReport
     from platform_launch.rendezvous.run.texts import TextCommand, TextNews
 
-
-# Until all nodes have heard of a signal to one of them: two heartbeats of the rendezvous.
+# A signal to one node reaches the others within two heartbeats of the rendezvous.
 _SPREAD_S = 1.0
 # Of many nodes that are warned at once, one tells the others.
 _NODES_PER_S, _MOST_PAUSE_S = 50, 5.0
-# A training that hangs will not write a last checkpoint.
+# A job that hangs will not write a last checkpoint.
 _HANG_GRACE_S = 5.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """What stays the same over all starts: where the launch speaks, its signals, and its run so far."""
+    """What stays the same over all attempts: the console, the signals, and the state of the run."""
 
     console: Console
     inbox: SignalInbox
@@ -47,9 +52,10 @@ class LaunchContext:
 
 
 class WatchedTraining:
-    """For one start. ``send`` reaches the other nodes, and ``end()`` ends it on all of them for its ``hang``.
+    """For one start. ``hang`` is the report of a hang for which it was stopped.
 
-    Both are None where there are no others. ``on_ending`` and ``on_exit`` are as the Supervisor's.
+    ``send`` reaches the other nodes, and ``end()`` stops the job on all of them because of a hang; both are
+    None if there are no others. ``on_ending`` and ``on_exit`` are as the Supervisor's.
     """
 
     def __init__(
@@ -71,7 +77,7 @@ class WatchedTraining:
         self._hangs: HangWatch | None = None
         self._has_folder = self._exited = self._failed = False
         self.hang: HangReport | None = None
-        self._heard_elsewhere, self._has_notice = threading.Event(), False
+        self._warned_elsewhere, self._has_notice = threading.Event(), False
         self._notices = NoticeWatch(list(training.notices), self._on_notice)
         self.saves = SaveWatch(training, lambda told: self.supervisor.report(told))
         self.supervisor = Supervisor(
@@ -94,44 +100,128 @@ class WatchedTraining:
         )
 
     def run(self) -> Outcome:
-        """Run it to its end. Raises Interrupted when a signal came before."""
-        training = self._training
-        self._context.inbox.check()
+        """Run the processes until they exit. Raises Interrupted for a signal that came before."""
+        training, context = self._training, self._context
+        context.inbox.check()
         training.exit_file.clear()
-        self._context.reporter.clock.begin(training.log_path)
-        if self._health is None:
-            self._try(self._prepare_health)
-        self._has_folder = training.hangs is not None and training.hangs.open_folder(self.supervisor.report)
+        context.reporter.begin(training.health, self.supervisor.report)
+        context.reporter.clock.begin(training.log_path)
+        if training.health.has_devices:  # a GPU may fail at once
+            self._try(lambda: self._device_watch, None)
+        folder = training.hangs.folder if training.hangs is not None else None
+        if folder is not None:
+            try:
+                sweep(folder.parent)
+                open_folder(folder)
+                self._has_folder = True
+            except (OSError, InputError) as error:
+                self.supervisor.report(event("not-observed", problem=str(error)))
         try:
             outcome = self.supervisor.run()
             self.saves.end(outcome, self.supervisor.stop_signal)
             self._notices.stop()
             if outcome.log_path is None:
-                self._context.console.drop_log()
-            return training.exit_file.corrected(outcome, self._context.console.report)
+                context.console.drop_log()
+            return training.exit_file.corrected(outcome, context.console.report)
         finally:
-            self._context.reporter.clock.end()
+            context.reporter.clock.end()
             if self._hangs is not None:
                 self._hangs.stop()
-            elif training.hangs is not None:
-                training.hangs.remove_folder()
+            if folder is not None:
+                remove_folder(folder)
 
-    def prepare_watches(self) -> None:
-        """Make both watches before it starts; a node alone imports and makes the one for hangs meanwhile."""
-        self._prepare_health()
-        self._prepare_hangs()
+    def receive(self, message: TextNews) -> None:
+        """Handle a message for the monitors; whatever comes of it, the connection goes on."""
 
-    def _prepare_health(self) -> None:
-        if self._training.health.has_devices or self._send is not None:
+        def handle() -> None:
+            from platform_launch.launch.peers import read_save_notice  # here: a node alone has none
+
+            warned_by = read_save_notice(message)
+            if warned_by is not None:
+                self._warned_elsewhere.set()
+                self.saves.request()
+                self.supervisor.warn(warned_by)
+                return
+            if self._health is not None and not self._health.receive(message) and self._hangs is not None:
+                self._hangs.receive(message)
+
+        self._try(handle, None)
+
+    def check_devices(self) -> NodeHealth | None:
+        """Return the state of this node's devices after a failure; None if unknown."""
+        return self._try(lambda: self._device_watch.check(), None) if self._watches_devices else None
+
+    def still_s(self, within_s: float) -> float | None:
+        """Return how long nothing has made progress, see HangMonitor; None if unknown."""
+        try:
+            return self._hangs.still_s(within_s) if self._hangs is not None else None
+        except Exception:  # it is part of each heartbeat, which must be sent all the same
+            return None
+
+    def report_who_left(self) -> str:
+        """Report which ranks left the others, see HangWatch."""
+        hangs, tail = self._hangs, self.supervisor.tail
+        if hangs is None:
+            return ""
+        return self._try(lambda: hangs.report_who_left(tail, failed_here=self._failed), "")
+
+    def close(self) -> None:
+        """Stop watching the devices."""
+        if self._health is not None:
+            self._health.stop()
+
+    def _try(self, step: Callable[[], _T], otherwise: _T) -> _T:
+        """Take a step towards watching; if it fails, that is reported, and the processes go on."""
+        try:
+            return step()
+        except Exception as error:
+            self.supervisor.report(event("not-observed", problem=f"{type(error).__name__}: {error}"))
+            return otherwise
+
+    @property
+    def _watches_devices(self) -> bool:
+        """Whether this node has devices to watch, or other nodes whose samples it receives."""
+        return self._training.health.has_devices or self._send is not None
+
+    @property
+    def _device_watch(self) -> HealthWatch:
+        """The monitor of this node's devices, which is made when it is first needed."""
+        if self._health is None:
             from platform_launch.launch.health_watch import HealthWatch
 
             self._health = HealthWatch(self._training.health, self.supervisor.report, self._send)
-        self._context.reporter.begin(self._training.health, self.supervisor.report, self._health)
+            self._context.reporter.health = self._health
+        return self._health
 
-    def _prepare_hangs(self) -> None:
-        from platform_launch.launch.hang_watch import HangWatch
+    def _on_start(self, pid: int) -> None:
+        self._try(lambda: self.saves.start(pid), None)
+        self._try(self._notices.start, None)
+        if self._health is not None:
+            self._try(self._health.start, None)
+        if self._has_folder or self._watches_devices:
+            self._try(Thread(target=self._load, name="load", daemon=True).start, None)
 
-        if self._training.hangs is not None:
+    def _load(self) -> None:
+        """Import the monitors in a thread of its own: a signal must not wait for a disk that hangs."""
+
+        def load() -> None:
+            if self._health is None and self._watches_devices:
+                import platform_launch.launch.health_watch
+            if self._has_folder:
+                import platform_launch.launch.hang_watch  # noqa: F401
+            self.supervisor.do(lambda: self._try(self._start_watches, None))
+
+        self._try(load, None)
+
+    def _start_watches(self) -> None:
+        """Start the monitors of devices and hangs, unless the processes are ending already."""
+        if self._exited or self.supervisor.stopped_by is not None:
+            return
+        if self._watches_devices and self._health is None:
+            self._device_watch.start()
+        if self._training.hangs is not None and self._has_folder:
+            from platform_launch.launch.hang_watch import HangWatch
+
             self._hangs = HangWatch(
                 self._training.hangs,
                 self.supervisor.report,
@@ -141,72 +231,15 @@ class WatchedTraining:
                 self._context.reporter.clock,
                 self._health.slowed_devices if self._health is not None else dict,
             )
-
-    def receive(self, message: TextNews) -> None:
-        """Take a message of the other nodes' watches; whatever comes of it, the link goes on."""
-
-        def handle() -> None:
-            from platform_launch.launch.peers import read_save_notice  # here: a node alone has none
-
-            warned_by = read_save_notice(message)
-            if warned_by is not None:
-                self._heard_elsewhere.set()
-                self.saves.request()
-                self.supervisor.warn(warned_by)
-                return
-            if self._health is not None and not self._health.receive(message) and self._hangs is not None:
-                self._hangs.receive(message)
-
-        self._try(handle)
-
-    def check_devices(self) -> NodeHealth | None:
-        """Return what the devices make of this node after a failure; None where nobody can tell."""
-        said: list[NodeHealth | None] = [None]
-        self._try(lambda: said.append(self._health.check() if self._health is not None else None))
-        return said[-1]
-
-    def still_s(self, within_s: float) -> float | None:
-        """Return for how long nothing has moved, see HangMonitor; None where nobody can tell."""
-        try:
-            return self._hangs.still_s(within_s) if self._hangs is not None else None
-        except Exception:  # it goes with each sign of life, which must come all the same
-            return None
-
-    def report_who_left(self) -> str:
-        """Say which ranks left the others, see HangWatch."""
-        said = [""]
-
-        def report() -> None:
-            if self._hangs is not None:
-                said.append(self._hangs.report_who_left(self.supervisor.tail, failed_here=self._failed))
-
-        self._try(report)
-        return said[-1]
-
-    def close(self) -> None:
-        """Watch no more."""
-        if self._health is not None:
-            self._health.stop()
-
-    def _on_start(self, pid: int) -> None:
-        self._try(lambda: self.saves.start(pid))
-        self._try(self._notices.start)
-        self._try(self._start_watches)
-
-    def _try(self, step: Callable[[], None]) -> None:
-        """Take a step towards watching: whatever comes of it, the training goes on."""
-        try:
-            step()
-        except Exception as error:
-            self.supervisor.report(event("not-observed", problem=f"{type(error).__name__}: {error}"))
+            self._hangs.start()
 
     def _on_asked(self, number: Signals) -> None:
         self.saves.request()
         if number in WARNING:
-            self._try(lambda: self._warn_others(number))
+            self._try(lambda: self._warn_others(number), None)
 
     def _on_notice(self, notice: ReclaimNotice) -> None:
-        """This node will be taken away: all ranks are asked to save while there is time."""
+        """Ask all ranks to save while there is time: this node will be taken away."""
         number = self._training.notice_signal
         if number is None:
             return
@@ -223,7 +256,7 @@ class WatchedTraining:
                 )
             )
             self.saves.request()
-            self._try(lambda: self._warn_others(number))
+            self._try(lambda: self._warn_others(number), None)
         self.supervisor.warn(number)
 
     def _warn_others(self, number: Signals) -> None:
@@ -236,32 +269,10 @@ class WatchedTraining:
         pause_s = random.random() * min(self._training.nnodes / _NODES_PER_S, _MOST_PAUSE_S)  # noqa: S311 - no secret
 
         def report() -> None:
-            if not self._heard_elsewhere.wait(pause_s):
+            if not self._warned_elsewhere.wait(pause_s):
                 send(save_notice(number))
 
         Thread(target=report, name="warn-others", daemon=True).start()
-
-    def _start_watches(self) -> None:
-        if self._health is not None:
-            self._health.start()
-        if not self._has_folder:
-            return
-        if self._hangs is not None:
-            self._hangs.start()
-        else:
-            Thread(target=self._try, args=(self._load,), name="load", daemon=True).start()
-
-    def _load(self) -> None:
-        """Import what watches for hangs: a signal must not wait until the main thread has done it."""
-        import platform_launch.launch.hang_watch  # noqa: F401
-
-        self.supervisor.do(lambda: self._try(self._start_late))
-
-    def _start_late(self) -> None:
-        if not self._exited and self.supervisor.stopped_by is None:
-            self._prepare_hangs()
-            if self._hangs is not None:
-                self._hangs.start()
 
     def _on_hang(self, report: HangReport) -> None:
         self.hang = report

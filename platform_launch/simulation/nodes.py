@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from textwrap import wrap
@@ -18,7 +19,6 @@ from platform_launch.errors import InstallationError
 from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.hardware import Hardware, ports
 from platform_launch.helper import PACKAGE
-from platform_launch.launch.outcome.conclusion import first_failed
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
 from platform_launch.supervise.channel import Channel, Receiver, open_pipe
@@ -175,7 +175,7 @@ def conclude(
     cause that a node has reported stays the last line.
     """
     own = [log for log in written if _is_of(plan, log)]
-    rank = first_failed(log.with_suffix(".json") for log in own) if code else None
+    rank = _first_failed(log.with_suffix(".json") for log in own) if code else None
     console, is_reported = Console(number=STDOUT), False
     rows, logs = [("nodes", str(nodes)), ("trained", _trained(plan))], plan.log_path.parent
     if rank is not None:
@@ -311,3 +311,16 @@ class NodeLines(Receiver):
             tag, colour = own[1], _LEVELS[own[1]]
             line = line.replace(b"[%b]" % tag, b"\x1b[%dm[%b]\x1b[0m" % (colour, tag), 1)
         return line.replace(self._label, self._painted)
+
+
+def _first_failed(records: Iterable[Path]) -> int | None:
+    """Return the node that failed first, according to the records of one launch; None if no record has it.
+
+    Nodes that connected agree on it. Without a roll call, it is the node whose processes ran the shortest.
+    """
+    failed: list[tuple[float, int]] = []
+    for record in records:
+        with suppress(OSError, ValueError, KeyError, TypeError):  # another launch may be writing there
+            outcome = json.loads(record.read_text(encoding="utf-8"))["outcome"]
+            failed.append((float(outcome["duration_s"]), int(outcome["first_failed_node"])))
+    return min(failed)[1] if failed else None

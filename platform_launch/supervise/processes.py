@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.process_stat import ProcessStat, read_stat
@@ -24,6 +26,9 @@ from platform_launch.text import Phrase
 _PR_SET_CHILD_SUBREAPER = 36
 _BLOCKED_S = 1.0
 _TETHER = Path(__file__).with_name("tether.py")
+# What a launch needs at least; jobs need far more.
+_FEWEST_FILES = 32
+_FEWEST_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,49 @@ def expect_null_device() -> None:
             Phrase("{file} cannot be opened: {problem}", file=os.devnull, problem=error.strerror),
             "give the container or chroot a /dev; its runtime makes one",
         ) from error
+
+
+def expect_limits() -> None:
+    """Raise InstallationError if the limits on files, threads or processes are too low for a launch."""
+    _expect_descriptors()
+    _expect_threads()
+
+
+def _expect_descriptors() -> None:
+    may_be_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= may_be_open < _FEWEST_FILES:
+        raise InstallationError(
+            Phrase(
+                "only {may_be_open} files may be open at a time (ulimit -n): expected at least {fewest}, and "
+                "jobs need thousands",
+                may_be_open=may_be_open,
+                fewest=_FEWEST_FILES,
+            ),
+            "raise the limit of this container or shell, e.g. ulimit -n 65536",
+        )
+
+
+def _expect_threads() -> None:
+    tried = Event()
+    threads = [Thread(target=tried.wait, daemon=True) for _ in range(_FEWEST_THREADS)]
+    started = 0
+    try:
+        for thread in threads:
+            thread.start()
+            started += 1
+    except RuntimeError as error:  # Python raises this for every limit
+        raise InstallationError(
+            Phrase(
+                "only {started} more threads and processes can be started here: expected at least {fewest}, "
+                "and jobs need hundreds",
+                started=started,
+                fewest=_FEWEST_THREADS,
+            ),
+            "raise the limit of this container (pids), of this user (ulimit -u), or of the memory that a "
+            "process may address (ulimit -v)",
+        ) from error
+    finally:
+        tried.set()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from platform_launch.console import Console, languages
 from platform_launch.console.languages import translate
 from platform_launch.errors import TopologyError, UsageError
 from platform_launch.events import Event, event, marked
-from platform_launch.launch.statistics.cost import RunCost
+from platform_launch.launch.cost import RunCost
 from platform_launch.observe.words import message
 from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind, describe_not_again
 from platform_launch.sentences import sentence

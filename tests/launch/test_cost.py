@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.launch.statistics.cost import RunClock, StartCost, run_cost
+from platform_launch.launch.cost import RunClock, StartCost, run_cost
 from platform_launch.observe.steps import StepReading, StepsNamed, StepWatch
 from tests.lab.waiting import until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.events import Event, line
-from platform_launch.launch.outcome.exit_code import (
+from platform_launch.launch.exit_code import (
     agreed_exit_code,
     exit_file,
     left_a_signal_traceback,

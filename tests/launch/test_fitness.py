@@ -17,11 +17,10 @@ from platform_launch.hardware.gpu_health import Xid
 from platform_launch.health import quarantine
 from platform_launch.health.faults import of_xids
 from platform_launch.health.finding import Grade, NodeHealth, node_health
-from platform_launch.health.quarantine import QuarantinedNode
-from platform_launch.launch.fitness import quarantine_if_bad
-from platform_launch.launch.outcome.exit_code import job_exit_code
-from platform_launch.launch.outcome.node_ending import TrainingOutput
-from platform_launch.launch.outcome.result import with_devices
+from platform_launch.health.quarantine import QuarantinedNode, quarantine_if_bad
+from platform_launch.launch.conclusion import with_devices
+from platform_launch.launch.exit_code import job_exit_code
+from platform_launch.launch.node_ending import TrainingOutput
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, is_young
 from platform_launch.rendezvous.run.deciding import no_use

@@ -15,9 +15,9 @@ from platform_launch.events import Event, line
 from platform_launch.hardware import rdma
 from platform_launch.health.comparison import GpuSample, NodeSample, PortSample
 from platform_launch.health.finding import Grade
+from platform_launch.launch.cost import RunClock
 from platform_launch.launch.health_watch import HealthWatch
-from platform_launch.launch.statistics.cost import RunClock
-from platform_launch.launch.statistics.run_report import RunReport, RunReporter, devices
+from platform_launch.launch.run_report import RunReport, RunReporter, devices
 from platform_launch.launch.training_command import HealthOptions
 from platform_launch.rendezvous.run.texts import (
     ReadShared,

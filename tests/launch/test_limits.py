@@ -16,14 +16,14 @@ import pytest
 
 from platform_launch.console import Console
 from platform_launch.errors import InstallationError
-from platform_launch.launch import fitness, health_watch, peers
-from platform_launch.launch.outcome.exit_code import ExitFile
+from platform_launch.launch import health_watch, peers
+from platform_launch.launch.exit_code import ExitFile
 from platform_launch.launch.peers import StillQuestion, pack
 from platform_launch.launch.training_command import HangOptions, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
 from platform_launch.observe import node_probe
 from platform_launch.rendezvous.run.texts import RequestReceived
-from platform_launch.supervise import Command
+from platform_launch.supervise import Command, processes
 from platform_launch.supervise.signals import SignalInbox
 from tests.lab.disk import requires_mount
 from tests.lab.waiting import LIMIT_S
@@ -41,9 +41,9 @@ def test_too_few_threads_are_refused_and_counted(monkeypatch: pytest.MonkeyPatch
             Scarce.left -= 1
             super().start()
 
-    monkeypatch.setattr(fitness, "Thread", Scarce)
+    monkeypatch.setattr(processes, "Thread", Scarce)
     with pytest.raises(InstallationError, match="only 5 more threads and processes"):
-        fitness._expect_threads()
+        processes._expect_threads()
 
 
 @pytest.fixture
@@ -162,9 +162,9 @@ def test_where_no_thread_is_left_for_the_monitor_the_link_to_the_other_nodes_goe
     hangs = HangOptions(tmp_path, node_rank=0, world_size=2, host="gn6", log=tmp_path / "a.log")
     command = TrainingCommand(Command((), {}), tmp_path / "a.log", "", 1.0, ExitFile(None), hangs)
     watched = WatchedTraining(command, LaunchContext(Console(), SignalInbox()), send=lambda _message: None)
-    watched.prepare_watches()
+    watched._has_folder = True
+    watched._start_watches()
     assert watched._hangs is not None
-    watched._hangs.start()
 
     def refuse(*_arguments: object, **_named: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -182,7 +182,7 @@ def test_where_no_thread_is_left_for_the_monitor_the_link_to_the_other_nodes_goe
 
 WITHOUT_THREADS = """
 import sys, threading
-from platform_launch.launch.outcome import conclusion
+from platform_launch.launch import conclusion
 from platform_launch.cli import main
 
 class Refused(threading.Thread):

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 from platform_launch.events import line
-from platform_launch.launch.outcome.conclusion import closing_line
+from platform_launch.launch.conclusion import closing_line, peak_event
+from platform_launch.launch.cost import StartCost, run_cost
 from platform_launch.launch.process_watch import MemoryPeak
-from platform_launch.launch.statistics.cost import StartCost, run_cost
 from platform_launch.observe.memory import MemoryHeld, memory_lines
 from tests.lab.waiting import until
 
@@ -27,9 +27,7 @@ def test_memory_of_a_process_that_is_gone_stays_known() -> None:
         until(lambda: peak.processes_gib > 300 / 1024, lambda: f"saw {peak.processes_gib} GiB")
         holding.communicate(b"")
     assert peak.processes_gib > 300 / 1024
-    said = peak.as_event()
-    assert said is not None
-    assert line(said) == f"peak memory: {peak.held.in_words()}"
+    assert line(peak_event(peak.held)) == f"peak memory: {peak.held.in_words()}"
     assert peak.held.gpus_gib == {}
 
 
@@ -55,7 +53,7 @@ def test_the_closing_line_has_the_use_of_the_gpus() -> None:
 
 
 def test_nothing_is_told_where_nothing_was_seen() -> None:
-    assert MemoryPeak(()).as_event() is None
+    assert not MemoryPeak(()).held
 
 
 def test_inspect_shows_each_of_a_few_nodes_and_of_many_the_one_that_held_the_most() -> None:

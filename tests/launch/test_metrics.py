@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from platform_launch.cli import run
 from platform_launch.errors import UsageError
-from platform_launch.launch.statistics.metrics import MetricsServer
-from platform_launch.launch.statistics.run_report import RunReporter
+from platform_launch.launch.metrics import MetricsServer
+from platform_launch.launch.run_report import RunReporter
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
 from tests.lab.waiting import LIMIT_S, until

@@ -10,7 +10,7 @@ import pytest
 from platform_launch.console import languages
 from platform_launch.events import event
 from platform_launch.health.finding import Grade, NodeHealth
-from platform_launch.launch.outcome.node_ending import TrainingOutput, of_hang, wants_port
+from platform_launch.launch.node_ending import TrainingOutput, of_hang, wants_port
 from platform_launch.observe.hang import Culprit, FindingKind, HangFinding
 from platform_launch.observe.monitor import HangReport
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode

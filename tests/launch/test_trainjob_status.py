@@ -16,15 +16,16 @@ import pytest
 from platform_launch.environment import Environment
 from platform_launch.events import Event
 from platform_launch.health.finding import DeviceFinding, Grade, NodeHealth
-from platform_launch.launch.statistics.cost import RunCost, StartCost, run_cost
-from platform_launch.launch.statistics.publishing import (
+from platform_launch.launch.cost import RunCost, StartCost, run_cost
+from platform_launch.launch.run_report import (
     CA_CERT,
     TOKEN,
     URL,
+    NodeDevices,
+    RunReport,
     TrainJobStatus,
     trainer_status,
 )
-from platform_launch.launch.statistics.run_report import NodeDevices, RunReport
 from platform_launch.observe.steps import StepReading, StepsNamed
 from tests.lab import certificate
 from tests.lab.waiting import until

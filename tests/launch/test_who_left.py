@@ -7,7 +7,7 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from platform_launch.launch.outcome.exit_code import closing_signals
+from platform_launch.launch.exit_code import closing_signals
 from platform_launch.observe.node_probe import NodeProbe
 
 AGENT = "torch/distributed/elastic/multiprocessing/api.py:1010] Sending process"

@@ -13,10 +13,10 @@ import pytest
 from platform_launch.console import Console
 from platform_launch.launch import together
 from platform_launch.launch.attempt import JobMovedError
-from platform_launch.launch.outcome.exit_code import ExitFile
-from platform_launch.launch.outcome.node_ending import TrainingOutput
+from platform_launch.launch.exit_code import ExitFile
+from platform_launch.launch.node_ending import TrainingOutput
 from platform_launch.launch.saves import Saves
-from platform_launch.launch.together import RendezvousSettings, run_together
+from platform_launch.launch.together import run_together
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.rendezvous.authentication import Secret
@@ -121,13 +121,16 @@ class ScriptedAttempt:
     def __init__(self, ways: Iterator[str | JobMovedError], task: RunTask) -> None:
         self._way = next(ways)
         self.output = TrainingOutput(Path("/dev/null"), lambda: b"")
-        self.place = NodePlace(task.node.node_rank, task.master_addr, task.node.nnodes)
-        self.restarts = task.node.restarts_used
+        self.task = task
 
     def join(self) -> None:
         if isinstance(self._way, JobMovedError):
             raise self._way
-        self.place = replace(self.place, master_addr=self._way)
+        self.task = replace(self.task, master_addr=self._way)
+
+    @property
+    def place(self) -> NodePlace:
+        return NodePlace(self.task.node.node_rank, self.task.master_addr, self.task.node.nnodes)
 
     def train(self) -> Outcome:
         return Outcome(1, None, 1.0, None, None, ())
@@ -159,8 +162,8 @@ def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
         return TrainingCommand(ProcessCommand((), {}), Path("/dev/null"), "", 1.0, ExitFile(None))
 
     monkeypatch.setattr(together, "Attempt", attempt)
-    settings = RendezvousSettings("node0", 1, (2,), max_restarts=1)
-    run_together(training_at, fingerprint(1), settings, LaunchContext(Console(), SignalInbox()))
+    first = replace(task(), node=fingerprint(1), max_restarts=1, spares=0, places=Places())
+    run_together(training_at, first, LaunchContext(Console(), SignalInbox()))
     assert looked_for == ["node0", "node7", "node0"]
 
 

@@ -18,7 +18,7 @@ from platform_launch.cli.quarantine import quarantine_file_option
 from platform_launch.console import Console
 from platform_launch.environment import Environment, hide_from_neighbours
 from platform_launch.errors import HardwareError, InputError, UsageError, shown
-from platform_launch.launch.fitness import node_name, quarantine_file
+from platform_launch.health.quarantine import node_name, quarantine_file
 from platform_launch.text import Phrase, counted
 
 if TYPE_CHECKING:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from platform_launch.rendezvous.messages import MIB, InvalidMessageError, Message
-from platform_launch.rendezvous.participant import Participant, PendingRequest
-from platform_launch.rendezvous.protocol import OpenRequest
+
+if TYPE_CHECKING:  # a node alone loads this module, and no rendezvous
+    from platform_launch.rendezvous.participant import Participant, PendingRequest
+    from platform_launch.rendezvous.protocol import OpenRequest
 
 _MOST_WAITING = 64
 

@@ -12,8 +12,8 @@ from threading import Thread
 import pytest
 
 from platform_launch.environment import Environment
-from platform_launch.launch import notices
-from platform_launch.launch.notices import (
+from platform_launch.observe import notices
+from platform_launch.observe.notices import (
     MetadataService,
     NoticeWatch,
     ReclaimNotice,
@@ -108,7 +108,7 @@ def test_slurms_end_time_is_a_notice_when_it_is_near(
     monkeypatch: pytest.MonkeyPatch, total_s: float, passed_s: float, near: bool
 ) -> None:
     clock = [1e9]
-    monkeypatch.setattr("platform_launch.launch.notices.time.time", lambda: clock[0])
+    monkeypatch.setattr("platform_launch.observe.notices.time.time", lambda: clock[0])
     ask = slurm(1e9 + total_s)
     clock[0] += passed_s
     assert (ask() is not None) == near

@@ -1,4 +1,4 @@
-"""Publishes a run's report: to Prometheus (``metrics``), and as the status of its Kubeflow TrainJob.
+"""The state of a run at any time: for ``inspect``, for Prometheus, and as the status of a Kubeflow TrainJob.
 
 A TrainJob has a status since Trainer 2.2. Sources: kubeflow/trainer, the proposal 2779 (trainjob-progress),
 pkg/statusserver, and the plugin that sets the variables. Nothing here may harm a job: each request has a
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from threading import Event as ThreadEvent
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -22,14 +23,18 @@ from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.events import Event, event
 from platform_launch.extras import install_extra
 from platform_launch.hostlist import bracketed
-from platform_launch.launch.options import TogetherFlags
-from platform_launch.text import Phrase, iso_utc
+from platform_launch.launch.cost import RunClock, RunCost
+from platform_launch.plan.request import RunOptions
+from platform_launch.text import Phrase, counted, iso_utc
 
 if TYPE_CHECKING:
     from http.client import HTTPSConnection
 
-    from platform_launch.launch.statistics.metrics import MetricsServer
-    from platform_launch.launch.statistics.run_report import RunReport, RunReporter
+    from platform_launch.health.comparison import GpuSample, NodeSample
+    from platform_launch.health.finding import DeviceFinding, NodeHealth
+    from platform_launch.launch.health_watch import HealthWatch
+    from platform_launch.launch.metrics import MetricsServer
+    from platform_launch.launch.training_command import HealthOptions
 
 URL = "KUBEFLOW_TRAINER_SERVER_URL"
 CA_CERT = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
@@ -43,8 +48,115 @@ _MOST_BYTES = 64 * 1024
 _LARGEST_INT = 2**31 - 1
 
 
+@dataclass(frozen=True)
+class NodeDevices:
+    """The devices of a node: their grade, the findings about them, and its GPUs."""
+
+    node_rank: int
+    host: str
+    health: NodeHealth
+    findings: tuple[DeviceFinding, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The state of a run as one node knows it; ``nodes`` are those whose devices are monitored."""
+
+    node_rank: int
+    host: str
+    restarts: int
+    cost: RunCost
+    nodes: tuple[NodeDevices, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what ``platform-launch inspect`` adds to the stacks."""
+        return {
+            "restarts": self.restarts,
+            "cost": self.cost.as_dict(),
+            "cost_line": Phrase("cost so far: {cost}", cost=self.cost.in_words()),
+            "health": [
+                {
+                    "node_rank": node.node_rank,
+                    "host": node.host,
+                    "grade": node.health.grade.value,
+                    "reasons": list(node.health.reasons),
+                    "findings": [asdict(finding) for finding in node.findings],
+                }
+                for node in self.nodes
+            ],
+            "health_lines": self._health_lines(),
+        }
+
+    def _health_lines(self) -> list[str]:
+        lines: list[str] = [
+            Phrase(
+                "node {rank} ({host}) is {grade}: {reason}",
+                rank=node.node_rank,
+                host=node.host,
+                grade=Phrase(node.health.grade.value),
+                reason=reason,
+            )
+            for node in self.nodes
+            for reason in node.health.reasons
+        ]
+        if not lines and self.nodes:
+            lines.append(
+                Phrase("devices: nothing is wrong on {nodes}", nodes=counted(len(self.nodes), "node"))
+            )
+        return lines
+
+
+class RunReporter:
+    """Reports a run over all its attempts; each attempt brings its own device monitor."""
+
+    def __init__(self, clock: RunClock | None = None) -> None:
+        self.clock = clock or RunClock()
+        self._devices: HealthOptions | None = None
+        self.health: HealthWatch | None = None
+        self._report_event: Callable[[Event], None] | None = None
+
+    def begin(
+        self, devices: HealthOptions, report_event: Callable[[Event], None], health: HealthWatch | None = None
+    ) -> None:
+        """Begin an attempt: ``report_event`` reports into its output, ``health`` monitors its devices."""
+        self._devices, self._report_event, self.health = devices, report_event, health
+
+    def report_event(self, event: Event) -> None:
+        """Report an event in the output of the processes."""
+        if self._report_event is not None:
+            self._report_event(event)
+
+    def report(self, *, of_all_nodes: bool) -> RunReport:
+        """Return the state of the run. ``of_all_nodes`` also queries other nodes, which may take seconds."""
+        cost, restarts = self.clock.so_far(), self.clock.restarts
+        here, health = self._devices, self.health
+        if here is None:  # the rendezvous is still going on
+            return RunReport(0, "", restarts, cost)
+        nodes = devices(health.samples(of_all_nodes=of_all_nodes)) if health is not None else ()
+        return RunReport(here.node_rank, here.host, restarts, cost, nodes)
+
+    def overview(self) -> dict[str, object]:
+        """Return the part of ``platform-launch inspect`` about the run."""
+        return self.report(of_all_nodes=True).as_dict()
+
+
+def devices(samples: Sequence[NodeSample]) -> tuple[NodeDevices, ...]:
+    """Assess the nodes' devices from their samples, each alone and compared with each other."""
+    from platform_launch.health.comparison import compare
+    from platform_launch.health.finding import node_health
+
+    between = compare(samples)
+    found = []
+    for node in sorted(samples, key=lambda node: node.node_rank):
+        differing = [finding for rank, finding in between if rank == node.node_rank]
+        findings = (*node.findings, *differing)
+        found.append(NodeDevices(node.node_rank, node.host, node_health(findings), findings, node.gpus))
+    return tuple(found)
+
+
 def publishers(
-    env: Environment, flags: TogetherFlags, console: Console, reporter: RunReporter, *, leads: bool
+    env: Environment, options: RunOptions, console: Console, reporter: RunReporter, *, leads: bool
 ) -> list[MetricsServer | TrainJobStatus]:
     """Return the publishers of the run; the node that ``leads`` reports all nodes, the others themselves.
 
@@ -56,9 +168,9 @@ def publishers(
         return reporter.report(of_all_nodes=leads)
 
     found: list[MetricsServer | TrainJobStatus] = []
-    if flags.metrics is not None:
-        found += _metrics(flags.metrics, report, console)
-    if leads and URL in env and not flags.no_trainjob_status:
+    if options.metrics is not None:
+        found += _metrics(options.metrics, report, console)
+    if leads and URL in env and not options.no_trainjob_status:
         found.append(TrainJobStatus(env, report, reporter.report_event))
     return found
 
@@ -77,7 +189,7 @@ def _metrics(
     address: tuple[str, int], report: Callable[[], RunReport], console: Console
 ) -> list[MetricsServer]:
     try:
-        from platform_launch.launch.statistics.metrics import MetricsServer
+        from platform_launch.launch.metrics import MetricsServer
     except ModuleNotFoundError as error:
         raise InstallationError(
             Phrase("--metrics-port needs {module}, which is not installed", module=error.name),

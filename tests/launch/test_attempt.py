@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.launch.attempt_phases import RUNS, Happening, Phase, after
+from platform_launch.launch.attempt import RUNS, Happening, Phase, after
 
 MEETING, RUNNING, ALONE, LOST, ENDED, OVER = Phase
 

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from platform_launch.health.finding import Grade
-from platform_launch.launch.statistics.run_report import RunReport
+from platform_launch.launch.run_report import RunReport
 from platform_launch.text import one_line
 
 # Limits for clients that do not read the answer, and for their number.

@@ -1,1 +1,0 @@
-"""The statistics of a run: what it costs (``cost``), how it is going (``run_report``), and who gets that."""

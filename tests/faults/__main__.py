@@ -31,9 +31,10 @@ def main() -> int:
     if unknown := [name for name in options.names if name not in BY_NAME]:
         parser.error(f"no fault is called {', '.join(unknown)}; --list prints the names")
     launcher = LAUNCHERS[options.launcher]
-    # A shell's background job ignores them, and so would all that is started here.
+    # A shell's background job and nohup ignore them, and so would all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if options.list:
         print("\n".join(f"{fault.name:24}{fault.what}" for fault in ALL))
         return 0

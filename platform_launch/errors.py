@@ -124,11 +124,11 @@ def of_file(error: OSError) -> InputError | None:
     if error.filename is None and error.errno in _FULL:
         return InputError(
             Phrase("the output cannot be written: {problem}", problem=error.strerror),
-            "free room where it goes",
+            "free some space on its disk",
         )
     if error.filename is None or error.errno not in _CLOSED:
         return None
-    todo = Phrase("free room there" if error.errno in _FULL else "correct the path or its permissions")
+    todo = Phrase("free some space there" if error.errno in _FULL else "correct the path or its permissions")
     return InputError(
         Phrase("{path}: {problem}", path=os.fsdecode(error.filename), problem=error.strerror), todo
     )

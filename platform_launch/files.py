@@ -146,7 +146,7 @@ def private_problem(path: Path) -> str:
     try:
         above = path.parent.lstat()
         if not above.st_mode & stat.S_ISVTX and above.st_mode & stat.S_IWOTH:
-            return Phrase("everybody may replace it in {folder}", folder=path.parent)
+            return Phrase("anyone can replace it in {folder}", folder=path.parent)
         found = path.lstat()
     except FileNotFoundError:
         return ""

@@ -30,8 +30,8 @@ from platform_launch.text import Phrase, joined
 def command(rank: int, job: str | None) -> int:
     """Open pdb in a rank of a running job, on this machine; the other ranks wait for it.
 
-    The rank stops where it is. "continue", "q" or Ctrl-C lets it go on. Collectives on the other ranks still
-    time out as usual (NCCL: 10 minutes).
+    The rank stops where it is. "continue", "q" or Ctrl-C lets it continue. Collectives on the other ranks
+    still time out as usual (NCCL: 10 minutes).
     """
     _, answer = chosen_launch(job)
     hooked = _process(rank, answer)
@@ -40,7 +40,7 @@ def command(rank: int, job: str | None) -> int:
             click.echo(
                 translate(
                     Phrase(
-                        'rank {rank} (pid {pid}) is stopped; "q" or Ctrl-C lets it go on',
+                        'rank {rank} (pid {pid}) is stopped; "q" or Ctrl-C lets it continue',
                         rank=rank,
                         pid=hooked.pid,
                     )

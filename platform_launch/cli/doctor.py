@@ -33,7 +33,7 @@ _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 @click.option("--quick", is_flag=True, help="Run only the fast checks of a launch: no torch, no other nodes.")
 @click.option("--local", is_flag=True, help="Check only this node.")
 @click.option(
-    "--jax", "with_jax", is_flag=True, help="Try JAX instead of torch, on this node and between the nodes."
+    "--jax", "with_jax", is_flag=True, help="Check JAX instead of torch, on this node and between the nodes."
 )
 @seconds("--timeout", "meet_limit_s", least=1, default=120.0, text="How long the nodes wait for each other.")
 @click.option("--release", is_flag=True, help="Release this node from quarantine if no error is found.")

@@ -47,7 +47,7 @@ _FAULTS = ("kill", "term", "save", "disk", "truncate")
     "timeout_s",
     least=1,
     default=300,
-    text="Longest time between two steps, and until the first checkpoint. A start that exceeds it hangs.",
+    text="Longest time without a step, and until the first checkpoint; a run that exceeds it counts as hung.",
 )
 @json_or_table
 @click.argument(

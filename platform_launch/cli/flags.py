@@ -65,5 +65,10 @@ log_dir_option = click.option(
 )
 
 json_or_table = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Format of the output.",
 )

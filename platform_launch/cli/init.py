@@ -82,7 +82,10 @@ def command(
         if value is not None and (kind := kind or of_kind) != of_kind:
             raise UsageError(
                 Phrase(
-                    "{flag} belongs to --kind {of_kind}, not to {kind}", flag=flag, of_kind=of_kind, kind=kind
+                    "{flag} works only with --kind {of_kind}, not with {kind}",
+                    flag=flag,
+                    of_kind=of_kind,
+                    kind=kind,
                 )
             )
     if kind is None:

@@ -89,7 +89,7 @@ _described = flags(
         "--quarantine",
         metavar="FILE",
         shell_complete=completion.files,
-        help="Do not run on the nodes in this file, which the job reads too.",
+        help="Do not run on the nodes in this file; the job reads it too.",
     ),
     click.option("--namespace", metavar="NAME", help="Kubernetes namespace."),
     click.option("--queue", "--partition", metavar="NAME", help="Slurm partition, Volcano or Kueue queue."),

@@ -67,7 +67,7 @@ launch_options = flags(
     click.option(
         "--memory-snapshot",
         is_flag=True,
-        help="If a rank runs out of GPU memory, write what holds it to the log folder; why names it.",
+        help="If a rank runs out of GPU memory, write its allocations to the log folder, for `why`.",
     ),
     click.option("--strict", is_flag=True, help="Fail if recipes.yaml has no entry for this number of GPUs."),
     click.option(

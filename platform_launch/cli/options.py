@@ -75,12 +75,13 @@ def _metrics_address(
     except ValueError:
         raise UsageError(
             Phrase(
-                "--metrics-port: {host!r} is no address: expected PORT or ADDRESS:PORT, e.g. 0.0.0.0:9400",
+                "--metrics-port: {host!r} is not an address: expected PORT or ADDRESS:PORT, e.g. "
+                "0.0.0.0:9400",
                 host=host,
             )
         ) from None
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= _HIGHEST_PORT):
-        raise UsageError(Phrase("--metrics-port: {port!r} is no port: expected 0–65535", port=port))
+        raise UsageError(Phrase("--metrics-port: {port!r} is not a port: expected 0–65535", port=port))
     return host, int(port)
 
 
@@ -154,7 +155,7 @@ together_options = flags(
         "--quarantine",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="File on shared storage with nodes to leave out; bad nodes are added.",
+        help="File on shared storage with nodes to exclude; bad nodes are added.",
     ),
     click.option(
         "--metrics-port",
@@ -175,7 +176,7 @@ together_options = flags(
         show_default=True,
         help="Signal to ranks when a spot notice or Slurm's end time is near, if they handle it.",
     ),
-    click.option("--verbose", is_flag=True, help="Show everything on the screen that the log has."),
+    click.option("--verbose", is_flag=True, help="Print on the screen everything that the log contains."),
 )
 
 

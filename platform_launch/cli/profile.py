@@ -40,7 +40,7 @@ _MOST_SECONDS = 60.0
 def command(seconds: float, ranks: str | None, output: Path | None, job: str | None) -> int:
     """Profile all ranks of a running job with torch's profiler, and write one trace for Perfetto.
 
-    Open it at https://ui.perfetto.dev. The job goes on, a little slower while it is profiled.
+    Open it at https://ui.perfetto.dev. The job continues, a little slower while it is profiled.
     """
     if seconds > _MOST_SECONDS:
         raise UsageError(

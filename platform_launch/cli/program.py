@@ -33,6 +33,9 @@ def _one_or_many_of_click(one: str, many: str, number: int) -> str:
 for _module in (core, exceptions, parser, types):
     vars(_module).update(_=_of_click, ngettext=_one_or_many_of_click)
 
+# What --help shows for a number, instead of INTEGER RANGE; the range follows the description.
+types.IntRange.name, types.FloatRange.name = "integer", "number"
+
 
 class HelpFormatter(click.HelpFormatter):
     """Writes click's help in the user's language; English is left to click."""
@@ -43,8 +46,8 @@ class HelpFormatter(click.HelpFormatter):
 
     def write_heading(self, heading: str) -> None:
         """Write the title of a section."""
-        said = translate(heading)
-        self.write(f"{'':>{self.current_indent}}{said}{':' if said.isascii() else '：'}\n")
+        title = translate(heading)
+        self.write(f"{'':>{self.current_indent}}{title}{':' if title.isascii() else '：'}\n")
 
     def write_text(self, text: str) -> None:
         """Write paragraphs."""

@@ -58,7 +58,7 @@ def command() -> None:
     type=click.Choice(["table", "names", "json"]),
     default="table",
     show_default=True,
-    help="names: separated by commas, for sbatch --exclude.",
+    help="names prints a comma-separated list, for sbatch --exclude.",
 )
 @lang_option
 def show(quarantine: Path | None, form: str) -> int:
@@ -115,7 +115,10 @@ def release(quarantine: Path | None, nodes: tuple[str, ...]) -> int:
         )
         raise InputError(
             Phrase(
-                "{path} does not hold {unknown}: {known}", path=path, unknown=shown_list(unknown), known=known
+                "{path} does not contain {unknown}: {known}",
+                path=path,
+                unknown=shown_list(unknown),
+                known=known,
             ),
             "platform-launch quarantine list shows them",
         )

@@ -111,15 +111,13 @@ def command(
     if rehearsing and not print_env:
         given = " and ".join(rehearsing)
         raise UsageError(
-            Phrase(
-                "{given} without --print-env: expected --print-env, which prints what would run", given=given
-            ),
-            Phrase("add --print-env to rehearse, or leave {given} out to launch", given=given),
+            Phrase("{given} needs --print-env, which prints what would run", given=given),
+            Phrase("add --print-env to see what would run, or leave {given} out to launch", given=given),
         )
     if print_env and ranks_from is not None:
         raise UsageError(
-            "--ranks-from takes a rank, and --print-env changes nothing: expected one of them",
-            "rehearse a rank with --node-rank and --master-addr",
+            "--ranks-from claims a rank, but --print-env changes nothing: expected only one of them",
+            "to try a rank, pass --node-rank and --master-addr",
         )
     env = Environment.of_this_process()
     together = options.together(flags)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from platform_launch.cli.flags import Number, json_or_table
+from platform_launch.cli.flags import json_or_table, seconds
 from platform_launch.cli.options import lang_option
 from platform_launch.console import Console
 from platform_launch.console.languages import translate
@@ -85,7 +85,7 @@ def install(wheel: Path, python: str) -> int:
 
 @command.command("check")
 @_PYTHON
-@click.option("--timeout", type=Number(1), default=120.0, show_default=True, metavar="S", help="Limit.")
+@seconds("--timeout", "timeout", least=1, default=120.0, text="Time limit.")
 @json_or_table
 @click.option(
     "--compare",

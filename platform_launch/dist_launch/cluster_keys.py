@@ -29,7 +29,7 @@ def require_asyncssh() -> None:
 
     if find_spec("asyncssh") is None:
         raise InstallationError(
-            "this Python has no asyncssh, which dist-launch speaks SSH with",
+            "this Python has no asyncssh, which dist-launch needs",
             install_extra("dist-launch"),
         )
 

@@ -51,8 +51,8 @@ class WaitFolder:
         if not str(self.path).isprintable() or any(sign in str(self.path) for sign in '"%\\'):
             raise InputError(
                 Phrase(
-                    "CLUSTER_INFO_FILE={file} will stand in SSH configurations, which know no "
-                    "quotes, percent signs, backslashes or line ends in a path",
+                    "CLUSTER_INFO_FILE={file} is written to SSH configurations, whose paths cannot "
+                    "contain quotes, percent signs, backslashes or line breaks",
                     file=shown(str(self.cluster_file)),
                 ),
                 "name another file",

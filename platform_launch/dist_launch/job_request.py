@@ -34,15 +34,15 @@ class JobRequest:
         """Return the reminder about the variables of a job on some nodes; empty for one on all nodes."""
         if chosen == nnodes:
             return ""
-        kept = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR") if name not in self.variables]
-        if not kept:
+        platforms_own = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR") if name not in self.variables]
+        if not platforms_own:
             return Phrase("on {chosen} of {nnodes} nodes", chosen=chosen, nnodes=nnodes)
         return Phrase(
             (
-                "runs on {chosen} of {nnodes} nodes, but {kept} still describe all {nnodes}: a job "
+                "runs on {chosen} of {nnodes} nodes, but {names} still describe all {nnodes}: a job "
                 "that reads them waits for the others"
             ),
             chosen=chosen,
             nnodes=nnodes,
-            kept=", ".join(kept),
+            names=", ".join(platforms_own),
         )

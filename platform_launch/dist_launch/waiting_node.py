@@ -89,7 +89,7 @@ class WaitingNode:
             except NeverReachedError as error:
                 raise NodesAbsentError(
                     error.message,
-                    "look at node 0: still pulling its image, not scheduled, or another address",
+                    "check node 0: still pulling its image, not scheduled, or another address",
                 ) from error
             except RejectedError as error:
                 raise launch_error(error.rejection) from error

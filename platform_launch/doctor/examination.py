@@ -85,7 +85,7 @@ def examine_launch(
         ]
         tried: list[str] = ["jax"] if jax else here
         deeper = _deep(plan, env, tried)
-        found |= {f"in a process of its own: {name}": deeper for name in tried}
+        found |= {f"in a child process: {name}": deeper for name in tried}
         findings += deeper
     if together:
         from platform_launch.doctor.cluster.consultation import meet

@@ -167,7 +167,7 @@ def _known(kind: str, text: str) -> tuple[str, float | None, tuple[int, int] | N
                 kind=kind,
                 known=", ".join((*_KNOWN, *_OTHERS)),
             ),
-            "leave the name out (for example --assume-gpus 8) to pretend GPUs of no particular kind",
+            "leave the name out (for example --assume-gpus 8) to assume GPUs of no particular model",
         )
     nvml_name, memory_mib = _KNOWN[name]
     return nvml_name, memory_mib / 1024, capability_of(name.partition("-")[0])

@@ -37,7 +37,8 @@ def library_is_here() -> bool:
             return False
         raise HardwareError(
             Phrase("the NVIDIA driver's library cannot be loaded: {message}", message=message),
-            "it must belong to the host's driver: let the container runtime mount it, not the image carry it",
+            "it must be that of the host's driver: let the container runtime mount it, and remove it from "
+            "the image",
         ) from error
     return True
 
@@ -66,7 +67,7 @@ _REINSTALL = Phrase("reboot the node, or reinstall the driver; then restart the 
 
 # code: (NVML's name, what usually causes it, what to do)
 _FAULTS = {
-    NOT_SUPPORTED: ("NOT_SUPPORTED", Phrase("the device lacks what every GPU answers"), _REINSTALL),
+    NOT_SUPPORTED: ("NOT_SUPPORTED", Phrase("the device does not support a basic query"), _REINSTALL),
     4: (
         "NO_PERMISSION",
         Phrase("/dev/nvidia* may not be opened by this user or container"),
@@ -83,7 +84,7 @@ _FAULTS = {
     10: ("TIMEOUT", Phrase("the GPU or its firmware no longer answers"), _XID),
     11: ("IRQ_ISSUE", Phrase("the kernel lost the GPU's interrupts"), _XID),
     13: ("FUNCTION_NOT_FOUND", Phrase("the driver is too old"), Phrase("update the NVIDIA driver")),
-    14: ("CORRUPTED_INFOROM", Phrase("the GPU's own settings memory is damaged"), Phrase("use another node")),
+    14: ("CORRUPTED_INFOROM", Phrase("the GPU's infoROM is corrupted"), Phrase("use another node")),
     15: ("GPU_IS_LOST", Phrase("the GPU fell off the bus (Xid 79)"), _XID),
     16: ("RESET_REQUIRED", Phrase("a fault left the GPU unusable until it is reset"), _XID),
     17: (
@@ -93,13 +94,13 @@ _FAULTS = {
     ),
     18: (
         "LIB_RM_VERSION_MISMATCH",
-        Phrase("the driver was updated without a reboot, or the image carries a driver library of its own"),
+        Phrase("the driver was updated without a reboot, or the image contains its own driver library"),
         Phrase("reboot the node, or remove the library from the image"),
     ),
     19: (
         "IN_USE",
         Phrase("another process holds the GPU exclusively"),
-        Phrase("end it (nvidia-smi lists it)"),
+        Phrase("stop it (nvidia-smi lists it)"),
     ),
     20: (
         "MEMORY",
@@ -109,7 +110,7 @@ _FAULTS = {
     27: (
         "NOT_READY",
         Phrase("nvidia-fabricmanager is not running on a machine with NVSwitches"),
-        Phrase("start it on the host, in the version of the driver"),
+        Phrase("start it on the host; its version must match the driver's"),
     ),
     28: ("GPU_NOT_FOUND", Phrase("no GPU answers"), _XID),
     29: ("INVALID_STATE", Phrase("the GPU was left in a state that forbids use"), _XID),
@@ -192,7 +193,7 @@ _CUDA_IMAGE_WITHOUT_GPU = Phrase(
 
 def _no_driver_for(signs: str) -> str:
     return Phrase(
-        "{signs}, but the driver's library {library} is not here: treated as a CPU machine. "
+        "{signs}, but the driver's library {library} is missing: treated as a CPU machine. "
         "Either this container was started without GPUs (nvidia.com/gpu limits, --gpus), or no "
         "driver is installed",
         signs=signs,

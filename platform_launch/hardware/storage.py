@@ -45,9 +45,9 @@ def read(folder: Path) -> Storage:
     if not problem and numbers.f_flag & os.ST_RDONLY:
         problem = Phrase("{folder} is mounted read-only", folder=existing)
     elif not problem and (kernel := _kernels(existing)):
-        problem = Phrase("only the kernel makes files in {folder}", folder=kernel)
+        problem = Phrase("only the kernel can create files in {folder}", folder=kernel)
     elif not problem and not os.access(existing, os.W_OK | os.X_OK):
-        problem = Phrase("{folder} may not be written to", folder=existing)
+        problem = Phrase("{folder} is not writable", folder=existing)
     return Storage(
         folder,
         numbers.f_blocks * numbers.f_frsize / _GIB,
@@ -81,10 +81,8 @@ def temporary_folder() -> Path:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise HardwareError(
-            Phrase(
-                "no folder for temporary files can be written to ({problem})", problem=error.strerror or error
-            ),
-            "make one of them writable or free some room there, or name another folder with TMPDIR",
+            Phrase("no folder for temporary files is writable ({problem})", problem=error.strerror or error),
+            "make one of them writable or free some space there, or name another folder with TMPDIR",
         ) from error
 
 

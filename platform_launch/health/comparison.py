@@ -141,7 +141,7 @@ def _replays(samples: Sequence[NodeSample]) -> Iterator[tuple[int, DeviceFinding
         for gpu in node.gpus
     }
     for (rank, where), rate, usual in _outliers(rates):
-        what = Phrase("{rate:.0f} PCIe replays a minute, the others {usual:.0f}", rate=rate, usual=usual)
+        what = Phrase("{rate:.0f} PCIe replays per minute, the others {usual:.0f}", rate=rate, usual=usual)
         hint = "have its slot, riser and cabling checked"
         yield rank, DeviceFinding("pcie-replays", Grade.SUSPECT, where, what, hint)
 
@@ -155,7 +155,7 @@ def _port_errors(samples: Sequence[NodeSample]) -> Iterator[tuple[int, DeviceFin
         }
         for (rank, where), rate, usual in _outliers(rates):
             what = Phrase(
-                "{name} grows by {rate:.0f} a minute, at the others by {usual:.0f}",
+                "{name} grows by {rate:.0f} per minute, on the others by {usual:.0f}",
                 name=name,
                 rate=rate,
                 usual=usual,

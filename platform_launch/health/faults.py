@@ -14,8 +14,8 @@ from platform_launch.text import Phrase, counted
 RECOVERY_ACTIONS = {
     1: Phrase("a reset of the GPU"),
     2: Phrase("a reboot of the node"),
-    3: Phrase("an end of all traffic between GPUs"),
-    4: Phrase("its work drained, then a reset of the GPU"),
+    3: Phrase("a stop of all traffic between GPUs"),
+    4: Phrase("a drain, then a reset of the GPU"),
     5: Phrase("a recovery of the IMEX domain"),
     6: Phrase("a reset of the bus"),
     7: Phrase("a reboot of the system"),
@@ -84,7 +84,7 @@ def of_xids(xids: Iterable[Xid]) -> Iterator[DeviceFinding]:
         meaning = (
             DEVICE_XIDS.get(code) or _SUSPECT_XIDS.get(code) or Phrase("see NVIDIA's list of XID errors")
         )
-        hint = "use another node, and have this one looked at" if grade is Grade.BAD else "watch this GPU"
+        hint = "use another node, and have this one checked" if grade is Grade.BAD else "watch this GPU"
         yield DeviceFinding(
             "gpu-xid", grade, where, Phrase("XID {code}: {meaning}", code=code, meaning=meaning), hint, code
         )

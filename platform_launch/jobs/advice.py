@@ -138,7 +138,7 @@ def _secrets(job: Job, target: str) -> list[str]:
             keep = (
                 Phrase(
                     "leave it out, and set it in the shell that calls sbatch "
-                    "(--secret-env {name}=SECRET:KEY notes that in the file)",
+                    "(--secret-env {name}=SECRET:KEY adds a comment about it to the file)",
                     name=name,
                 )
                 if target == "slurm"

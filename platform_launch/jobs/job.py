@@ -442,7 +442,7 @@ class Job:
             names.check_text(text, Phrase("argument"))
         if "--" in self.options:
             raise InputError(
-                "options hold '--': expected options of the launcher only",
+                "options contain '--': expected options of the launcher only",
                 "put what follows -- into arguments",
             )
         places = [volume.place for volume in self.volumes]

@@ -22,9 +22,9 @@ KINDS = {
     "several-nodes": Phrase("machines without a scheduler: by hand, or all over ssh"),
     "slurm": Phrase("submit a batch script"),
     "kubernetes": Phrase("submit a manifest: Job, JobSet, Kubeflow, Volcano …"),
-    "debug": Phrase("all nodes wait, and node 0 runs commands on them again and again"),
+    "debug": Phrase("all nodes wait, and you run commands on them from node 0"),
     "check": Phrase("no job yet: test this node alone, or all together"),
-    "trouble": Phrase("a job failed, hangs or does not start: what to look at"),
+    "trouble": Phrase("a job failed, hangs or does not start: what to check"),
 }
 TARGETS = {
     "kubernetes": Phrase("Indexed Job: plain Kubernetes"),
@@ -65,7 +65,7 @@ WITHOUT_QUESTIONS = {
             Phrase("the newest launch failed: the root cause over all nodes, and its fix:"),
             "platform-launch why",
         ),
-        (Phrase("its logs, all nodes in one; --follow while it runs:"), "platform-launch logs --level WARN"),
+        (Phrase("its logs, all nodes merged; --follow while it runs:"), "platform-launch logs --level WARN"),
         (
             Phrase("it runs without progress: what every rank is doing now:"),
             "platform-launch inspect",

@@ -234,7 +234,7 @@ class Attempt:
                     self._console.report(Event(error.event, "ERROR", fields={"what": error.message}))
                 raise error
             elif isinstance(message, RendezvousLost):
-                raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
+                raise NodesAbsentError(describe_ending(message.ending), "check node 0")
             elif message is None:  # the error has been reported
                 raise InstallationError(
                     "the rendezvous of this node failed", "see the lines above; please report it"

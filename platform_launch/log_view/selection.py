@@ -50,5 +50,5 @@ def parse_pattern(text: str) -> re.Pattern[str]:
     except re.error as error:
         raise UsageError(
             Phrase("--grep {text!r} is not a valid regular expression: {problem}", text=text, problem=error),
-            "put a backslash before signs that are meant as they are: ( [ { . * + ? | ^ $",
+            "escape special characters with a backslash: ( [ { . * + ? | ^ $",
         ) from error

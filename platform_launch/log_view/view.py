@@ -74,10 +74,10 @@ def _verdict_line(event: Event, place: str = "") -> str:
     kind, title, fix = Phrase(verdict.kind_word), verdict.short_title(), verdict.to_do()
     if verdict.cause:
         title = f"{title} [{verdict.cause}]"
-    said = Phrase("{kind}: {title}", kind=kind, title=title)
+    summary = Phrase("{kind}: {title}", kind=kind, title=title)
     if place:
-        said = Phrase("{kind} ({place}): {title}", kind=kind, place=place, title=title)
-    return one_line(translate(Phrase("{said}; fix: {fix}", said=said, fix=fix) if fix else said))
+        summary = Phrase("{kind} ({place}): {title}", kind=kind, place=place, title=title)
+    return one_line(translate(Phrase("{summary}; fix: {fix}", summary=summary, fix=fix) if fix else summary))
 
 
 def _painted(text: str, colour: str | None) -> str:

@@ -18,7 +18,7 @@ WORDS: Mapping[str, str] = {
     # Who keeps whom waiting.
     "culprit": "{who} {does}",
     "more-ranks": "and {count} more ranks",
-    "nobody-apart": "no rank can be told from the others: see their stacks",
+    "nobody-apart": "no rank differs from the others: see their stacks",
     "all-ended": "all ranks have ended, and what started them has not yet",
     "waits-in": "{who} waits in {operation}",
     "wait-in": "{who} wait in {operation}",
@@ -85,7 +85,7 @@ WORDS: Mapping[str, str] = {
     "waits-peer-read": "waits for an answer from {file}",
     "waits-peer-write": "waits to send to {file}",
     "waits-connect": "waits to connect to {file}",
-    "waits-accept": "waits for somebody to connect",
+    "waits-accept": "waits for a connection",
     "waits-some-read": "waits to read",
     "waits-some-write": "waits to write",
     "waits-open": "waits for a file to open",

@@ -87,7 +87,7 @@ def read_yaml(
     if world_size > 1 and kind in _ONE_PROCESS_TYPES:
         raise InputError(
             Phrase(
-                "{path}: distributed_type {kind} starts one process, whatever num_processes says, but "
+                "{path}: distributed_type {kind} starts one process regardless of num_processes, but "
                 "{world_size} are planned",
                 path=path,
                 kind=kind,

@@ -32,7 +32,7 @@ def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
             text = Phrase("{old} was renamed {new} in torch 2.2: the old name is not read", old=old, new=new)
             found.append(PlanWarning("variable-renamed", old, text))
             if new not in env:
-                chosen.append(EnvVar(new, env[old], _ROOM, Phrase("meant by {old}", old=old)))
+                chosen.append(EnvVar(new, env[old], _ROOM, Phrase("translated from {old}", old=old)))
     timeouts = [name for name in known.FAKE_TIMEOUTS if name in env]
     if timeouts:
         more_chosen, warning = _timeouts(env, timeouts)
@@ -50,7 +50,7 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]
         text = "{shown}: nothing reads it, and it is not a number of seconds; unset it"
         return [], Phrase(text, shown=shown)
     longest = max(seconds)
-    meant = Phrase("meant by {names}", names=", ".join(names))
+    meant = Phrase("translated from {names}", names=", ".join(names))
     chosen = [
         EnvVar(
             "DEEPSPEED_TIMEOUT", str(math.ceil(longest / 60)), _ROOM, Phrase("minutes; {meant}", meant=meant)
@@ -85,7 +85,7 @@ def kept(env: Environment) -> list[EnvVar]:
 def _why_kept(name: str, value: str, ours: Mapping[str, str]) -> str:
     who = ours.get(name, Phrase("before the launch, by you or the platform"))
     exactly = Phrase("; {exactly}", exactly=EXACTLY) if name in _EXACT and value.startswith("=") else ""
-    return Phrase("set {who}: kept as it is{exactly}", who=who, exactly=exactly)
+    return Phrase("set {who}; not changed{exactly}", who=who, exactly=exactly)
 
 
 def warn(env: Environment, topology: Topology, hardware: Hardware) -> list[PlanWarning]:

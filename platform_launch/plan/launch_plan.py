@@ -190,7 +190,7 @@ def _with_free_port(topology: Topology, hardware: Hardware) -> Topology:
     """Use a free port on a single node: no other node needs it, and two jobs may share the machine."""
     if hardware.free_port is None:
         return topology
-    sources = {**topology.sources, "master_port": Phrase("a free one: one node, and nobody chose")}
+    sources = {**topology.sources, "master_port": Phrase("a free port: there is only one node")}
     return dataclasses.replace(topology, master_port=hardware.free_port, sources=sources)
 
 

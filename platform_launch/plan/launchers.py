@@ -53,22 +53,25 @@ def check(request: Request) -> None:
             if given:
                 raise UsageError(
                     Phrase(
-                        "{flag} belongs to --launcher accelerate: {launcher} reads no recipe and no yaml",
+                        "{flag} works only with --launcher accelerate: {launcher} reads no recipe and no "
+                        "yaml",
                         flag=flag,
                         launcher=launcher,
                     )
                 )
     if request.jax_per_gpu and request.started_by != "jax":
-        raise UsageError("--jax-per-gpu belongs to --launcher jax", "add --launcher jax, or leave it out")
+        raise UsageError(
+            "--jax-per-gpu works only with --launcher jax", "add --launcher jax, or leave it out"
+        )
     if _one_jax_process(request) and (request.overrides.nproc_per_node or 1) > 1:
         raise UsageError(
             Phrase(
-                "--nproc-per-node {processes}: {launcher} starts one process a node, which drives all of "
+                "--nproc-per-node {processes}: {launcher} starts one process per node, which drives all of "
                 "its GPUs",
                 processes=request.overrides.nproc_per_node,
                 launcher=launcher,
             ),
-            "add --jax-per-gpu for one process a GPU",
+            "add --jax-per-gpu for one process per GPU",
         )
 
 

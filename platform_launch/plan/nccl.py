@@ -21,7 +21,7 @@ from platform_launch.text import Phrase, counted
 from platform_launch.topology import Topology
 
 # Shown beside NAME==value, which looks like a typo.
-EXACTLY = Phrase("the value's first = is NCCL's: these exact names")
+EXACTLY = Phrase("the leading = is NCCL's syntax for exact names")
 _ROOM = "nccl"
 # Of this product's own ports, the one after those of the rendezvous.
 _RAS_PORT = 3
@@ -195,7 +195,7 @@ def _infiniband(env: Environment, hardware: Hardware) -> list[EnvVar]:
             "NCCL_IB_TIMEOUT",
             "22",
             _ROOM,
-            "4.096 µs × 2^22 ≈ 17 s a try: a link may flap without ending the job",
+            "4.096 µs × 2^22 ≈ 17 s per try: a link may flap without ending the job",
         ),
     ]
 

@@ -67,7 +67,7 @@ def refuse_launchers_without_place(program: Program, topology: Topology) -> None
                 continue
             raise UsageError(
                 Phrase(
-                    "{name} would start on each of {nodes} nodes, and does not read which one it is on",
+                    "{name} would start on each of {nodes} nodes without knowing which one it is on",
                     name=name,
                     nodes=topology.nnodes,
                 ),

@@ -40,7 +40,7 @@ def observation_variables(
             FOLDER_VARIABLE,
             folder,
             _ROOM,
-            "private folder through which the launcher asks each process what it is doing",
+            "private folder through which the launcher learns what each process is doing",
         ),
         *([EnvVar(SNAPSHOT_VARIABLE, snapshots, _ROOM, reason)] if snapshots else []),
     ]

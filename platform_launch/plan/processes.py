@@ -224,7 +224,7 @@ def removals(env: Iterable[str], keep: Collection[str] = ()) -> list[Removal]:
     found = []
     for name in sorted(set(env).difference(keep, ("PET_SIGNALS_TO_HANDLE",))):
         if name in NODE_LEVEL:
-            found.append(Removal(name, "counts nodes here, and processes in a training"))
+            found.append(Removal(name, "counts nodes here, but scripts expect a number of processes"))
         elif name.startswith("PET_"):
             found.append(Removal(name, "would become a default of torchrun, also inside accelerate"))
     return found

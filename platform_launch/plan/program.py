@@ -192,7 +192,7 @@ def _command(request: Request, env: Environment) -> Program:
                     search=env.get("PATH", os.defpath),
                     python=sys.executable,
                 ),
-                Phrase("a Python script starts with --script {name}", name=shlex.quote(name))
+                Phrase("run a Python script with --script {name}", name=shlex.quote(name))
                 if Path(name).is_file()
                 else "install it on every node, or give its path",
             )
@@ -216,12 +216,12 @@ def _executable_file(name: str) -> str:
     path = existing_file(
         Path(name),
         Phrase("the command after --"),
-        Phrase("nodes may start elsewhere: give its absolute path"),
+        Phrase("nodes may start in another folder: pass its absolute path"),
     )
     if not os.access(path, os.X_OK):
         raise InputError(
             Phrase("{path} is not executable: expected a command after --", path=path),
-            Phrase("a Python script starts with --script {path}", path=shlex.quote(name))
+            Phrase("run a Python script with --script {path}", path=shlex.quote(name))
             if name.endswith(".py")
             else Phrase("chmod +x {path}, or name its interpreter: -- bash {path}", path=shlex.quote(name)),
         )
@@ -311,9 +311,9 @@ def named_file(path: Path, flag: str, likely: str = "") -> Path:
     if os.path.isdir(path):  # noqa: PTH112 - a folder that may not be entered is an answer
         hint: str = Phrase("name the file in it: {flag} {path}/…", flag=flag, path=path)
     elif path.is_absolute():
-        hint = "correct the path, or mount what it lies on: every node must see it under the same path"
+        hint = "correct the path, or mount its file system: every node needs it under the same path"
     else:
-        hint = "nodes may start elsewhere: name it by its absolute path"
+        hint = "nodes may start in another folder: use its absolute path"
     return existing_file(path, Phrase("{flag}{where}", flag=flag, where=where), likely or hint)
 
 

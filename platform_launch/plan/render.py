@@ -133,7 +133,7 @@ def topology_rows(topology: Topology) -> list[Row]:
         shown = (
             Phrase("the job moves to {places}", places=either(moves))
             if moves
-            else Phrase("the others wait for it, and end")
+            else Phrase("the others wait for it, then exit")
         )
         rows.append(("if node 0 is lost", shown, "" if moves else topology.why_not_moved))
     if topology.job_id:

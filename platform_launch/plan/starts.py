@@ -251,7 +251,7 @@ def _xla(env: Environment, hardware: Hardware) -> list[EnvVar]:
         reason = (
             Phrase("a broken plugin fails instead of training on the CPU")
             if vendor
-            else Phrase("no GPU: look for none")
+            else Phrase("no GPU: JAX uses the CPU")
         )
         wanted.append(_variable("JAX_PLATFORMS", platforms, reason))
     if vendor is not None and vendor.reads_nccl:

@@ -251,8 +251,8 @@ def _overridden(yaml: AccelerateYaml) -> tuple[str, ...]:
     if steps == 1:
         return ()
     fact = Phrase(
-        "{yaml} sets gradient_accumulation_steps={steps}, and accelerate puts it over the script's",
+        "{yaml} sets gradient_accumulation_steps={steps}, which overrides the script's",
         yaml=yaml.path.name,
         steps=steps,
     )
-    return (Phrase("{fact}; pass --deepspeed-config with a yaml of yours to decide it there", fact=fact),)
+    return (Phrase("{fact}; to change it, pass your own yaml with --deepspeed-config", fact=fact),)

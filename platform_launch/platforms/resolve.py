@@ -58,7 +58,7 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
     if remaining is not None:
         sources = {
             **topology.sources,
-            "nnodes": Phrase("those that are left of {nodes}", nodes=topology.nnodes),
+            "nnodes": Phrase("the remaining ones of {nodes}", nodes=topology.nnodes),
         }
         missing = topology.nnodes - remaining
         topology = replace(topology, nnodes=remaining, missing=missing, min_nodes=None, sources=sources)

@@ -60,7 +60,7 @@ class Reach:
         if self.step is ReachStep.ROUTE:
             return Phrase("there is no route to {where}", where=where)
         return Phrase(
-            "{where} does not answer: the packets are lost on the way, or the machine is gone", where=where
+            "{where} does not answer: the packets are lost on the way, or the machine is down", where=where
         )
 
 

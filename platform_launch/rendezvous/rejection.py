@@ -17,7 +17,7 @@ _KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
     ),
     RejectionKind.OTHER_PURPOSE: (
         NodesDisagreeError,
-        "{who} came for {theirs}, but {host} waits for {ours}",
+        "{who} belongs to {theirs}, but {host} waits for {ours}",
         Phrase("start the same command on every node"),
     ),
     RejectionKind.OTHER_PROTOCOL: (
@@ -27,12 +27,12 @@ _KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
     ),
     RejectionKind.RANK_OUT_OF_RANGE: (
         TopologyError,
-        "{place} says it is node {rank} of {theirs}, but {host} was told of {ours} nodes",
+        "{place} is node {rank} of {theirs}, but {host} expects {ours} nodes",
         Phrase("set the same number of nodes on every node, and ranks from 0"),
     ),
     RejectionKind.RANK_TAKEN: (
         TopologyError,
-        "two nodes say they are node {rank}: {by} and {place}",
+        "two nodes have rank {rank}: {by} and {place}",
         (
             Phrase(
                 "every node needs its own rank: check what sets RANK (or --node-rank); if "
@@ -43,7 +43,7 @@ _KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
     RejectionKind.REPLACED: (
         NodesAbsentError,
         "the place of {who}, which was silent, was given to {by}",
-        Phrase("check this node's network: node 0 had not heard from it for a while"),
+        Phrase("check this node's network: node 0 received nothing from it for a while"),
     ),
     RejectionKind.NO_SECRET: (
         NodesDisagreeError,

@@ -77,9 +77,9 @@ def describe_not_again(reason: NotAgain) -> Phrase:
     """Describe why a run is not restarted."""
     match reason.kind:
         case NotAgainKind.NOT_ASKED_FOR:
-            return Phrase("no restart was asked for")
+            return Phrase("--max-restarts is 0")
         case NotAgainKind.HANG:
-            return Phrase("--on-hang stop was asked for")
+            return Phrase("--on-hang is stop")
         case NotAgainKind.JOB:
             return Phrase("fix the job first: the same would happen again")
         case NotAgainKind.BAD_NODE:
@@ -89,7 +89,7 @@ def describe_not_again(reason: NotAgain) -> Phrase:
         case NotAgainKind.NO_PROGRESS:
             step = reason.step
             where = "" if step is None else Phrase(": each ended at step {step} or before", step=step)
-            return Phrase("the last two restarts brought the training no further{where}", where=where)
+            return Phrase("the last two restarts made no progress{where}", where=where)
 
 
 def _progressed(earlier: FailedRun, later: FailedRun) -> bool:

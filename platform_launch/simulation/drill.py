@@ -72,7 +72,8 @@ class Drill:
                     expected=_SAVES,
                 ),
                 Phrase(
-                    "pass what lets it train longer or save more often, and {placeholder} for the folder",
+                    "pass arguments that let it train longer or save more often, and {placeholder} as the "
+                    "folder",
                     placeholder=PLACEHOLDER,
                 ),
             )
@@ -136,7 +137,10 @@ class Drill:
                     step=seen.steps[-1].step if seen.steps else 0,
                     code=seen.exit_code,
                 ),
-                Phrase("pass what lets it train longer; its logs: {folder}", folder=self._job.logs / fault),
+                Phrase(
+                    "pass arguments that let it train longer; its logs: {folder}",
+                    folder=self._job.logs / fault,
+                ),
             )
         return seen
 

@@ -32,7 +32,7 @@ class Answer:
         """Describe the failure: a timeout, or the exit code and the last line that it wrote."""
         if self.exit_code == TIMED_OUT:
             return Phrase("no answer within {limit:g} s", limit=limit_s)
-        last = self.stderr.strip().splitlines()[-1:] or [Phrase("it said nothing")]
+        last = self.stderr.strip().splitlines()[-1:] or [Phrase("it printed nothing")]
         return Phrase(
             "exit code {code}, {last}",
             code=self.exit_code,

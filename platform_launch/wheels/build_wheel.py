@@ -293,15 +293,15 @@ def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: 
         files.write_whole(delivered, wheel.read_bytes())
     except OSError as error:
         delivered.unlink(missing_ok=True)
-        kept = Path(tempfile.mkdtemp(prefix="platform_launch_wheel_"))
-        shutil.move(wheel, kept)
+        folder = Path(tempfile.mkdtemp(prefix="platform_launch_wheel_"))
+        shutil.move(wheel, folder)
         raise InputError(
             Phrase(
                 "the wheel is built, but cannot be written to {output}: {problem}",
                 output=output,
                 problem=error.strerror,
             ),
-            Phrase("it is kept in {kept}: make room and move it", kept=kept),
+            Phrase("it is in {folder}: free some space and move it", folder=folder),
         ) from error
     by_hand = shlex.join(("platform-launch", "wheel", "install", str(delivered)))
     console.info(Phrase("install it on each node: {command}", command=by_hand))

@@ -177,7 +177,7 @@ def _trial(compiler: tuple[str, ...], interpreter: Interpreter, env: Mapping[str
     answer = capture(Command(argv, env), timeout_s=_LIMIT_S)
     if answer.exit_code == 0:
         return ""
-    lines = answer.stderr.strip().splitlines() or [Phrase("the compiler failed without a word")]
+    lines = answer.stderr.strip().splitlines() or [Phrase("the compiler failed without a message")]
     return next((line for line in lines if "error" in line), lines[-1])
 
 

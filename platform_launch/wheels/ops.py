@@ -80,7 +80,7 @@ def find(
                 backend=target.backend,
                 known=", ".join(known),
             ),
-            "correct --ops; which ops there are differs between versions of DeepSpeed",
+            "correct --ops; the available ops differ between versions of DeepSpeed",
         )
     ops = [Op(name, answer["variable"], answer["problem"]) for name, answer in answers.items()]
     return ops, [name for name in names if name not in known]

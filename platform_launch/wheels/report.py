@@ -67,7 +67,7 @@ def query_node(
                 version=node.packages["deepspeed"],
                 problem=facts["error"],
             ),
-            Phrase("{python} -m pip check lists packages that do not fit together", python=python),
+            Phrase("{python} -m pip check lists incompatible packages", python=python),
         )
     ops = {name: judge(op, facts, torch=node.torch.release) for name, op in facts["ops"].items()}
     return NodeReport(
@@ -127,7 +127,7 @@ def warnings(report: NodeReport) -> list[str]:
     if report.missing_requirements:
         found.append(
             Phrase(
-                "DeepSpeed requires what is not installed: {requirements}",
+                "DeepSpeed requires packages that are not installed: {requirements}",
                 requirements=", ".join(report.missing_requirements),
             )
         )
@@ -182,7 +182,7 @@ def read(path: Path) -> NodeReport:
         ) from error
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
-            Phrase("{path} is not the answer of a node: {problem}", path=path, problem=error),
+            Phrase("{path} is not the output of wheel check: {problem}", path=path, problem=error),
             _WRITTEN_BY,
         ) from error
 

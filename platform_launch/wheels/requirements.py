@@ -153,7 +153,7 @@ def _disk(target: Target, ops: int, free_gib: float, folder: str) -> Requirement
 
 def _toolkit(torch: Torch, toolkit: Toolkit | None) -> Requirement:
     expected = Phrase(
-        "nvcc {cuda}, as torch {torch} was built with (another minor version will do)",
+        "nvcc {cuda}, as torch {torch} was built with (another minor version works too)",
         cuda=torch.cuda or "",
         torch=torch.version,
     )
@@ -186,7 +186,7 @@ def _architectures(toolkit: Toolkit, target: Target) -> Requirement:
         "architectures",
         Phrase("{wanted} ({source})", wanted=wanted, source=target.source),
         Phrase(
-            "those nvcc {release} knows: {known}",
+            "those that nvcc {release} knows: {known}",
             release=toolkit.release,
             known=", ".join(sorted(toolkit.machine_codes)),
         ),

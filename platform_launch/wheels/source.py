@@ -61,11 +61,11 @@ def from_registry(version: str | None, python: str, env: Mapping[str, str], fold
         reason = (
             lines[0].removeprefix("ERROR: ")
             if lines
-            else Phrase("pip ended with {code}", code=answer.exit_code)
+            else Phrase("pip exited with {code}", code=answer.exit_code)
         )
         raise InputError(
             Phrase(
-                "DeepSpeed {version} cannot be had from the package registry: {reason}",
+                "DeepSpeed {version} could not be downloaded from the package registry: {reason}",
                 version=version or Phrase("(newest)"),
                 reason=_newest(reason),
             ),

@@ -160,7 +160,7 @@ def messages() -> frozenset[str]:
     found |= {*_of_help(group), *GROUPS, "Usage: ", "Commands", "Options", "Show this message and exit."}
     found |= {*_of_entrypoint(), *_of_why()}
     found |= {text for _, *texts in rejection._KINDS.values() for text in texts}
-    checks = (*NAMES, *BETWEEN_NODES, "in a process of its own")
+    checks = (*NAMES, *BETWEEN_NODES, "in a child process")
     return frozenset(found | {part for name in checks for part in name.split(": ")})
 
 

@@ -118,7 +118,7 @@ def test_who_leaves_before_all_have_met_has_not_come(forming: JoinedNodes) -> No
 def test_nobody_else_is_rank_0(forming: JoinedNodes) -> None:
     stranger = replace(member(0, "stranger"), public_key="ssh-ed25519 AAAAevil")
     forming.join(stranger)
-    with pytest.raises(RejectedError, match="two nodes say they are node 0"):
+    with pytest.raises(RejectedError, match="two nodes have rank 0"):
         forming.until(lambda: False)
     forming.nodes.clear()
     for rank in (1, 2):
@@ -170,8 +170,8 @@ def test_a_node_that_comes_back_with_another_address_or_interpreter_is_refused(f
         replace(member(1), host_key="ssh-ed25519 AAAAevil"),
     ):
         thief = forming.join(forged)
-        with pytest.raises(RejectedError, match="two nodes say they are node 1"):
+        with pytest.raises(RejectedError, match="two nodes have rank 1"):
             forming.until(lambda: False)
         forming.nodes.remove(thief)
     assert forming.formation.roster.members[1] == member(1)
-    assert any("two nodes say they are node 1" in line for line in forming.lines)
+    assert any("two nodes have rank 1" in line for line in forming.lines)

@@ -161,7 +161,7 @@ def test_a_torch_of_a_newer_cuda_than_the_driver_is_named() -> None:
 def test_the_owner_of_the_port_is_named() -> None:
     taken = Port(29500, "Address already in use", True, ("pid 4711 (python old.py)",))
     finding = only(healthy(master_port=taken), "port-unusable", Level.ERROR)
-    assert "taken by pid 4711 (python old.py)" in finding.what
+    assert "in use by pid 4711 (python old.py)" in finding.what
 
 
 def test_a_port_that_nobody_may_need_is_a_warning() -> None:

@@ -179,7 +179,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: tuple[Host, ...], script: P
     node0, *both = answers(running)
     assert [(f["id"], f["where"]) for f in node0] == [("node-duplicate", "node 1")], node0
     (refused,) = [found for found in both if found[0]["id"] == "meeting-failed"]
-    assert "two nodes say they are node 1" in refused[0]["what"]
+    assert "two nodes have rank 1" in refused[0]["what"]
     assert "every node needs its own rank" in refused[0]["hint"]
 
 

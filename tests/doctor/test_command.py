@@ -202,7 +202,7 @@ def test_a_launch_refuses_a_port_that_is_taken_and_names_the_owner(script: Path,
         options = ("run", "--launcher", "torchrun", "--script", script, "--log-dir", tmp_path / "logs")
         done = run(*options, "--master-port", port)
     assert done.returncode == 65, done.stderr
-    assert f"error: port {port} (MASTER_PORT) is taken by pid {os.getpid()}" in done.stderr
+    assert f"error: port {port} (MASTER_PORT) is in use by pid {os.getpid()}" in done.stderr
     assert "[port-unusable]" in done.stderr
     assert "5/5" not in done.stderr
 

@@ -164,7 +164,7 @@ REPORTS = {
     "the yaml of one GPU on eight": Report(
         "github.com/huggingface/accelerate/issues/1217",
         YAML,
-        (r"distributed_type NO starts one process, whatever num_processes says, but 8 are planned",),
+        (r"distributed_type NO starts one process regardless of num_processes, but 8 are planned",),
         files={"a.yaml": "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 1\n"},
         code=66,
     ),
@@ -222,7 +222,7 @@ REPORTS = {
     "two Slurm jobs on one machine": Report(
         "github.com/catalyst-team/catalyst/pull/716",
         ("run", "--print-env", "--launcher", "torchrun", "--script", "train.py"),
-        (r"master port +\d+ +a free one: one node, and nobody chose",),
+        (r"master port +\d+ +a free port: there is only one node",),
         env=slurm_step("gn1", 1),
     ),
     "a port from the job id is below the ephemeral ones": Report(

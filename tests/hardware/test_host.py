@@ -141,7 +141,7 @@ def test_a_home_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
         return found.home_problem
 
     assert problem(str(tmp_path)) == ""
-    assert problem("/proc") == "HOME=/proc: only the kernel makes files in /proc"
+    assert problem("/proc") == "HOME=/proc: only the kernel can create files in /proc"
     (tmp_path / "file").write_text("")
     assert problem(str(tmp_path / "file")) == f"HOME={tmp_path}/file: {tmp_path}/file is not a folder"
 

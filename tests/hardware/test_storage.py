@@ -44,8 +44,8 @@ def test_a_file_in_the_way_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_nothing_can_be_written_among_the_files_of_the_kernel() -> None:
-    assert storage.read(Path("/proc/x/logs")).problem == "only the kernel makes files in /proc"
-    assert storage.read(Path("/sys/x")).problem == "only the kernel makes files in /sys"
+    assert storage.read(Path("/proc/x/logs")).problem == "only the kernel can create files in /proc"
+    assert storage.read(Path("/sys/x")).problem == "only the kernel can create files in /sys"
 
 
 def test_a_folder_that_is_still_to_be_made_lies_where_its_parent_lies(tmp_path: Path) -> None:

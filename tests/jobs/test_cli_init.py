@@ -306,9 +306,9 @@ def test_answers_that_belong_to_another_kind_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _out, err = run(folder, capsys, "--kind", "slurm", "--target", "jobset")
-    assert (code, "belongs to --kind kubernetes" in err) == (64, True)
+    assert (code, "works only with --kind kubernetes" in err) == (64, True)
     code, _out, err = run(folder, capsys, "--kind", "slurm", "--master-addr", "a")
-    assert (code, "belongs to --kind several-nodes" in err) == (64, True)
+    assert (code, "works only with --kind several-nodes" in err) == (64, True)
     code, _out, err = run(folder, capsys, "--start")
     assert (code, "--start without --hosts" in err) == (64, True)
 

@@ -48,7 +48,7 @@ class Effects:
 
 
 def effects_of(work: str, *, after: str = "", env: Mapping[str, str] | None = None) -> Effects:
-    """Run Python code in a process of its own and count what ``work`` does, but not what it comes after."""
+    """Run Python code in a child process and count what ``work`` does, but not what it comes after."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, after, work],
         cwd=ROOT,

@@ -64,4 +64,4 @@ def test_a_newer_checkpoint_is_progress_although_the_same_step_is_printed(tmp_pa
     done = run(tmp_path, saves + KILLED, "--max-restarts", "3")
     assert "all 3 restarts are used" in done.stdout + done.stderr
     done = run(tmp_path, f"print('step 7')\n{KILLED}", "--max-restarts", "3")
-    assert "the last two restarts brought the training no further" in done.stdout + done.stderr
+    assert "the last two restarts made no progress" in done.stdout + done.stderr

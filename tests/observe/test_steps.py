@@ -43,7 +43,7 @@ def test_line_of_progress_names_its_step(line: str, step: NamedStep) -> None:
         "Namespace(batch_size=8, max_steps=100, save_steps=50)",
         "step 6 failed with an error",
         "Step 1 is to download the data",
-        "[node 0] 10:00:00 [INFO] the last two restarts brought it no further: each ended at step 40",
+        "[node 0] 10:00:00 [INFO] the last two restarts made no progress: each ended at step 40",
         "Loading checkpoint shards: 100%|##########| 4/4 [00:01<00:00,  3.1it/s]",
         "Map:  45%|####5     | 4500/10000 [00:01<00:02, 3000.0 examples/s]",
         "Downloading data: 100%|##########| 12/12 [00:01<00:00]",

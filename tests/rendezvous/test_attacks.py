@@ -202,7 +202,7 @@ def test_who_returns_with_other_details_is_turned_away() -> None:
         until(lambda: rendezvous.coordinator.gone_s(member) > 0)
         thief = rendezvous.participant(1, details=Health(2))
         thief.join()
-        with pytest.raises(RejectedError, match="two nodes say they are node 1"):
+        with pytest.raises(RejectedError, match="two nodes have rank 1"):
             until(lambda: False, thief)
         assert rendezvous.coordinator.membership.ranks[1].details == Health(1)
         again = rendezvous.joined(1, details=Health(1))
@@ -233,7 +233,7 @@ def test_a_second_launcher_of_a_rank_ends_nothing_however_often_it_comes(rendezv
     for _ in range(3):
         second = rendezvous.participant(1, identity=os.urandom(4).hex(), host="elsewhere")
         second.join()
-        with pytest.raises(RejectedError, match="two nodes say they are node 1"):
+        with pytest.raises(RejectedError, match="two nodes have rank 1"):
             until(lambda: False, node, second)
         second.leave()
     assert_works(rendezvous, node)

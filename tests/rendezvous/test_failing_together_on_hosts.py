@@ -159,7 +159,7 @@ def test_a_run_that_gets_no_further_is_not_started_a_third_time(
     for node in nodes:
         assert node.said("restart 2 of 9")
         assert not node.said("restart 3 of 9")
-        assert node.said("not restarted: the last two restarts brought the training no further")
+        assert node.said("not restarted: the last two restarts made no progress")
 
 
 @requires_memory_limit

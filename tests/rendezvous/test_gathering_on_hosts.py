@@ -212,7 +212,7 @@ def test_two_nodes_with_one_rank_are_named(machines: tuple[Host, ...], tmp_path:
     ]
     assert [node.code() for node in nodes] == [TopologyError.exit_code] * 3, nodes[0].text
     for node in nodes:
-        assert node.said("two nodes say they are node 1: "), node.text
+        assert node.said("two nodes have rank 1: "), node.text
         assert node.said("node1 (10.213.0.2)")
         assert node.said("node2 (10.213.0.3)")
 

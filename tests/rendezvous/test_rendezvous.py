@@ -286,9 +286,7 @@ def test_a_newcomer_is_turned_away_while_the_known_node_lives() -> None:
         known = rendezvous.joined(1)
         newcomer = rendezvous.participant(1, identity="another", host="elsewhere")
         newcomer.join()
-        with pytest.raises(
-            RejectedError, match=r"two nodes say they are node 1: gpu-1 .* and elsewhere"
-        ) as no:
+        with pytest.raises(RejectedError, match=r"two nodes have rank 1: gpu-1 .* and elsewhere") as no:
             until(lambda: False, known, newcomer)
         assert no.value.rejection.kind is RejectionKind.RANK_TAKEN
         known.step()
@@ -352,14 +350,14 @@ def test_a_coordinator_that_stands_still_is_seen_although_its_connections_live()
 def test_another_purpose_is_told_so() -> None:
     with (
         live(2) as rendezvous,
-        pytest.raises(RejectedError, match=r"came for dinner, but node 0 .* waits for test"),
+        pytest.raises(RejectedError, match=r"belongs to dinner, but node 0 .* waits for test"),
     ):
         rendezvous.participant(1, purpose=Purpose("dinner", ()))
 
 
 def test_a_rank_out_of_range_is_turned_away() -> None:
     with live(2) as rendezvous:
-        for rank, said in ((5, "says it is node 5"), (-1, "says it is node -1")):
+        for rank, said in ((5, "is node 5 of"), (-1, "is node -1 of")):
             node = rendezvous.participant(rank)
             node.join()
             with pytest.raises(RejectedError, match=said):

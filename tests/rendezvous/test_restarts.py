@@ -48,7 +48,7 @@ def test_restarts_end_when_they_are_used() -> None:
 def test_two_restarts_without_progress_are_the_last() -> None:
     reason = why_not_again(runs(7, 7, 7), restarts_used=2, max_restarts=9)
     assert reason == NotAgain(NotAgainKind.NO_PROGRESS, 9, step=7)
-    assert describe_not_again(reason).endswith("no further: each ended at step 7 or before")
+    assert describe_not_again(reason).endswith("no progress: each ended at step 7 or before")
 
 
 @pytest.mark.parametrize("steps", [(7, 8, 8), (7, 7, 8), (None, 3, 3)])

@@ -133,7 +133,7 @@ def test_a_rank_beyond_the_number_of_nodes_is_named(attend: Attend) -> None:
     for node in nodes:
         leave = node.expect(RunRefusal)
         assert leave.exit_code == TopologyError.exit_code
-        assert "gpu-5 (10.0.0.5) says it is node 5 of 8, but node 0 (gpu-0 (10.0.0.0))" in leave.reason
+        assert "gpu-5 (10.0.0.5) is node 5 of 8, but node 0 (gpu-0 (10.0.0.0))" in leave.reason
 
 
 @takes_long
@@ -329,7 +329,7 @@ def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
     second = attend(fingerprint(1, 2, identity="another launcher", host="elsewhere"))
     leave = second.expect(RunRefusal)
     assert leave.exit_code == TopologyError.exit_code
-    assert "two nodes say they are node 1: gpu-1 (10.0.0.1) and elsewhere (10.0.0.1)" in leave.reason
+    assert "two nodes have rank 1: gpu-1 (10.0.0.1) and elsewhere (10.0.0.1)" in leave.reason
     for rank, node in enumerate(nodes):
         node.link.send(TrainingEnded(NodeEnding(EndKind.FINISHED, rank, "gpu", 0), None))
     for node in nodes:

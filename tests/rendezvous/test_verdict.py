@@ -113,7 +113,7 @@ def test_a_table_of_a_thousand_nodes_stays_narrow() -> None:
 
 def test_what_hundreds_of_nodes_lack_fits_into_one_message() -> None:
     problem = Phrase(
-        "{where} does not answer: the packets are lost on the way, or the machine is gone", where="n0"
+        "{where} does not answer: the packets are lost on the way, or the machine is down", where="n0"
     )
     nodes = [fingerprint(rank, 300, master_port_problem=problem) for rank in range(300)]
     refusal = judge(nodes, {}).refusal

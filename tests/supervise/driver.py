@@ -1,4 +1,4 @@
-"""Runs a supervisor as the launcher does, in a process of its own, and writes its outcome as JSON.
+"""Runs a supervisor as the launcher does, in a child process, and writes its outcome as JSON.
 
 python driver.py OPTIONS_JSON PROGRAM [ARGUMENT...]
 """

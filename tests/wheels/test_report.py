@@ -107,7 +107,7 @@ def test_a_file_that_is_no_report_is_refused_with_the_command_that_writes_one(
 ) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(InputError, match="is not the answer of a node") as raised:
+    with pytest.raises(InputError, match="is not the output of wheel check") as raised:
         read(path)
     assert "--format json" in raised.value.hint
 

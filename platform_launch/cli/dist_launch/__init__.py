@@ -13,12 +13,12 @@ from platform_launch.cli.program import SETTINGS, Commands, run_program
 COMMANDS = {
     "wait": "connect to the other nodes, then wait; the container command of every node",
     "run": "run a script on all nodes, from rank 0",
-    "kill": "stop the jobs on all nodes; wait goes on",
+    "kill": "stop the jobs on all nodes; `wait` keeps running",
     "status": "show which nodes are up, and what runs on them",
     "hosts": "list the nodes",
     "verify": "check the connection to every node, step by step",
     "ssh": "log in to a node, or run a command on several",
-    "inspect": "show what all ranks of a running job do, on one of its nodes",
+    "inspect": "show what all ranks of a running job are doing; run it on one of its nodes",
 }
 _ELSEWHERE = {"inspect": "platform_launch.cli.inspect"}
 

@@ -20,7 +20,7 @@ from platform_launch.text import Phrase, counted
 @seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="Time from SIGTERM to SIGKILL.")
 @own.ssh_options
 def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
-    """Stop all processes of the jobs on all nodes, including detached ones. `wait` goes on."""
+    """Stop all processes of the jobs on all nodes, including detached ones. `wait` keeps running."""
     cluster, answered = own.ask_nodes(flags, "kill", force=force, name=name, grace_s=grace_s)
     worst = 0
     for node in answered:

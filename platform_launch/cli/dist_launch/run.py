@@ -63,7 +63,7 @@ class _ScriptFirst(click.Command):
 @click.option(
     "--name", default="default", show_default=True, help="Name of the job; several can run side by side."
 )
-@click.option("--keep-going", is_flag=True, help="Let the other nodes run on if one fails.")
+@click.option("--keep-going", is_flag=True, help="Let the other nodes continue if one fails.")
 @click.option("--fold", is_flag=True, help="Print a line that several nodes print only once.")
 @seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="Time from SIGTERM to SIGKILL.")
 @click.option(

@@ -153,7 +153,7 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "torch-newer-than-driver",
             Phrase(
-                "{torch} was built for CUDA {built}, the driver {driver} knows CUDA up to {known}: "
+                "{torch} was built for CUDA {built}, the driver {driver} supports CUDA up to {known}: "
                 "without NVIDIA's compatibility package CUDA does not start",
                 torch=where,
                 built=build.cuda,

@@ -115,15 +115,15 @@ def _is_written_as_loopback(host: str) -> bool:
     return host == "localhost" or is_loopback(host)
 
 
-def reverse_look_up(facts: Facts) -> Iterator[Finding]:
+def reverse_lookup(facts: Facts) -> Iterator[Finding]:
     """Look up the name of each peer, as TCPStore does: slow answers cost seconds per connection."""
     reverse = facts.reverse_name
     if reverse is not None and reverse.late:
         yield warning(
             "reverse-dns-slow",
             Phrase(
-                "the name server does not answer at once for this node's address {address}: torch asks it "
-                "for the name of every node that connects, one after another, for 5–10 s each",
+                "the name server answers slowly for this node's address {address}: torch looks up the "
+                "name of every node that connects, one after another, 5–10 s each",
                 address=reverse.query,
             ),
             reverse.query,

@@ -24,12 +24,12 @@ def master_port(facts: Facts) -> Iterator[Finding]:
         return
     if port.taken:
         what = Phrase(
-            "port {port} (MASTER_PORT) is taken by {holder}", port=port.number, holder=port.held_by()
+            "port {port} (MASTER_PORT) is in use by {holder}", port=port.number, holder=port.held_by()
         )
         hint = "stop it if an earlier run left it behind, or choose another --master-port for every node"
     else:
         what = Phrase(
-            "port {port} (MASTER_PORT) cannot be listened on: {problem}",
+            "port {port} (MASTER_PORT) cannot be opened: {problem}",
             port=port.number,
             problem=port.problem,
         )

@@ -15,7 +15,7 @@ _NOTHING_GIB = 1 / 1024
 _ENOUGH_INODES = 1000
 
 
-def room(facts: Facts) -> Iterator[Finding]:
+def free_space(facts: Facts) -> Iterator[Finding]:
     """Check each folder that is written to; report a file system once for all its folders."""
     seen: set[tuple[float, float]] = set()
     for purpose, enough_gib in _ENOUGH_GIB.items():

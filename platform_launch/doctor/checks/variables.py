@@ -105,7 +105,7 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
         yield warning(
             finding_id,
             Phrase(
-                "NCCL_SOCKET_FAMILY={family} asks for IPv6, but the master's address {master} is IPv4",
+                "NCCL_SOCKET_FAMILY={family} requires IPv6, but the master's address {master} is IPv4",
                 family=family,
                 master=master,
             ),

@@ -55,7 +55,7 @@ def meet(
     where = f"{task.master_addr}:{task.rendezvous_ports[0]}"
     console.info(
         Phrase(
-            "meeting {nodes} nodes at {where}, for {limit:g} s at most",
+            "connecting {nodes} nodes at {where}, for at most {limit:g} s",
             nodes=task.nnodes,
             where=where,
             limit=meet_limit_s,

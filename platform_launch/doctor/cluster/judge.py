@@ -75,7 +75,7 @@ def _presence(document: Document) -> Iterator[Finding]:
             "node-silent",
             Phrase("{node} connected, then stopped answering", node=_place(rank, document.endpoints)),
             f"node {rank}",
-            "look at that node: it hangs, was cut off, or its doctor was killed",
+            "check that node: it hangs, was cut off, or its doctor was killed",
         )
 
 

@@ -192,7 +192,7 @@ class Part:
             thread.join(_HEARTBEAT_S)
         if not results:
             raise LaunchError(
-                Phrase("a fault of the doctor itself, {stage}; it is written above", stage=self.stage)
+                Phrase("a bug in the doctor, {stage}; its traceback is above", stage=self.stage)
             )
         return results[0]
 

@@ -67,7 +67,7 @@ class CollectiveProcess:
         if output:
             return json.loads(output)
         code = code if code >= 0 else 128 - code
-        last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
         return {"problem": f"the worker ended with exit code {code}: {last[0][:300]}"}
 
 

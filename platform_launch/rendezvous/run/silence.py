@@ -75,13 +75,13 @@ def in_view_of(still_s: float | None, limit_s: float) -> str:
     """Describe the consequence of a silence, given how long the job has made no progress."""
     if still_s is None:
         return Phrase(
-            "whether the training goes on cannot be seen; all stop after {limit:.0f} s of silence",
+            "it is unknown whether the training continues; all nodes stop after {limit:.0f} s of silence",
             limit=limit_s,
         )
     if still_s < limit_s / 2:
-        return Phrase("the training goes on")
+        return Phrase("the training continues")
     return Phrase(
-        "nothing has moved in the training for {still:.0f} s; all stop when both last for {limit:.0f} s",
+        "no progress for {still:.0f} s; all nodes stop after {limit:.0f} s of silence without progress",
         still=still_s,
         limit=limit_s,
     )

@@ -157,7 +157,7 @@ def _hint_for(error: NeverReachedError | PortTakenError) -> str:
     if isinstance(error, PortTakenError):
         return error.hint
     return Phrase(
-        "look at node 0: still pulling its image, not scheduled, crashed, or under another name or address"
+        "check node 0: still pulling its image, not scheduled, crashed, or under another name or address"
     )
 
 

@@ -175,7 +175,7 @@ def _group_action(action: str, meaning: str, done: str, *options: Any) -> click.
     wait = click.option(
         "--wait",
         is_flag=True,
-        help="Wait until it has stopped. Exit code: 0 finished (or stopped, with stop), 1 failed, 3 stopped.",
+        help="Wait until it ends. Exit code: 0 finished, 1 failed, 3 stopped (0 with `stop`).",
     )
     argument = click.argument("name", shell_complete=GROUPS)
     return click.command(action, help=meaning)(argument(flags(wait, *options)(act)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from platform_launch.log_view.view import LogView
 from platform_launch.rendezvous.ranks import compact, in_words, parse_ranks
 from platform_launch.text import Phrase
 
+# How often to look for the first log.
+_PAUSE_S = 0.5
+
 _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 
 
@@ -37,7 +41,10 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
     shell_complete=completion.jobs_or_files,
 )
 @click.option(
-    "-f", "--follow", is_flag=True, help="Also show new lines as they are written, until all nodes end."
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Wait for the first log, and show new lines as they are written until all nodes end.",
 )
 @click.option("--node", "nodes", metavar="N", help="Only these nodes: 3, 0,2 or 0-3,7.")
 @click.option(
@@ -86,7 +93,7 @@ def command(
     def wanted(logs: Iterable[NodeLog]) -> list[NodeLog]:
         return [log for log in logs if chosen is None or log.node in chosen]
 
-    launch = find_logs(names, log_dir)
+    launch = _first_logs(names, log_dir) if follow else find_logs(names, log_dir)
     logs = wanted(launch)
     absent = [node for node in missing_nodes(launch) if chosen is None or node in chosen]
     if not logs and not follow:
@@ -114,6 +121,21 @@ def command(
         click.echo(closing)
     _report_if_none(selection, found)
     return 0
+
+
+def _first_logs(names: Sequence[str], log_dir: Path | None) -> list[NodeLog]:
+    """Return the logs as soon as there is one. Raises InputError for a path that does not exist."""
+    reported = False
+    while True:
+        try:
+            return find_logs(names, log_dir)
+        except InputError as error:
+            if any("/" in name for name in names):
+                raise
+            if not reported:
+                Console().warn(Phrase("{problem}: waiting for the first log", problem=error.message))
+                reported = True
+        time.sleep(_PAUSE_S)
 
 
 def _report_if_none(selection: Selection, found: bool) -> None:

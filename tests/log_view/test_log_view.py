@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -365,6 +366,26 @@ def test_following_ends_when_all_nodes_have_ended_also_one_that_comes_later(tmp_
     thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert sorted(seen) == ["[node 0] begun", "[node 0] ended, with an unfinished line", "[node 1] came late"]
+
+
+def test_following_waits_for_the_first_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "logs"
+    done = [
+        event("11:49:09.000", 0, "launch-opened", nnodes=1),
+        event("11:50:00.000", 0, "training-finished"),
+    ]
+
+    def write_meanwhile(_: float) -> None:
+        folder.mkdir()
+        write(folder, 0, ["[node 0] begun"], done)
+
+    monkeypatch.setattr("platform_launch.cli.logs.time", SimpleNamespace(sleep=write_meanwhile))
+    result = CliRunner().invoke(command, ["--follow", "--log-dir", str(folder)], standalone_mode=False)
+    assert "no logs yet" in result.stderr
+    assert "waiting for the first log" in result.stderr
+    assert result.stdout == "[node 0] begun\n"
+    with pytest.raises(InputError, match="does not exist"):
+        shown("--follow", str(tmp_path / "none.log"))
 
 
 def test_a_level_leaves_of_a_traceback_the_line_that_names_the_exception(

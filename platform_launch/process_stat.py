@@ -1,4 +1,4 @@
-"""Reads /proc/PID/stat (proc_pid_stat(5)).
+"""Reads /proc/PID/stat and status (proc_pid_stat(5), proc_pid_status(5)).
 
 ``supervise/guard.py``, which runs without this package, has its own reader. psutil reports neither the
 session nor threads, and takes twice as long for all processes of a machine.
@@ -7,6 +7,7 @@ session nor threads, and takes twice as long for all processes of a machine.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,15 @@ class ProcessStat:
     def ended(self) -> bool:
         """Whether nothing is left of it but, at most, its exit code."""
         return self.state in ("Z", "X")
+
+
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal; by default, many signals kill it."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
 
 
 def read_stat(folder: Path) -> ProcessStat | None:

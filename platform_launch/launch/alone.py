@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
 from platform_launch.errors import HangError, UnfitNodeError
@@ -11,9 +12,11 @@ from platform_launch.events import event
 from platform_launch.launch.conclusion import Result, was_failure
 from platform_launch.launch.training_command import RESTART, NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
-from platform_launch.observe.checkpoints import Checkpoint
 from platform_launch.plan.request import RunOptions
 from platform_launch.supervise import Outcome
+
+if TYPE_CHECKING:
+    from platform_launch.observe.checkpoints import Checkpoint
 
 
 def run_alone(

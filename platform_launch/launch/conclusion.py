@@ -18,12 +18,10 @@ from platform_launch import files
 from platform_launch.confidential import masked, masked_arguments
 from platform_launch.console import Console, log_line
 from platform_launch.events import Event, event, line
-from platform_launch.launch.cost import RunCost
 from platform_launch.launch.exit_code import left_a_signal_traceback, left_an_exit_barrier
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.stages import versions
 from platform_launch.launch.training_command import NodePlace
-from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.project import git_revision
 from platform_launch.supervise import Outcome
@@ -32,6 +30,8 @@ from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth
+    from platform_launch.launch.cost import RunCost
+    from platform_launch.observe.memory import MemoryHeld
     from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
     from platform_launch.why.answer.verdict import Verdict
 

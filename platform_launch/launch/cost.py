@@ -179,12 +179,12 @@ def _change(readings: Sequence[StepReading]) -> float | None:
 
 
 class RunClock:
-    """Measures the starts of a run. It starts when it is created, which is when the rendezvous begins."""
+    """Measures the starts of a run. ``since`` is when the rendezvous began, on ``clock``; None: now."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, since: float | None = None) -> None:
         self._clock = clock
         self._starts: list[StartCost] = []
-        self._since = self._decided = clock()
+        self._since = self._decided = clock() if since is None else since
         self._began = 0.0
         self._hung_s = self._slow_s = 0.0
         self._hangs_since: float | None = None

@@ -24,7 +24,7 @@ from platform_launch.launch.training_command import REPORT, HangOptions
 from platform_launch.observe.collectives import ranks_named
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
-from platform_launch.observe.memory import memory_lines
+from platform_launch.observe.memory import MemoryHeld, memory_lines
 from platform_launch.observe.monitor import (
     ANSWER_LIMIT_S,
     HangMonitor,
@@ -86,7 +86,7 @@ class HangWatch:
                 options.node_rank,
                 options.host,
                 options.gpus,
-                memory=options.memory,
+                memory=options.memory or MemoryHeld,
                 work_window_s=work_window_s(options.after_s or float("inf")),
                 slowed_devices=self._slowed_devices,
             )

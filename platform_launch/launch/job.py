@@ -36,14 +36,13 @@ from platform_launch.launch.conclusion import (
     verdict_on,
 )
 from platform_launch.launch.exit_code import exit_file
-from platform_launch.launch.process_watch import BindingWatch, MemoryPeak
-from platform_launch.launch.run_report import publishers, publishing
 from platform_launch.launch.stages import announce
 from platform_launch.launch.training_command import NodePlace, TrainingCommand, training_command
 from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request, RunOptions
 from platform_launch.platforms import detect
+from platform_launch.platforms.kubeflow import TRAINJOB_SERVER
 from platform_launch.supervise.processes import (
     expect_limits,
     expect_null_device,
@@ -56,6 +55,8 @@ from platform_launch.topology import Topology, node_prefix
 
 if TYPE_CHECKING:
     from platform_launch.doctor import Finding
+    from platform_launch.launch.metrics import MetricsServer
+    from platform_launch.launch.run_report import TrainJobStatus
 
 # As --verbose, for whoever cannot change the command.
 VERBOSE = "PLATFORM_LAUNCH_VERBOSE"
@@ -121,22 +122,26 @@ class _Launch:
             with self._inbox.raising(), self._reporting_refusals():
                 own = self._plan(examine=examine)
                 context = LaunchContext(console, self._inbox)  # its clock starts now: the nodes begin to meet
-                leads = self._topology.node_rank == 0
-                chosen = publishers(self._env, self._options, console, context.reporter, leads=leads)
-            gpus, plan_at = own.hardware.gpus, self._plans(own)
-            oom_kills = cgroup.OomKills()
-            bound = BindingWatch(own.binding.ranks, report=console.report, record=console.record)
-            memory = MemoryPeak(() if own.hardware.assumed else gpus.monitored)
-            with publishing(chosen), bound, memory:
-                result = self._run(plan_at, context, memory)
+                publishers = self._publishers(context)
+            oom_kills, plan_at = cgroup.OomKills(), self._plans(own)
+            with ExitStack() as watching:
+                for publisher in publishers:
+                    publisher.start()
+                    watching.callback(publisher.stop)
+                if own.binding.ranks:
+                    from platform_launch.launch.process_watch import BindingWatch
+
+                    bound = BindingWatch(own.binding.ranks, report=console.report, record=console.record)
+                    watching.enter_context(bound)
+                watching.callback(context.end)
+                result = self._run(plan_at, context)
             plan = plan_at(result.place)
-            remembered = quarantine_if_bad(
-                self._quarantine, self._env, gpus.devices, result.health, plan.job_name
-            )
+            gpus = own.hardware.gpus.devices
+            remembered = quarantine_if_bad(self._quarantine, self._env, gpus, result.health, plan.job_name)
             if remembered is not None:
                 console.report(remembered)
             verdict = verdict_on(result, plan, oom_kills.so_far(), self._inbox)
-            conclude(plan, result, verdict, context.reporter.clock.so_far(), memory.held, console, started)
+            conclude(plan, result, verdict, context.reporter.clock.so_far(), context.held(), console, started)
         except LaunchError as error:
             error.marked = True
             console.log_error(error)
@@ -191,9 +196,16 @@ class _Launch:
 
         return plan_at
 
-    def _run(
-        self, plan_at: Callable[[NodePlace], LaunchPlan], context: LaunchContext, memory: MemoryPeak
-    ) -> Result:
+    def _publishers(self, context: LaunchContext) -> list[MetricsServer | TrainJobStatus]:
+        """Return what publishes the state of the run. Raises InstallationError."""
+        if self._options.metrics is None and TRAINJOB_SERVER not in self._env:
+            return []
+        from platform_launch.launch.run_report import publishers
+
+        leads = self._topology.node_rank == 0
+        return publishers(self._env, self._options, self._console, context.reporter, leads=leads)
+
+    def _run(self, plan_at: Callable[[NodePlace], LaunchPlan], context: LaunchContext) -> Result:
         """Rendezvous, train and agree, until there is no other attempt.
 
         Raises LaunchError when the nodes cannot start together, Interrupted when a signal comes before they
@@ -204,7 +216,7 @@ class _Launch:
 
             def training_at(place: NodePlace) -> TrainingCommand:
                 plan = plan_at(place)
-                return training_command(plan, env, self._request, options, reported, lambda: memory.held)
+                return training_command(plan, env, self._request, options, reported, context.held)
 
             place = _place(topology)
             if self._meets_others:

@@ -27,7 +27,7 @@ _KEPT_READINGS = 12  # of the last minute
 
 
 class MemoryPeak:
-    """Samples every few seconds while it is entered. ``devices`` are the GPUs that the job uses.
+    """Samples every few seconds until it is stopped. ``devices`` are the GPUs that the job uses.
 
     Shorter peaks may be missed. Shared memory is counted once, as far as the kernel's cheap figures show. A
     GPU's memory includes that of other jobs.
@@ -44,13 +44,12 @@ class MemoryPeak:
         # A driver that hangs must not delay the end of a launch.
         self._thread = Thread(target=self._watch, name="memory-peak", daemon=True)
 
-    def __enter__(self) -> MemoryPeak:
+    def start(self) -> None:
+        """Start sampling in a thread. Raises RuntimeError if it cannot be started."""
         self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """Stop sampling."""
         self._over.set()
         self._thread.join(_LAST_WAIT_S)
 

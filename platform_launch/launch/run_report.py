@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from threading import Event as ThreadEvent
 from threading import Thread
@@ -25,6 +24,7 @@ from platform_launch.extras import install_extra
 from platform_launch.hostlist import bracketed
 from platform_launch.launch.cost import RunClock, RunCost
 from platform_launch.plan.request import RunOptions
+from platform_launch.platforms.kubeflow import TRAINJOB_SERVER
 from platform_launch.text import Phrase, counted, iso_utc
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from platform_launch.launch.metrics import MetricsServer
     from platform_launch.launch.training_command import HealthOptions
 
-URL = "KUBEFLOW_TRAINER_SERVER_URL"
 CA_CERT = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
 TOKEN = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -108,7 +107,7 @@ class RunReport:
 
 
 class RunReporter:
-    """Reports a run over all its attempts; each attempt brings its own device monitor."""
+    """Reports a run over all its attempts. ``health`` monitors the devices of the current one, if any."""
 
     def __init__(self, clock: RunClock | None = None) -> None:
         self.clock = clock or RunClock()
@@ -116,11 +115,9 @@ class RunReporter:
         self.health: HealthWatch | None = None
         self._report_event: Callable[[Event], None] | None = None
 
-    def begin(
-        self, devices: HealthOptions, report_event: Callable[[Event], None], health: HealthWatch | None = None
-    ) -> None:
-        """Begin an attempt: ``report_event`` reports into its output, ``health`` monitors its devices."""
-        self._devices, self._report_event, self.health = devices, report_event, health
+    def begin(self, devices: HealthOptions, report_event: Callable[[Event], None]) -> None:
+        """Begin an attempt, with ``devices``; ``report_event`` reports into its output."""
+        self._devices, self._report_event, self.health = devices, report_event, None
 
     def report_event(self, event: Event) -> None:
         """Report an event in the output of the processes."""
@@ -170,19 +167,9 @@ def publishers(
     found: list[MetricsServer | TrainJobStatus] = []
     if options.metrics is not None:
         found += _metrics(options.metrics, report, console)
-    if leads and URL in env and not options.no_trainjob_status:
+    if leads and TRAINJOB_SERVER in env and not options.no_trainjob_status:
         found.append(TrainJobStatus(env, report, reporter.report_event))
     return found
-
-
-@contextmanager
-def publishing(chosen: list[MetricsServer | TrainJobStatus]) -> Iterator[None]:
-    """Publish while the processes run."""
-    with ExitStack() as stack:
-        for publisher in chosen:
-            publisher.start()
-            stack.callback(publisher.stop)
-        yield
 
 
 def _metrics(
@@ -255,7 +242,7 @@ class TrainJobStatus:
 
     def _post(self, status: dict[str, object]) -> None:
         """Post a status. Raises LaunchError, OSError."""
-        url = urlsplit(self._env.get(URL, "").strip())
+        url = urlsplit(self._env.get(TRAINJOB_SERVER, "").strip())
         connection = self._connection(url.hostname, url.port)
         try:
             body = json.dumps({"trainerStatus": status})
@@ -280,8 +267,8 @@ class TrainJobStatus:
         import ssl
         from http.client import HTTPSConnection
 
-        if not self._env.get(URL, "").strip().startswith("https://") or not host:
-            raise LaunchError(Phrase("{name} is not an https:// address", name=URL))
+        if not self._env.get(TRAINJOB_SERVER, "").strip().startswith("https://") or not host:
+            raise LaunchError(Phrase("{name} is not an https:// address", name=TRAINJOB_SERVER))
         path = self._env.get(CA_CERT, "").strip()
         authority = self._env.read_file(path) if path else None
         if authority is None:

@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_launch.events import Event, event
 from platform_launch.launch.training_command import TrainingCommand
-from platform_launch.observe import processes
-from platform_launch.observe.checkpoints import Checkpoint, CheckpointWatch, StopReport, folders_named
-from platform_launch.observe.workers import find_hooked
 from platform_launch.supervise import Outcome
 from platform_launch.text import seconds
+
+if TYPE_CHECKING:
+    from platform_launch.observe.checkpoints import Checkpoint, CheckpointWatch, StopReport
 
 # A hanging file system must not keep the launch from ending.
 _REPORT_S = 5.0
@@ -65,6 +66,11 @@ class SaveWatch:
 
     def start(self, pid: int) -> None:
         """Start watching the command with this process id. Raises RuntimeError if no thread can start."""
+        # Here: the processes need not wait for it.
+        from platform_launch.observe import processes
+        from platform_launch.observe.checkpoints import CheckpointWatch, folders_named
+        from platform_launch.observe.workers import find_hooked
+
         command, hangs = self._training.command, self._training.hangs
         folder = hangs.folder if hangs is not None else None
 

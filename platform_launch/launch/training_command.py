@@ -16,18 +16,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import Signals
+from typing import TYPE_CHECKING
 
 from platform_launch import files
 from platform_launch.environment import Environment
 from platform_launch.hardware import Gpu, HcaPort
 from platform_launch.launch.exit_code import ExitFile
 from platform_launch.observe import FOLDER_VARIABLE
-from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.notices import MetadataService, Source, sources
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.request import NO_NOTICE, Request, RunOptions
 from platform_launch.supervise import DEFAULT_GRACE_S, Command
 from platform_launch.topology import node_prefix
+
+if TYPE_CHECKING:
+    from platform_launch.observe.memory import MemoryHeld
 
 _GIB = 2**30
 # The processes find here how often it was started again.
@@ -72,7 +75,7 @@ class HangOptions:
     on_hang: str = REPORT
     after_s: float = 300.0
     gpus: dict[int, str] = field(default_factory=dict)
-    memory: Callable[[], MemoryHeld] = MemoryHeld
+    memory: Callable[[], MemoryHeld] | None = None
 
 
 @dataclass(frozen=True)

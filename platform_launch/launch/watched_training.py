@@ -9,15 +9,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import cached_property
 from signal import Signals
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from platform_launch.console import Console
 from platform_launch.errors import InputError
-from platform_launch.events import event
-from platform_launch.launch.run_report import RunReporter
+from platform_launch.events import Event, event
 from platform_launch.launch.saves import SaveWatch
 from platform_launch.launch.training_command import TrainingCommand, open_folder, remove_folder, sweep
 from platform_launch.observe.notices import NoticeWatch, ReclaimNotice
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth
     from platform_launch.launch.hang_watch import HangWatch
     from platform_launch.launch.health_watch import HealthWatch
+    from platform_launch.launch.process_watch import MemoryPeak
+    from platform_launch.launch.run_report import RunReporter
+    from platform_launch.observe.memory import MemoryHeld
     from platform_launch.observe.monitor import HangReport
     from platform_launch.rendezvous.run.texts import TextCommand, TextNews
 
@@ -42,13 +44,46 @@ _HANG_GRACE_S = 5.0
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
 class LaunchContext:
-    """What stays the same over all attempts: the console, the signals, and the state of the run."""
+    """What stays the same over all attempts: the console, the signals, and the statistics of the run.
 
-    console: Console
-    inbox: SignalInbox
-    reporter: RunReporter = field(default_factory=RunReporter)
+    The clock of the run starts now.
+    """
+
+    def __init__(self, console: Console, inbox: SignalInbox) -> None:
+        self.console = console
+        self.inbox = inbox
+        self._since = time.monotonic()
+        self._memory: MemoryPeak | None = None
+
+    @cached_property
+    def reporter(self) -> RunReporter:
+        """The state of the run."""
+        from platform_launch.launch.cost import RunClock
+        from platform_launch.launch.run_report import RunReporter
+
+        return RunReporter(RunClock(since=self._since))
+
+    def begin(self, training: TrainingCommand, report: Callable[[Event], None]) -> None:
+        """Begin to measure an attempt, whose processes have started."""
+        self.reporter.begin(training.health, report)
+        self.reporter.clock.begin(training.log_path)
+        if self._memory is None:
+            from platform_launch.launch.process_watch import MemoryPeak
+
+            self._memory = MemoryPeak(training.health.gpus)
+            self._memory.start()
+
+    def held(self) -> MemoryHeld:
+        """Return the most memory that the processes of this node have held so far."""
+        from platform_launch.observe.memory import MemoryHeld
+
+        return self._memory.held if self._memory is not None else MemoryHeld()
+
+    def end(self) -> None:
+        """Stop measuring."""
+        if self._memory is not None:
+            self._memory.stop()
 
 
 class WatchedTraining:
@@ -104,8 +139,6 @@ class WatchedTraining:
         training, context = self._training, self._context
         context.inbox.check()
         training.exit_file.clear()
-        context.reporter.begin(training.health, self.supervisor.report)
-        context.reporter.clock.begin(training.log_path)
         if training.health.has_devices:  # a GPU may fail at once
             self._try(lambda: self._device_watch, None)
         folder = training.hangs.folder if training.hangs is not None else None
@@ -190,14 +223,15 @@ class WatchedTraining:
             from platform_launch.launch.health_watch import HealthWatch
 
             self._health = HealthWatch(self._training.health, self.supervisor.report, self._send)
-            self._context.reporter.health = self._health
         return self._health
 
     def _on_start(self, pid: int) -> None:
-        self._try(lambda: self.saves.start(pid), None)
-        self._try(self._notices.start, None)
+        """Begin to watch; this also imports what is not needed before."""
         if self._health is not None:
             self._try(self._health.start, None)
+        self._try(lambda: self._context.begin(self._training, self.supervisor.report), None)
+        self._try(lambda: self.saves.start(pid), None)
+        self._try(self._notices.start, None)
         if self._has_folder or self._watches_devices:
             self._try(Thread(target=self._load, name="load", daemon=True).start, None)
 
@@ -219,6 +253,7 @@ class WatchedTraining:
             return
         if self._watches_devices and self._health is None:
             self._device_watch.start()
+        self._context.reporter.health = self._health
         if self._training.hangs is not None and self._has_folder:
             from platform_launch.launch.hang_watch import HangWatch
 

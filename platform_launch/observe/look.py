@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.observe import processes
 from platform_launch.observe.control import short_path
 from platform_launch.observe.workers import HookedProcess, NoAnswerError
+from platform_launch.process_stat import catches
 
 # A rank answers as soon as it executes Python again.
 CONNECT_LIMIT_S = 10.0
@@ -38,7 +38,7 @@ def connected(
     hooked: HookedProcess, request: Mapping[str, object], limit_s: float
 ) -> Iterator[socket.socket]:
     """Let a rank connect, and send it what is wanted. Raises NoAnswerError."""
-    if not hooked.look_signal or not processes.catches(hooked.pid, hooked.look_signal):
+    if not hooked.look_signal or not catches(hooked.pid, hooked.look_signal):
         raise NoAnswerError("it does not answer to its signal: a script of its own uses it, or it has ended")
     path = hooked.folder / f"{hooked.pid}.look"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:

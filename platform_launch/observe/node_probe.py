@@ -42,7 +42,7 @@ from platform_launch.observe.workers import (
     find_hooked,
     find_unhooked,
 )
-from platform_launch.process_stat import read_stat
+from platform_launch.process_stat import catches, read_stat
 
 T = TypeVar("T")
 
@@ -276,7 +276,7 @@ class NodeProbe:
             state, text = processes.read_process(pid), None
             asleep = not state.stopped and not state.gone
             limit_s = min(_SIGNAL_LIMIT_S, deadline - time.monotonic())
-            if asleep and limit_s > 0 and hooked.signal and processes.catches(pid, hooked.signal):
+            if asleep and limit_s > 0 and hooked.signal and catches(pid, hooked.signal):
                 text = _tried(partial(ask_faulthandler, hooked, pid, limit_s), problems)
             children.append(ChildSnapshot(state, parse_stacks(text or "")))
         return tuple(children)

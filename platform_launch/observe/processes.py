@@ -138,12 +138,6 @@ def throttled_s(pid: int) -> float:
     return longest
 
 
-def catches(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal; by default, many signals kill it."""
-    caught = _status(Path("/proc", str(pid))).get("SigCgt", "0")
-    return bool(int(caught, 16) >> (number - 1) & 1)
-
-
 def holds_open(pid: int, descriptor: int, file: Path) -> bool:
     """Return whether a descriptor of a process is this file."""
     try:

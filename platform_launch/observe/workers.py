@@ -13,6 +13,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.observe import processes
 from platform_launch.observe.dumps import RankTrace, operations_since, parse_dump
+from platform_launch.process_stat import catches
 
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -170,7 +171,7 @@ def ask_faulthandler(hooked: HookedProcess, pid: int, limit_s: float) -> str:
 
     The signal goes only to a process that certainly has faulthandler's handler: others it would kill.
     """
-    if not hooked.signal or not processes.catches(pid, hooked.signal):
+    if not hooked.signal or not catches(pid, hooked.signal):
         raise NoAnswerError("it has no handler for the signal that asks for stacks")
     if not processes.holds_open(pid, hooked.descriptor, hooked.stacks):
         raise NoAnswerError("its handler for stacks writes elsewhere")

@@ -15,6 +15,9 @@ from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading, fill_endpoint
 from platform_launch.text import Phrase
 
+# Where a TrainJob's status is posted, since Trainer 2.2.
+TRAINJOB_SERVER = "KUBEFLOW_TRAINER_SERVER_URL"
+
 
 def _refine_pytorchjob(reading: Reading, environment: Environment) -> None:
     _refuse_elastic(reading, environment)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from platform_launch.events import Event, event
-from platform_launch.observe.processes import catches
+from platform_launch.process_stat import catches
 from platform_launch.sentences import Sentence
 from platform_launch.supervise import processes
 from platform_launch.supervise.channel import Channel

@@ -106,7 +106,8 @@ def test_inspect_shows_the_devices_of_every_node(nodes: Nodes) -> None:
     until(lambda: all(nodes.shared(rank) for rank in range(3)))
     reporter = RunReporter()
     assert reporter.overview()["health_lines"] == []
-    reporter.begin(watches[1].options, nodes.said.append, watches[1])
+    reporter.begin(watches[1].options, nodes.said.append)
+    reporter.health = watches[1]
     assert reporter.overview()["health_lines"] == ["devices: nothing is wrong on 3 nodes"]
     nodes.port_is(2, "1: DOWN")
     until(lambda: "rdma-port-lost" in nodes.shared(2))

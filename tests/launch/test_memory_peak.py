@@ -16,16 +16,16 @@ HOLDS = "import sys; held = bytearray(300 * 1024 * 1024); print('held', flush=Tr
 
 
 def test_memory_of_a_process_that_is_gone_stays_known() -> None:
-    with (
-        MemoryPeak((), interval_s=0.02) as peak,
-        subprocess.Popen(
-            [sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as holding,
-    ):
+    peak = MemoryPeak((), interval_s=0.02)
+    peak.start()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holding:
         assert holding.stdout is not None
         assert holding.stdout.readline() == b"held\n"
         until(lambda: peak.processes_gib > 300 / 1024, lambda: f"saw {peak.processes_gib} GiB")
         holding.communicate(b"")
+    peak.stop()
     assert peak.processes_gib > 300 / 1024
     assert line(peak_event(peak.held)) == f"peak memory: {peak.held.in_words()}"
     assert peak.held.gpus_gib == {}

@@ -33,6 +33,7 @@ from platform_launch.cli import main
 launch = ["run", "--launcher", "python", "--script", str(script), "--log-dir", str(script.parent)]
 sys.exit(main(launch))
 """
+_NOTICES = {"platform_launch.observe.notices"}
 _WATCHES = {"platform_launch.launch.hang_watch", "platform_launch.launch.health_watch"}
 
 
@@ -67,13 +68,17 @@ def test_a_training_of_one_node_waits_for_the_import_of_nothing_that_only_watche
     assert "platform_launch.launch.job" in imported
     meeting = {name for name in imported if name.startswith("platform_launch.rendezvous.run.")}
     meeting |= {"platform_launch.launch.together", "platform_launch.rendezvous.protocol"} & imported
-    watching = (_WATCHES | {"platform_launch.observe.hang", "platform_launch.observe.monitor"}) & imported
+    watching = _WATCHES & imported
     watching |= {"platform_launch.health.comparison", "platform_launch.hardware.gpu_health"} & imported
     meeting |= {"platform_launch.rendezvous.ending", "platform_launch.rendezvous.restarts"} & imported
+    watching |= {name for name in imported if name.startswith("platform_launch.observe.")} - _NOTICES
+    watching |= {
+        f"platform_launch.launch.{name}" for name in ("cost", "process_watch", "run_report")
+    } & imported
     other = {"asyncio", "concurrent.futures", "http.client", "logging", "rich", "ssl", "yaml"} & imported
-    other |= {"encodings.idna", "hashlib", "textwrap"} & imported
+    other |= {"encodings.idna", "hashlib", "statistics", "textwrap"} & imported
     assert meeting | watching | other == set()
-    assert len([name for name in imported if name.startswith("platform_launch")]) <= 155
+    assert len([name for name in imported if name.startswith("platform_launch")]) <= 140
 
 
 def test_a_training_keeps_its_end_where_what_would_watch_it_cannot_be_imported(tmp_path: Path) -> None:

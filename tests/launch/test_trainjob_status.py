@@ -20,13 +20,13 @@ from platform_launch.launch.cost import RunCost, StartCost, run_cost
 from platform_launch.launch.run_report import (
     CA_CERT,
     TOKEN,
-    URL,
     NodeDevices,
     RunReport,
     TrainJobStatus,
     trainer_status,
 )
 from platform_launch.observe.steps import StepReading, StepsNamed
+from platform_launch.platforms.kubeflow import TRAINJOB_SERVER
 from tests.lab import certificate
 from tests.lab.waiting import until
 from tests.launch.running import launch
@@ -74,7 +74,7 @@ class StatusServer:
 
     def variables(self) -> dict[str, str]:
         return {
-            URL: f"https://127.0.0.1:{self.port}{PATH}",
+            TRAINJOB_SERVER: f"https://127.0.0.1:{self.port}{PATH}",
             CA_CERT: str(self.folder / "server.crt"),
             TOKEN: str(self.folder / "token"),
         }
@@ -160,9 +160,9 @@ def test_who_always_refuses_is_left_alone_until_the_end(server: StatusServer) ->
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        (URL, "http://127.0.0.1:1/"),
-        (URL, "https://"),
-        (URL, "https://127.0.0.1:x/"),
+        (TRAINJOB_SERVER, "http://127.0.0.1:1/"),
+        (TRAINJOB_SERVER, "https://"),
+        (TRAINJOB_SERVER, "https://127.0.0.1:x/"),
         (CA_CERT, "/nowhere"),
         (CA_CERT, "/etc/hostname"),
         (TOKEN, "/nowhere"),

@@ -24,7 +24,7 @@ from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.work import evidence
 from platform_launch.observe.workers import HookedProcess, NoAnswerError, ask_faulthandler, find_hooked
-from platform_launch.process_stat import read_stat
+from platform_launch.process_stat import catches, read_stat
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S, until
 
@@ -151,7 +151,7 @@ def test_process_without_a_handler_gets_no_signal(folder: Path, start: Start) ->
     with pytest.raises(NoAnswerError, match="no handler"):
         ask_faulthandler(hooked, bare.pid, 1.0)
     assert bare.poll() is None
-    assert not processes.catches(bare.pid, hooked.signal)
+    assert not catches(bare.pid, hooked.signal)
 
 
 def test_process_that_closed_the_file_gets_no_signal(folder: Path, start: Start) -> None:

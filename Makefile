@@ -1,8 +1,8 @@
 # make demo | test | test-labs | test-all | test-nightly | test-failed | check | bench: each sets up .venv by itself on first use.
 PYTHON ?= python3
-# One known torch: a looser requirement draws the newest build with several GB of CUDA packages.
+# One known torch: a looser requirement would install the newest build, with several GB of CUDA packages.
 TORCH ?= torch==2.13.0
-# More than small machines have cores: many tests wait for time limits and for other processes.
+# May exceed the number of cores: many tests wait for time limits and for other processes.
 TEST_WORKERS ?= 4
 PYTEST = $(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
@@ -13,29 +13,29 @@ demo: .venv/.train
 	rm -rf runs/demo
 	$(BIN)/platform-launch simulate --nodes 2 --example taehv -- --output-dir runs/demo
 	@echo
-	@echo "Trained:  a small TAEHV video autoencoder on the sample clip that comes with it, by 2 nodes of 1 process"
-	@echo "Open:     runs/demo/reconstruction.png (frames and what it made of them), runs/demo/metrics.jsonl"
+	@echo "Trained:  a small TAEHV video autoencoder on the included sample clip, on 2 nodes with 1 process each"
+	@echo "Open:     runs/demo/reconstruction.png (frames and their reconstructions), runs/demo/metrics.jsonl"
 	@echo "Try next: $(BIN)/platform-launch simulate --launcher torchrun --script YOUR.py   # your script, on 2 such nodes"
 	@echo "          $(BIN)/platform-launch run --assume-gpus 8xH100 --print-env --script YOUR.py   # what a node would run, and why"
 	@echo "          $(BIN)/platform-launch init                                           # the file for your cluster"
 
-# What needs Python and a C compiler only, two nodes that train together included.
+# Tests that need only Python and a C compiler, including two nodes that train together.
 test: .venv/.dev
 	$(PYTEST) -m "not lab and not nightly"
 
-# What needs a special host (root, network namespaces, Slurm, sshd, Chromium, PostgreSQL, a build) or takes long.
+# Tests that need a special host (root, network namespaces, Slurm, sshd, Chromium, PostgreSQL, a build) or take long.
 test-labs: .venv/.dev
 	$(PYTEST) -m "lab and not nightly"
 
-# Together, not one after the other: hosts mostly wait while trainings compute.
+# Both kinds in one run, because tests on special hosts mostly wait.
 test-all: .venv/.dev
 	$(PYTEST) -m "not nightly"
 
-# What would keep whoever changes something waiting for minutes more; before a release too.
+# Tests that take the most processor time; also run before a release.
 test-nightly: .venv/.dev
 	$(PYTEST) -m nightly
 
-# What failed in the run before, by itself.
+# Only the tests that failed in the last run.
 test-failed: .venv/.dev
 	$(BIN)/pytest --last-failed --last-failed-no-failures none
 
@@ -66,7 +66,7 @@ docs: .venv/.docs
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[docs]"
 	touch $@
 
-# pip says what it fetches: torch alone takes minutes on a slow line.
+# pip shows its downloads, because torch alone takes minutes on a slow connection.
 .venv/.train: pyproject.toml | .venv
 	$(BIN)/pip install --disable-pip-version-check "$(TORCH)" -e ".[train]"
 	touch $@
@@ -75,7 +75,7 @@ docs: .venv/.docs
 	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[train,jax,dist-launch,procguard,notices,postgres,dev]"
 	touch $@ .venv/.train
 
-# The newest pip, as the one that comes with Python may take minutes more for what it reads of an index.
+# The newest pip: the one that comes with Python may be minutes slower.
 .venv:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip

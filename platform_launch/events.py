@@ -159,7 +159,7 @@ CATALOGUE: dict[str, Kind] = {
         "ERROR", "the training hangs; stopping it (--on-hang {on_hang})", ("on_hang",)
     ),
     # Devices; their problems are reported under the ids of the findings.
-    "device-well-again": Kind("INFO", "{where}: no longer, after {after_s:.0f} s: {what}", ("finding",)),
+    "device-well-again": Kind("INFO", "{where}: cleared after {after_s:.0f} s: {what}", ("finding",)),
     "devices-not-watched": Kind("WARN", "GPUs and ports are not watched: {problem}"),
     "xids-not-heard": Kind("INFO", "the driver does not report XIDs here: {problem}"),
     "ranks-left": Kind(

@@ -90,7 +90,7 @@ def train(options: argparse.Namespace) -> int:
     state = jax.device_put(load(options.checkpoint, new_state()), everywhere)
     step, update = int(state["step"]), jax.jit(make_update(options.learning_rate), out_shardings=everywhere)
     places = f"processes: {jax.process_count()}, {jax.default_backend()} devices: {jax.device_count()}"
-    logger.info("%s, %d points a process, from step %d", places, local_batch, step)
+    logger.info("%s, %d points per process, from step %d", places, local_batch, step)
     points, arms = draw(TRAINING_POINTS, seed=0)
 
     def inputs_of(step: int) -> list[jax.Array]:

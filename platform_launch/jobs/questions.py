@@ -19,11 +19,11 @@ from platform_launch.text import Phrase, counted
 
 KINDS = {
     "one-node": Phrase("train on this machine"),
-    "several-nodes": Phrase("machines without a scheduler: by hand, or all over ssh"),
+    "several-nodes": Phrase("machines without a scheduler: start by hand or over ssh"),
     "slurm": Phrase("submit a batch script"),
     "kubernetes": Phrase("submit a manifest: Job, JobSet, Kubeflow, Volcano …"),
     "debug": Phrase("all nodes wait, and you run commands on them from node 0"),
-    "check": Phrase("no job yet: test this node alone, or all together"),
+    "check": Phrase("no job yet: test this node, or all nodes together"),
     "trouble": Phrase("a job failed, hangs or does not start: what to check"),
 }
 TARGETS = {
@@ -42,36 +42,39 @@ SUBMITTED = ("slurm", "kubernetes")
 JOB_FILE = "job.yaml"
 WITHOUT_QUESTIONS = {
     "check": (
-        (Phrase("which node of which job this is, by its variables:"), "platform-launch topology"),
+        (Phrase("show which node of which job this is:"), "platform-launch topology"),
         (
-            Phrase("what a launch would run here, and why, without running it:"),
+            Phrase("show what a launch would run here, and why:"),
             "platform-launch run --print-env --script train.py",
         ),
         (
-            Phrase("this node alone: driver, GPUs, torch, memory, ports (--jax for JAX):"),
+            Phrase("check this node: driver, GPUs, torch, memory, ports (--jax for JAX):"),
             "platform-launch doctor --local",
         ),
         (
-            Phrase("all nodes together, as each node's command: network, collectives:"),
+            Phrase("check all nodes and their network; run it as the command of each node:"),
             "platform-launch doctor",
         ),
         (
-            Phrase("two nodes that train on this machine, GPUs or not:"),
+            Phrase("train on two simulated nodes on this machine, with or without GPUs:"),
             "platform-launch simulate --nodes 2 --example ddp",
         ),
     ),
     "trouble": (
         (
-            Phrase("the newest launch failed: the root cause over all nodes, and its fix:"),
+            Phrase("the job failed: find the root cause over all nodes, and the fix:"),
             "platform-launch why",
         ),
-        (Phrase("its logs, all nodes merged; --follow while it runs:"), "platform-launch logs --level WARN"),
         (
-            Phrase("it runs without progress: what every rank is doing now:"),
+            Phrase("show its logs, merged from all nodes; --follow while it runs:"),
+            "platform-launch logs --level WARN",
+        ),
+        (
+            Phrase("the job hangs: show what every rank is doing now:"),
             "platform-launch inspect",
         ),
         (
-            Phrase("it does not start: variables, driver, network, as each node's command:"),
+            Phrase("the job does not start: run this as the command of each node:"),
             "platform-launch doctor",
         ),
     ),
@@ -185,7 +188,7 @@ def next_commands(job: Job, kind: str, target: str | None, directory: Path) -> l
         again = ["platform-launch", "job", target, *made_from]
         submit = Phrase("submit it:")
         if target == "trainjob":
-            submit = Phrase("submit it, and again if the TrainingRuntime was not known yet:")
+            submit = Phrase("submit it; submit it again if the TrainingRuntime was not known yet:")
         return [
             (submit, jobs.submit(target, file)),
             (Phrase("after a change of {file}:", file=JOB_FILE), shlex.join(again)),
@@ -203,7 +206,7 @@ def next_commands(job: Job, kind: str, target: str | None, directory: Path) -> l
         ]
         return [
             (Phrase("on each of the {nodes}, as the container command:", nodes=nodes), "dist-launch wait"),
-            (Phrase("then on rank 0, as often as you like:"), shlex.join(again)),
+            (Phrase("then on rank 0, as often as needed:"), shlex.join(again)),
         ]
     return [(Phrase("start it:"), shlex.join(start))]
 

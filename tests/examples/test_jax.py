@@ -32,7 +32,9 @@ raise SystemExit(7)
 @takes_long
 def test_two_nodes_train_together(tmp_path: Path) -> None:
     output = simulate("--example", "jax", "--", "--steps", "150", "--accumulate", "2", folder=tmp_path)
-    assert said(output, "processes: 2") == ["processes: 2, cpu devices: 2, 128 points a process, from step 0"]
+    assert said(output, "processes: 2") == [
+        "processes: 2, cpu devices: 2, 128 points per process, from step 0"
+    ]
     assert float(said(output, "held-out accuracy: ")[0].split()[-1]) > 0.95
     assert "[node 1] Step" not in output
 

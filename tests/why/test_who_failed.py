@@ -214,3 +214,9 @@ def test_what_an_exception_in_cpp_says_outranks_that_operations_failed(explain_t
         "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 2 (pid: 51)\n"
     )
     assert (verdict.cause, verdict.where.local_rank) == ("nccl_system_error", 2)
+
+
+def test_a_signal_that_torch_names_is_what_ended_the_process(explain_text: Explain) -> None:
+    raised = "torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGSEGV\n"
+    verdict = explain_text(uncaught(raised.strip()))
+    assert (verdict.cause, verdict.where.local_rank) == ("segfault", 3)

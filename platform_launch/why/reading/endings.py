@@ -70,6 +70,11 @@ _BY_LAUNCHERS = (
     # Of text-generation-inference, whose shards are ranks.
     r"\bsignaled to shutdown with signal (?P<signal>[1-9]\d*)(?: rank=(?P<rank>\d{1,7}))?",
     r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b",
+    # Of torch.multiprocessing.
+    (
+        r"(?:process (?P<local_rank>\d{1,5}) )?terminated with signal "
+        rf"(?P<signal_name>{'|'.join(signal.Signals.__members__)})\b"
+    ),
     # SkyPilot's, one code a node.
     r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]",
 )
@@ -282,6 +287,8 @@ def ending_in(line: Line, said: str = "", *, step_ended: bool = False) -> Ending
 def _code(groups: dict[str, str]) -> int:
     if groups.get("name"):
         return -_SIGNALS[groups["name"]]
+    if groups.get("signal_name"):
+        return -signal.Signals[groups["signal_name"]]
     return -int(groups["signal"]) if groups.get("signal") else int(groups["code"])
 
 

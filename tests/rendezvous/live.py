@@ -121,13 +121,15 @@ def until(true: Callable[[], bool], *nodes: Participant) -> None:
 
 
 @contextmanager
-def live(nnodes: int = 2, *, secret: Secret | None = None, mark: str = "") -> Iterator[Live]:
+def live(
+    nnodes: int = 2, *, secret: Secret | None = None, mark: str = "", purpose: Purpose = PURPOSE
+) -> Iterator[Live]:
     """Serve a rendezvous whose coordinator looks every few milliseconds."""
     said: list[ConsoleLine] = []
     listener = listen((0,), nnodes)
     port = listener.getsockname()[1]
     coordinator = Coordinator(
-        [listener], fingerprint(0, nnodes), purpose=PURPOSE, log=said.append, secret=secret, mark=mark
+        [listener], fingerprint(0, nnodes), purpose=purpose, log=said.append, secret=secret, mark=mark
     )
     made = Live(coordinator, port, secret, said)
     ended = threading.Event()

@@ -110,7 +110,8 @@ def test_told_to_end_between_two_starts_a_node_ends_the_job_and_a_spare_does_not
     arrival = Arrival(task(spare=spare), commands, lambda _said: None)
     with pytest.raises(GivenUpError) as told:
         arrival._pause(60.0)
-    assert told.value.ending == (None if spare else ending)
+    assert told.value.ending == ending
+    assert told.value.for_all is not spare
 
 
 class ScriptedAttempt:

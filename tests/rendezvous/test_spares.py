@@ -18,8 +18,12 @@ from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.protocol import Join, RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.gathering import Gathering
+from platform_launch.rendezvous.run.places import Places
 from platform_launch.rendezvous.run.settlement import Settlement
-from platform_launch.rendezvous.run.state import RunPhase, RunState, TrainingEnded
+from platform_launch.rendezvous.run.state import PURPOSE as RUN
+from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll, TrainingEnded
+from platform_launch.rendezvous.run.taking_part import TakingPart
+from platform_launch.rendezvous.run.task import OwnProcesses, RunTask
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import PURPOSE, Live, live, until
@@ -123,6 +127,34 @@ def test_a_node_that_leaves_without_a_report_has_given_this_one_up(reports: bool
         assert (ending is None) is reports
         if ending is not None:
             assert (ending.kind, ending.ranks, ending.silent_s) == (EndKind.VANISHED, (1,), LIMIT_S)
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_node_that_is_asked_to_stop_at_the_moment_the_run_begins_ends_it(restarts: int) -> None:
+    """It withdraws from a roll call that is complete, which it does not know yet."""
+    asked = NodeEnding(EndKind.STOPPED, 1, "host", 143, stopped_by="SIGTERM")
+    with live(2, purpose=RUN, mark=Places().mark(1)) as rendezvous:
+        coordinator = rendezvous.coordinator
+        me = fingerprint(1, 2, restarts_used=restarts)
+        task = RunTask(me, "127.0.0.1", 1, (rendezvous.port,), LIMIT_S, LIMIT_S, 1.0)
+        node = TakingPart(task, OwnProcesses(lambda: None, lambda: b""), lambda _news: None)
+        node.start()
+        until(lambda: 1 in coordinator.membership.ranks)
+        rendezvous.halted.set()
+        with rendezvous.lock:
+            settlement = Settlement(
+                coordinator, RunState(RunPhase.RUNNING, 2), node_timeout_s=LIMIT_S, grace_s=1.0
+            )
+        node.send(StopAll(asked))
+
+        def is_over() -> bool:
+            settlement.step()
+            return settlement.outcome is not None
+
+        until(is_over)
+        assert settlement.state.ending == asked
+        rendezvous.halted.clear()
+        node.close()
 
 
 @takes_long

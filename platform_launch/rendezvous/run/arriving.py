@@ -50,11 +50,15 @@ class Wake:
 
 
 class GivenUpError(Exception):
-    """The launcher is gone or was asked to stop before the run began. ``ending``: why all must stop."""
+    """The launcher is about to exit, or was asked to stop before the run began: ``ending`` is why.
 
-    def __init__(self, ending: NodeEnding | None = None) -> None:
+    ``for_all``: all nodes must stop with this one.
+    """
+
+    def __init__(self, ending: NodeEnding | None = None, *, for_all: bool = False) -> None:
         super().__init__()
         self.ending = ending
+        self.for_all = for_all
 
 
 class NoPlaceError(Exception):
@@ -345,9 +349,10 @@ class Arrival:
             return
         if isinstance(command, Wake):
             return
-        # If the job has run before, all nodes stop with this one, unless it is a spare.
-        if isinstance(command, StopAll) and self._task.node.restarts_used and not self._spare:
-            raise GivenUpError(command.ending)
+        if isinstance(command, StopAll):
+            # If the job has run before, all nodes stop with this one, unless it is a spare.
+            for_all = self._task.node.restarts_used > 0 and not self._spare
+            raise GivenUpError(command.ending, for_all=for_all)
         raise GivenUpError
 
     def _log(self, level: str, text: str, event: str = "rendezvous-waiting") -> None:

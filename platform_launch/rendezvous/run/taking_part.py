@@ -19,7 +19,7 @@ from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, descri
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.listening import PortTakenError
 from platform_launch.rendezvous.loop import ConnectionLostError
-from platform_launch.rendezvous.participant import CoordinatorGoneError
+from platform_launch.rendezvous.participant import CoordinatorGoneError, Participant
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.run.arriving import (
     Arrival,
@@ -30,7 +30,7 @@ from platform_launch.rendezvous.run.arriving import (
     Wake,
 )
 from platform_launch.rendezvous.run.silence import SILENT_S
-from platform_launch.rendezvous.run.state import RunPhase, RunState
+from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll, TrainingEnded
 from platform_launch.rendezvous.run.staying import Stay
 from platform_launch.rendezvous.run.task import OwnProcesses, RendezvousLost, RunNews, RunTask, fault
 from platform_launch.rendezvous.verdict import RunRefusal
@@ -113,33 +113,35 @@ class TakingPart:
             self._emit(RendezvousLost(self._ending_for(error)))
             self._leave()
         except GivenUpError as error:
-            self._withdraw(error.ending)
+            self._withdraw(error)
 
     def _leave(self) -> None:
         participant = self._arrival.participant if self._stay is None else self._stay.participant
         if participant is not None:
             participant.leave()
 
-    def _withdraw(self, ending: NodeEnding | None) -> None:
+    def _withdraw(self, given_up: GivenUpError) -> None:
         """Leave before the run begins. All others leave too if this is node 0, or if all must stop."""
-        lead = self._arrival.lead
+        lead, ending = self._arrival.lead, given_up.ending
         if self._stay is not None:
             self._leave()
             return
-        if lead is not None and not self._task.leads and ending is None:
+        if ending is not None and self._arrival.participant is not None:
+            _report(self._arrival.participant, ending)
+        if lead is not None and ending is not None and given_up.for_all:
+            # The others join the next attempt, and learn why it does not start.
+            lead.refuse(ending.exit_code, describe_ending(ending))
+        elif lead is not None and not self._task.leads:
             lead.move()
-        elif lead is not None and ending is None:
+        elif lead is not None:
             reason = Phrase(
                 "node 0, {place}, was asked to stop before all nodes were connected",
                 place=self._task.node.place,
             )
             lead.give_up(NodesAbsentError.exit_code, reason)
-        elif lead is not None and ending is not None:  # the others join the next attempt, and are told
-            lead.refuse(ending.exit_code, describe_ending(ending))
         self._leave()
-        if lead is None and ending is not None:
-            told = Phrase("asked to stop ({signal})", signal=ending.stopped_by)
-            refuse(self._arrival, replace(self._task.node, refusal=told, refusal_code=ending.exit_code))
+        if lead is None and ending is not None and given_up.for_all:
+            _refuse(self._arrival, self._task.node, ending)
 
     def _ending_for(self, error: LostError) -> NodeEnding:
         lines = self._stay.coordinator_excerpt if self._stay is not None else ()
@@ -161,8 +163,10 @@ def _hint_for(error: NeverReachedError | PortTakenError) -> str:
     )
 
 
-def refuse(arrival: Arrival, me: Fingerprint) -> None:
-    """Join as ``me``, which cannot start, so that nobody waits for it, and leave once node 0 knows."""
+def _refuse(arrival: Arrival, node: Fingerprint, ending: NodeEnding) -> None:
+    """Join as a node that cannot start, so that nobody waits for it, and leave once node 0 knows."""
+    reason = Phrase("asked to stop ({signal})", signal=ending.stopped_by)
+    me = replace(node, refusal=reason, refusal_code=ending.exit_code)
     connector = Connector(
         replace(arrival.target, me=me),
         timeout_s=_REFUSE_LIMIT_S,
@@ -174,6 +178,7 @@ def refuse(arrival: Arrival, me: Fingerprint) -> None:
     deadline = time.monotonic() + _REFUSE_LIMIT_S
     with suppress(NeverReachedError, RejectedError, ConnectionLostError, CoordinatorGoneError):
         participant = connector.join()
+        _report(participant, ending)
         while time.monotonic() < deadline:
             participant.step()
             state = participant.state(RunState)
@@ -181,3 +186,9 @@ def refuse(arrival: Arrival, me: Fingerprint) -> None:
                 break
             time.sleep(_REFUSE_PAUSE_S)
         participant.leave()
+
+
+def _report(participant: Participant, ending: NodeEnding) -> None:
+    """Report how this node ended: the run may begin at this moment. Nobody reads it while nodes gather."""
+    participant.publish(StopAll(ending))
+    participant.publish(TrainingEnded(ending, None))

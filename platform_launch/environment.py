@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from platform_launch.errors import TopologyError, shown
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

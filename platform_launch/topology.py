@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from platform_launch.errors import TopologyError
 from platform_launch.text import Phrase, counted
+from platform_launch.values import dataclass
 
 DEFAULT_MASTER_PORT = 29500
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
 from platform_launch.hardware.storage import BuildLock, Storage
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.values import dataclass
 
 if TYPE_CHECKING:
     from platform_launch.health.reading import DeviceReading

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from platform_launch.doctor.catalogue import CATALOGUE, REFUSALS
 from platform_launch.errors import LaunchError
 from platform_launch.events import Event
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 
 class Level(enum.IntEnum):

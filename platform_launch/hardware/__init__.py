@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from platform_launch.environment import Environment
@@ -15,6 +15,7 @@ from platform_launch.hardware.numa import Numa
 from platform_launch.hardware.pci import PciDistance, distance
 from platform_launch.hardware.rdma import HcaPort
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 __all__ = [
     "Accelerator",

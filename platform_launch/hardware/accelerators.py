@@ -12,7 +12,6 @@ Intel: Linux, drivers/gpu/drm/xe and i915; Level Zero, ZE_FLAT_DEVICE_HIERARCHY.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from platform_launch.hardware.models import model_of_pci
 from platform_launch.hardware.vendors import UNKNOWN, VENDORS, Vendor, vendor_of
 from platform_launch.hardware.visible import HIDING
 from platform_launch.text import Phrase, joined
+from platform_launch.values import dataclass
 
 _GIB = 1024**3
 # Container images set these always, so they are no evidence about this job.

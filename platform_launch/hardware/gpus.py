@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from platform_launch.hardware import dcmi
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.hardware import cgroup, storage
 from platform_launch.hardware.kernel_files import fields, memory_bytes, text
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 _GIB = 1024**3
 # Caches of torch, Hugging Face, Triton and CUDA. They may be read-only in a writable home: Docker creates the

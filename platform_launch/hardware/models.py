@@ -10,11 +10,11 @@ are those of pci-ids.ucw.cz.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from platform_launch.errors import UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 _MODELS: dict[tuple[int, int], tuple[str, ...]] = {
     (7, 0): ("V100", "TITAN V"),

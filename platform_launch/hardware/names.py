@@ -6,8 +6,9 @@ import ipaddress
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Thread
+
+from platform_launch.values import dataclass
 
 _UNANSWERED = (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM)
 

@@ -7,11 +7,11 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from platform_launch.errors import InstallationError
 from platform_launch.hardware import names
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 # Made by container engines, cluster networks and virtual machines for traffic inside one machine, or
 # overlays that hide the real interface. "br-" is a Docker network; a plain "br0" may be the real one.

@@ -8,10 +8,11 @@ without CPUs, such as a GB200's GPU memory, are left out too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from platform_launch.hardware.kernel_files import entries, fields, text
+from platform_launch.values import dataclass
 
 
 @dataclass(frozen=True)

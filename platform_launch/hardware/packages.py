@@ -6,9 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from platform_launch.values import dataclass
 
 # What is hidden by a file of that name: not what is part of the interpreter, nor what it loads first.
 _PYTHONS_OWN = (

@@ -6,11 +6,11 @@ import errno
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.hardware.running import command_line, holders
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 
 @dataclass(frozen=True)

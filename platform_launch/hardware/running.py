@@ -8,11 +8,11 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.hardware.kernel_files import text
 from platform_launch.process_stat import read_stat
+from platform_launch.values import dataclass
 
 PROC = Path("/proc")
 

@@ -6,13 +6,13 @@ import os
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch import files
 from platform_launch.errors import HardwareError
 from platform_launch.hardware.running import holders
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 _GIB = 1024**3
 # Files there have no size, and no other process may add to them.

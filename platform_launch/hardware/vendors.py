@@ -7,7 +7,7 @@ from the vendor's documentation or source, ``reported`` is from public users.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from platform_launch.values import dataclass
 
 Names = tuple[str, ...]
 

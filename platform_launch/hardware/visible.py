@@ -8,13 +8,14 @@ job on fewer GPUs than they named.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus, usage_warnings
 from platform_launch.hardware.vendors import vendor_of
 from platform_launch.text import Phrase, counted, joined
+from platform_launch.values import dataclass
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 CONTAINER = "NVIDIA_VISIBLE_DEVICES"

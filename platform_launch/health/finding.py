@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from platform_launch.sentences import Sentence, Value, as_value, sentence
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 
 class Grade(str, enum.Enum):

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from platform_launch.errors import InputError, UnfitNodeError
 from platform_launch.events import Event, event
 from platform_launch.files import write_all
 from platform_launch.text import Phrase, one_line
+from platform_launch.values import dataclass
 
 if TYPE_CHECKING:
     from platform_launch.hardware import Gpu

@@ -8,7 +8,7 @@ import select
 import signal
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Thread
@@ -27,6 +27,7 @@ from platform_launch.project import git_revision
 from platform_launch.supervise import Outcome
 from platform_launch.supervise.signals import ENDING, SignalInbox
 from platform_launch.text import Phrase, iso_utc
+from platform_launch.values import dataclass
 
 if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth

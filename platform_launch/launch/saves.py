@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from platform_launch.events import Event, event
 from platform_launch.launch.training_command import TrainingCommand
 from platform_launch.supervise import Outcome
 from platform_launch.text import seconds
+from platform_launch.values import dataclass
 
 if TYPE_CHECKING:
     from platform_launch.observe.checkpoints import Checkpoint, CheckpointWatch, StopReport

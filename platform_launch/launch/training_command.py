@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.request import NO_NOTICE, Request, RunOptions
 from platform_launch.supervise import DEFAULT_GRACE_S, Command
 from platform_launch.topology import node_prefix
+from platform_launch.values import dataclass
 
 if TYPE_CHECKING:
     from platform_launch.observe.memory import MemoryHeld

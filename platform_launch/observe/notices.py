@@ -12,11 +12,11 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from threading import Event, Thread
 
 from platform_launch.environment import Environment
+from platform_launch.values import dataclass
 
 _METADATA = "169.254.169.254"
 _ANSWER_S = 2.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, shown
 from platform_launch.plan.variables import EnvVar
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology
+from platform_launch.values import dataclass
 
 OF_ANY_SCRIPT = "PLATFORM_LAUNCH_GRADIENT_ACCUMULATION"
 # accelerate's Accelerator reads the first one.

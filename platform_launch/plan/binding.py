@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
@@ -20,6 +19,7 @@ from platform_launch.hardware.numa import Numa, NumaNode, cpu_ranges
 from platform_launch.observe import BIND_VARIABLE
 from platform_launch.plan.variables import EnvVar
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 MODES = ("auto", "node", "exclusive", "none")
 Cores = tuple[tuple[int, ...], ...]

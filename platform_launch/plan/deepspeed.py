@@ -6,7 +6,6 @@ import ast
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from platform_launch.errors import InputError
 from platform_launch.files import not_yaml, yaml_values
 from platform_launch.hardware import packages
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 # accelerate refuses these beside deepspeed_config_file (accelerate 1.15, DeepSpeedPlugin).
 BELONGS_IN_JSON = (

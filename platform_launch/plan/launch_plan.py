@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from platform_launch.environment import Environment
@@ -22,6 +22,7 @@ from platform_launch.plan.warning import PlanWarning
 from platform_launch.platforms import detect, doubt_count
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology
+from platform_launch.values import dataclass
 
 
 @dataclass(frozen=True)

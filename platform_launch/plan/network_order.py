@@ -6,12 +6,12 @@ Ring collectives send from each node to the next one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from platform_launch.environment import Environment
 from platform_launch.platforms.switches import Place, places_of
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology
+from platform_launch.values import dataclass
 
 _MOST_LISTED = 16
 _FEWEST = 4  # fewer nodes form the same ring in any order

@@ -11,7 +11,6 @@ import stat
 import sys
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.plan.request import EXAMPLES, Form, Request
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 _THREE_FORMS = Phrase("expected one of --script FILE, --module NAME, and -- COMMAND")
 _EXAMPLES_OF_FORMS = Phrase(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import InputError, shown
 from platform_launch.files import yaml_values
 from platform_launch.text import Phrase, counted
+from platform_launch.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
 from platform_launch.topology import Overrides
+from platform_launch.values import dataclass
 
 # The recipe that fits the number of GPUs.
 AUTO = "auto"

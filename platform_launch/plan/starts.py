@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from platform_launch import helper
 from platform_launch.environment import Environment
@@ -14,6 +13,7 @@ from platform_launch.plan.training import Training
 from platform_launch.plan.variables import EnvVar
 from platform_launch.text import Phrase
 from platform_launch.topology import Topology
+from platform_launch.values import dataclass
 
 
 @dataclass(frozen=True)

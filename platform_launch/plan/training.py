@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.environment import Environment
@@ -15,6 +14,7 @@ from platform_launch.plan.program import Program, choose_program, existing_file,
 from platform_launch.plan.request import AUTO, Form, Request
 from platform_launch.text import Phrase, counted, joined
 from platform_launch.topology import Topology
+from platform_launch.values import dataclass
 
 _STEPS_FLAG = "--gradient-accumulation-steps"
 # What starts a program of the user's own, below the project's root.

@@ -7,7 +7,7 @@ the table's reading (``refine``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import reduce
 
@@ -25,6 +25,7 @@ from platform_launch.platforms.reading import (
     first_text,
 )
 from platform_launch.text import Phrase, either
+from platform_launch.values import dataclass
 
 Names = tuple[str, ...]
 Refine = Callable[[Reading, Environment], None]

@@ -7,12 +7,12 @@ for a rank, and a parameter server must not join the training world at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from platform_launch.environment import Sourced
 from platform_launch.errors import shown, shown_list
 from platform_launch.platforms.reading import Reading
 from platform_launch.text import Phrase, counted
+from platform_launch.values import dataclass
 
 LEADERS = ("MASTER", "CHIEF")
 NOT_TRAINING = frozenset(

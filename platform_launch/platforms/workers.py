@@ -7,12 +7,11 @@ Azure Machine Learning sets it to 0 on every node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from platform_launch.environment import Environment, Sourced
 from platform_launch.platforms import slurm
 from platform_launch.platforms.reading import Reading
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from platform_launch.supervise.processes import Command, shell_code
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 if TYPE_CHECKING:
     from subprocess import Popen

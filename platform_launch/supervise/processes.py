@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.process_stat import ProcessStat, read_stat
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 _PR_SET_CHILD_SUBREAPER = 36
 _BLOCKED_S = 1.0

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from platform_launch.console import log_line, terminal_line
@@ -22,6 +22,7 @@ from platform_launch.supervise.holding import AgentHold
 from platform_launch.supervise.processes import Command, fill_closed_descriptors, shell_code, signal_name
 from platform_launch.supervise.signals import ENDING, WARNING, SignalInbox
 from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
+from platform_launch.values import dataclass
 
 _STDOUT, _STDERR = 1, 2
 

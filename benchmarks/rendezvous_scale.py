@@ -2,9 +2,9 @@
 
     python benchmarks/rendezvous_scale.py [NODES...]        (default 16 128 512 1024)
 
-Everything is real but the number of machines: each node runs what a launcher runs (``TakingPart``), from the
-first try to reach node 0 to the outcome, with a connection and a fingerprint of its own. Node 0 has a process
-to itself; the others share four, whose work would be spread over N machines.
+Everything is real except the number of machines: each node runs what a launcher runs (``Participation``),
+from the first try to reach node 0 to the outcome, with its own connection and fingerprint. Node 0 has its own
+process; the others share four, whose work would be spread over N machines.
 
 - met: from the start signal, when nobody is connected, until the last of them knows that all are there
 - node 0: how much of a processor node 0 uses while the job runs, and its resident memory
@@ -32,9 +32,9 @@ from typing import Any
 from platform_launch.hardware import ports
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.run.participation import Participation
 from platform_launch.rendezvous.run.state import TrainingEnded
-from platform_launch.rendezvous.run.taking_part import TakingPart
-from platform_launch.rendezvous.run.task import AllHere, OwnProcesses, RunNews, RunTask, Settled
+from platform_launch.rendezvous.run.task import AllHere, OwnProcesses, RunEnded, RunNews, RunTask
 
 SHARED = 4
 IN_TOUCH_S = 10.0
@@ -70,14 +70,14 @@ def take_part(ranks: range, nnodes: int, known: tuple[int, int], step: Barrier, 
     met, settled = Semaphore(0), Semaphore(0)
 
     def receive(news: RunNews | None) -> None:
-        if isinstance(news, (AllHere, Settled)):
+        if isinstance(news, (AllHere, RunEnded)):
             (met if isinstance(news, AllHere) else settled).release()
 
     tasks = [
         RunTask(fingerprint(rank, nnodes), "127.0.0.1", known[0], known[1:], LIMIT_S, 60.0, 5.0)
         for rank in ranks
     ]
-    nodes = [TakingPart(task, OwnProcesses(), receive) for task in tasks]
+    nodes = [Participation(task, OwnProcesses(), receive) for task in tasks]
     step.wait()
     moments = [Moment.now()]
     for node in nodes:

@@ -23,7 +23,7 @@ from platform_launch.log_view.launch import NodeLog, find_logs, missing_nodes, r
 from platform_launch.log_view.merge import Shown, merged, opened
 from platform_launch.log_view.selection import Selection, parse_pattern
 from platform_launch.log_view.view import LogView
-from platform_launch.rendezvous.ranks import compact, in_words, parse_ranks
+from platform_launch.rendezvous.ranks import compact, describe_nodes, parse_ranks
 from platform_launch.text import Phrase
 
 # How often to look for the first log.
@@ -108,7 +108,7 @@ def command(
     view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=root_cause_line(launch))
     if absent:
         where = Phrase("waiting for them") if follow else Phrase("they are on those nodes, or never existed")
-        Console().warn(Phrase("no logs of {nodes} here: {where}", nodes=in_words(absent), where=where))
+        Console().warn(Phrase("no logs of {nodes} here: {where}", nodes=describe_nodes(absent), where=where))
     with ExitStack() as files:
         if follow:
             found = _write(

@@ -70,7 +70,7 @@ def show(quarantine: Path | None, form: str) -> int:
         print_json([asdict(node) for node in nodes])
     else:
         for node in nodes:
-            click.echo(translate(Phrase("{node}: {state}", node=node.node, state=node.in_words())))
+            click.echo(translate(Phrase("{node}: {state}", node=node.node, state=node.describe())))
         if not nodes:
             click.echo(translate("no node is in quarantine"))
     return 0

@@ -33,7 +33,7 @@ from platform_launch.rendezvous.listening import PortTakenError, listen
 from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine, decode
 from platform_launch.rendezvous.participant import CoordinatorGoneError, NodeSession, Participant
-from platform_launch.rendezvous.ranks import describe_absent, in_words
+from platform_launch.rendezvous.ranks import describe_absent, describe_nodes
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.text import Phrase
 
@@ -193,7 +193,7 @@ class WaitingNode:
         others = [rank for rank in absent if rank != self._me.rank]
         if others and now - self._announced_at >= _SAY_EVERY_S:
             self._announced_at = now
-            whom = f"{len(others)} of {self._task.nnodes} nodes: {in_words(others)}"
+            whom = f"{len(others)} of {self._task.nnodes} nodes: {describe_nodes(others)}"
             print_line(
                 "INFO",
                 Phrase(

@@ -60,7 +60,7 @@ class QuarantinedNode:
         """Whether it still holds at a time."""
         return self.until is None or now < self.until
 
-    def in_words(self) -> Phrase:
+    def describe(self) -> Phrase:
         """Return the reason and the end."""
         until = Phrase("it is released") if self.until is None else utc(self.until)
         job = Phrase(", found by job {job}", job=self.job) if self.job else ""
@@ -174,7 +174,7 @@ def refuse_if_quarantined(
             Phrase(
                 "node {name} is {held}{under} ({file})",
                 name=name,
-                held=entry.in_words(),
+                held=entry.describe(),
                 under=under,
                 file=file,
             ),

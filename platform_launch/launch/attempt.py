@@ -52,16 +52,16 @@ from platform_launch.rendezvous.ending import (
 )
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, is_young
+from platform_launch.rendezvous.run.participation import Participation
 from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
-from platform_launch.rendezvous.run.taking_part import TakingPart
 from platform_launch.rendezvous.run.task import (
     AllHere,
     Moved,
     OwnProcesses,
     RendezvousLost,
+    RunEnded,
     RunNews,
     RunTask,
-    Settled,
     Standby,
 )
 from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SharedTexts
@@ -164,7 +164,7 @@ class Attempt:
         )
         self.health: NodeHealth | None = None
         own = OwnProcesses(self._still_s, lambda: self._supervisor.tail)
-        self._rendezvous = TakingPart(task, own, self._on_news)
+        self._rendezvous = Participation(task, own, self._on_news)
         self._prepare(training)
 
     def _prepare(self, training: TrainingCommand) -> None:
@@ -224,7 +224,7 @@ class Attempt:
             elif isinstance(message, Standby):
                 self._console.report(event("spare-waits"))
                 page_cache.warm(self._training.packages, self._training.script)
-            elif isinstance(message, Settled):
+            elif isinstance(message, RunEnded):
                 raise SpareNotNeededError(message.outcome)
             elif isinstance(message, Moved):
                 raise JobMovedError(message)
@@ -285,7 +285,7 @@ class Attempt:
                 return alone
             if isinstance(message, ConsoleLine):
                 self._print(message)
-            elif isinstance(message, Settled):
+            elif isinstance(message, RunEnded):
                 self._context.reporter.clock.decided()
                 ending = message.outcome.ending
                 # The processes may fail because others ended before this launcher learns why they did.
@@ -344,7 +344,7 @@ class Attempt:
             if message.ending.kind is EndKind.FAILED:
                 self._left = self._who_left(message.ending.exit_code)
             self._stop_for(message.ending)
-        elif isinstance(message, Settled) and message.outcome.closed:
+        elif isinstance(message, RunEnded) and message.outcome.closed:
             self._advance(Happening.CLOSED)
         elif isinstance(message, RendezvousLost) and self._phase is not Phase.JOINING:
             self._lost = message.ending

@@ -218,7 +218,7 @@ def peak_event(held: MemoryHeld) -> Event:
 
 def closing_line(cost: RunCost, held: MemoryHeld) -> Event:
     """Return the event for the time that a run took, and for the memory and the use of its GPUs."""
-    text = Phrase("{cost}{gpus}", cost=cost.in_words(), gpus=held.gpus)
+    text = Phrase("{cost}{gpus}", cost=cost.describe(), gpus=held.gpus)
     return event("run-cost", text=text, **cost.as_dict())
 
 

@@ -73,7 +73,7 @@ class RunCost:
             for name, value in asdict(self).items()
         }
 
-    def in_words(self) -> Phrase:
+    def describe(self) -> Phrase:
         """Return the cost as one line."""
         parts: list[Phrase] = []
         if self.steps is not None:

@@ -143,7 +143,7 @@ class HealthWatch:
                 due = time.monotonic() + options.interval_s
                 self._record(self._read(probe), xids)
         except Exception as error:  # whatever it is, the job goes on
-            self._report(event("devices-not-watched", problem=_in_words(error)))
+            self._report(event("devices-not-watched", problem=_describe(error)))
         finally:
             probe.close()
 
@@ -155,7 +155,7 @@ class HealthWatch:
             self._record(self._read(probe), ())
         except Exception as error:  # whatever it is, the caller reports it
             with self._changed:
-                self._problem = _in_words(error)
+                self._problem = _describe(error)
                 self._changed.notify_all()
         finally:
             probe.close()
@@ -219,7 +219,7 @@ class HealthWatch:
             self._report(_end_event(condition.finding, condition.seen_s - condition.began_s))
 
 
-def _in_words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return error.message if isinstance(error, HardwareError) else f"{type(error).__name__}: {error}"
 
 

@@ -73,7 +73,7 @@ class RunReport:
         return {
             "restarts": self.restarts,
             "cost": self.cost.as_dict(),
-            "cost_line": Phrase("cost so far: {cost}", cost=self.cost.in_words()),
+            "cost_line": Phrase("cost so far: {cost}", cost=self.cost.describe()),
             "health": [
                 {
                     "node_rank": node.node_rank,

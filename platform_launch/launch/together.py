@@ -31,7 +31,7 @@ from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint, fingerprint_of
 from platform_launch.rendezvous.listening import rendezvous_ports
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, why_not_again
-from platform_launch.rendezvous.run.places import Places
+from platform_launch.rendezvous.run.hosts import RendezvousHosts
 from platform_launch.rendezvous.run.task import Moved, RunTask
 from platform_launch.supervise import Command, Outcome
 from platform_launch.supervise.signals import Interrupted, SignalInbox
@@ -160,8 +160,8 @@ class _JobSoFar:
         node = replace(self.task.node, restarts_used=restarts)
         self.task = task = replace(self.task, node=node, replaced=agreed.replaced, lost=lost)
         report_outcome(agreed, self._console, in_full=lost or self.place.node_rank == 0)
-        if lost and task.spares and task.places.stays:
-            stays, limit_s = task.places.stays, task.roll_call_timeout_s
+        if lost and task.spares and task.rendezvous_hosts.why_not:
+            stays, limit_s = task.rendezvous_hosts.why_not, task.roll_call_timeout_s
             self._console.report(event("job-stays", reason=stays, limit_s=limit_s))
         most = max(restarts, task.max_restarts)
         self._console.report(event("nodes-restart", restart=restarts, max_restarts=most))
@@ -230,7 +230,7 @@ def run_task(
         min_nodes=topology.min_nodes,
         trained=node.nnodes,
         by_network=options.rank_order == BY_NETWORK,
-        places=Places(hosts, place, topology.why_not_moved, job),
+        rendezvous_hosts=RendezvousHosts(hosts, place, topology.why_not_moved, job),
     )
 
 

@@ -37,7 +37,7 @@ class MemoryHeld:
             },
         }
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return it as one line; GPUs that held the same are named together."""
         return Phrase("processes {processes}{gpus}", processes=self.processes, gpus=self.gpus)
 
@@ -75,7 +75,7 @@ def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
             line
             for name, held in known
             for line in (
-                Phrase("peak memory of {node}: {held}", node=name, held=held.in_words()),
+                Phrase("peak memory of {node}: {held}", node=name, held=held.describe()),
                 held.busy_now and Phrase("{node}: {busy}", node=name, busy=held.busy_now),
             )
             if line
@@ -86,7 +86,7 @@ def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
             "peak memory of {node}, the most of {count} nodes: {held}",
             node=most[0],
             count=len(known),
-            held=most[1].in_words(),
+            held=most[1].describe(),
         )
     ]
 

@@ -18,7 +18,7 @@ WORDS: Mapping[str, str] = {
     # Who keeps whom waiting.
     "culprit": "{who} {does}",
     "more-ranks": "and {count} more ranks",
-    "nobody-apart": "no rank differs from the others: see their stacks",
+    "nobody-apart": "no rank stands out: see their stacks",
     "all-ended": "all ranks have ended, and what started them has not yet",
     "waits-in": "{who} waits in {operation}",
     "wait-in": "{who} wait in {operation}",

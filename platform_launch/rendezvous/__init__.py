@@ -1,4 +1,4 @@
-"""The nodes of a job meet here, stay in touch, exchange values, and agree how it ended. Nowhere else.
+"""How the nodes of a job connect, exchange values and agree on the outcome. There is no second way.
 
 Each node has one connection to node 0, which leads; node 0's own launcher takes part like any other. One
 thread of the launcher owns all connections. See docs/decisions/0022-connections.md.
@@ -26,7 +26,7 @@ dist-launch's cluster that waits. What a purpose gets:
     participant.publish(message)                →  coordinator.values(Kind), participant.value_of(rank, Kind)
     participant.query(message, to=…, limit_s=…)   →  participant.requests(), .answer(request, message)
     coordinator.step()                          →  who joined, returned, was replaced or turned away
-    coordinator.assign(spare, rank)             →  participant.seat
+    coordinator.assign(spare, rank)             →  participant.membership
 
 What a run needs besides is decided by functions of values: ``fingerprint``, ``verdict``, ``ranks``,
 ``first_failure``, ``restarts``, ``ending``.

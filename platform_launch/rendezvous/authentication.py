@@ -42,7 +42,7 @@ class Secret:
 
 
 def read_secret(env: Environment) -> Secret | None:
-    """Return the secret that the variables name, None where there is none. Raises InputError."""
+    """Return the secret that the variables name, None if there is none. Raises InputError."""
     path = env.text(FILE_VARIABLE)
     if VARIABLE in env:
         if path is not None:

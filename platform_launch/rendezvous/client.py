@@ -40,11 +40,11 @@ _CLOCK_WINDOW_S = 300.0
 
 @dataclass(frozen=True)
 class Unopened:
-    """Why a port led to no rendezvous: ``step`` is what failed, ``says`` what answered instead."""
+    """Why a port led to no rendezvous: ``step`` is what failed, ``answer`` what answered instead."""
 
     port: int
     step: ReachStep
-    says: str = ""
+    answer: str = ""
 
 
 @dataclass(eq=False)
@@ -88,11 +88,11 @@ async def open_one(address: str, port: int, hello: Hello, secret: Secret | None)
     try:
         return await asyncio.wait_for(_greet(address, port, stream, writer, hello, secret), CONNECT_LIMIT_S)
     except asyncio.TimeoutError:
-        says: str = Phrase("no answer within the limit")
+        answer: str = Phrase("no answer within the limit")
     except (OSError, InvalidMessageError) as error:
-        says = error.args[0] if isinstance(error, InvalidMessageError) else str(error)
+        answer = error.args[0] if isinstance(error, InvalidMessageError) else str(error)
     writer.close()
-    return Unopened(port, ReachStep.OPEN, says)
+    return Unopened(port, ReachStep.OPEN, answer)
 
 
 async def _greet(
@@ -234,7 +234,7 @@ class Client:
                 await self._listen(opened)
             except Exception as error:
                 if not isinstance(error, (OSError, InvalidMessageError)):
-                    self._loop.record(error)  # a fault of ours, which a new connection may not meet
+                    self._loop.record(error)  # a bug here, which a new connection may not hit
                 reset(opened.writer)
             finally:
                 beating.cancel()

@@ -222,7 +222,7 @@ class Connector:
         """Connect to the first address and port where this job's rendezvous answers."""
         target = self._target
         names = resolve(target.host, CONNECT_LIMIT_S)
-        obstacle = Reach(names.step).in_words(target.host, target.ports[0])
+        obstacle = Reach(names.step).describe(target.host, target.ports[0])
         hello = hello_of(target.me, target.purpose, target.secret, target.mark)
         addresses = [address for _, address in names.found]
         known = _reached.get(target.host)
@@ -237,22 +237,22 @@ class Connector:
                 return ours[0], ""
             if address == known and addresses:
                 continue  # the obstacle of the name is reported
-            obstacle = self._in_words(address, tried)
+            obstacle = self._describe(address, tried)
         return None, obstacle
 
-    def _in_words(self, address: str, tried: Sequence[Opened | Unopened]) -> str:
+    def _describe(self, address: str, tried: Sequence[Opened | Unopened]) -> str:
         """Describe the obstacle at the ports of an address."""
         host = self._target.host
         for one in tried:
             where = f"{host}:{one.port} ({address})"
             if isinstance(one, Unopened) and one.step is ReachStep.OPEN:
-                problem = Phrase("no rendezvous answers there ({says})", says=one.says)
+                problem = Phrase("no rendezvous answers there ({answer})", answer=one.answer)
                 return Phrase("{where} accepts connections, but {obstacle}", where=where, obstacle=problem)
             if isinstance(one, Opened):
                 return Phrase("another job's rendezvous is at {where}", where=where)
         first = tried[0]
         assert isinstance(first, Unopened)
-        return Reach(first.step, address).in_words(host, first.port)
+        return Reach(first.step, address).describe(host, first.port)
 
 
 __all__ = ["Connector", "Found", "JoinTarget", "NeverReachedError", "RejectedError"]

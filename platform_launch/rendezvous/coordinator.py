@@ -27,12 +27,12 @@ from platform_launch.rendezvous.protocol import (
     Fetch,
     Fetched,
     JoinNotice,
+    MemberInfo,
     Publish,
     Recipients,
     Rejection,
     RejectionKind,
     RequestAnswer,
-    Seat,
     Welcome,
 )
 from platform_launch.rendezvous.purpose import Purpose
@@ -114,7 +114,7 @@ class Coordinator:
         self._server.publish(state)
 
     def close(self) -> None:
-        """Disconnect everybody."""
+        """Disconnect all nodes."""
         self._server.close()
 
     def value_of(self, member: Member, kind: type[M]) -> M | None:
@@ -129,9 +129,9 @@ class Coordinator:
         return {rank: value for rank, value in found.items() if value is not None}
 
     @property
-    def members(self) -> tuple[Seat, ...]:
-        """Who takes part, as every node knows it."""
-        return tuple(member.seat for member in self.membership.everyone)
+    def members(self) -> tuple[MemberInfo, ...]:
+        """The members, as every node knows them."""
+        return tuple(member.info for member in self.membership.everyone)
 
     def silent_s(self, member: Member) -> float:
         """Return how long a member has been silent; one that has left is silent forever."""
@@ -244,13 +244,13 @@ class Coordinator:
                 peer.values[type(body)] = body
             case Ask() if member is not None:
                 asked = self._requests.open(member, message, self.membership.everyone, now)
-                self._server.send(peer, Recipients(message.number, tuple(one.seat for one in asked)))
+                self._server.send(peer, Recipients(message.number, tuple(one.info for one in asked)))
                 request = self._requests.request(member, message.number)
                 for one in asked:
                     self._server.send(self._peers[one.number], request)
             case RequestAnswer(asker, number, body) if member is not None:
                 if asker in self._peers and self._requests.answer(member, asker, number):
-                    self._server.send(self._peers[asker], Answered(number, member.seat, body))
+                    self._server.send(self._peers[asker], Answered(number, member.info, body))
             case Fetch(number, kind, rank) if member is not None:
                 known = {one.__name__: one for one in self._purpose.messages}
                 wanted = known.get(kind)
@@ -327,10 +327,10 @@ class Coordinator:
             self._server.notify(peer, JoinNotice(rejection=change.rejection))
 
     def _notify(self, member: Member) -> None:
-        seat = member.seat
+        info = member.info
         peer = self._peers.get(member.number)
         if peer is not None:
-            self._server.notify(peer, JoinNotice(seat, seat.identity in self._started))
+            self._server.notify(peer, JoinNotice(info, info.identity in self._started))
 
     def _forget(self, peer: Peer) -> None:
         self._peers.pop(peer.number, None)
@@ -341,10 +341,10 @@ class Coordinator:
         return next((m for m in self.membership.everyone if m.number == number), None)
 
     def _warn(self, about: str, text: str) -> None:
-        """Warn once per subject, and of no more subjects than anybody reads."""
+        """Warn once per subject, and about a limited number of subjects."""
         if about not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(about)
             self._log(ConsoleLine("WARN", Phrase("turned away: {text}", text=text), "rendezvous-turned-away"))
 
 
-__all__ = ["Coordinator", "Seat"]
+__all__ = ["Coordinator", "MemberInfo"]

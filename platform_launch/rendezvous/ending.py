@@ -8,7 +8,7 @@ from enum import Enum
 from platform_launch.events import Event, event, line
 from platform_launch.health.finding import NodeHealth
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.ranks import in_words
+from platform_launch.rendezvous.ranks import describe_nodes
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.text import Phrase
 
@@ -163,7 +163,7 @@ def ending_event(ending: NodeEnding) -> Event:
         exit_code=ending.exit_code,
         cause=ending.cause.id if ending.cause is not None else "",
         signal=ending.stopped_by,
-        nodes=in_words(ending.ranks or (ending.node_rank,)),
+        nodes=describe_nodes(ending.ranks or (ending.node_rank,)),
         ranks=list(ending.ranks),
         hosts=shown,
         silent_s=ending.silent_s,

@@ -14,12 +14,12 @@ from platform_launch.confidential import masked_arguments
 from platform_launch.platforms.switches import place_of
 from platform_launch.rendezvous.messages import Message
 
-if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a fifth sooner without all that
+if TYPE_CHECKING:  # saves processes that make no plan a fifth of their start
     from platform_launch.hardware import Hardware
     from platform_launch.plan.launch_plan import LaunchPlan
     from platform_launch.plan.program import Program
 
-ARGUMENT = "argument "  # how the names of the facts begin that are arguments
+ARGUMENT = "argument "  # prefix of the facts that are arguments
 
 # What training libraries read; other variables are private.
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "DEEPSPEED_", "DS_", "ACCELERATE_", "CUDA_", "UCX_", "FI_")
@@ -40,23 +40,22 @@ _MOST_ARGUMENTS = 100
 _NEGATIVE = re.compile(r"-[\d.]")
 _NUMBER = re.compile(r"[-+]?[\d._]+(e[-+]?\d+)?", re.IGNORECASE)
 _DIGITS = re.compile(r"(\d+)")
-_NODE = "\0"  # for a name of the node; no argument can hold it
+_NODE = "\0"  # stands for a name of the node; no argument can contain it
 _NAMES_A_NODE = re.compile(r"rank|node|host|machine|pod", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Fingerprint(Message):
-    """One node as it presents itself. ``facts`` maps a fact's name to how it reads in a table.
+    """One node as it presents itself. ``facts`` maps the name of a fact to its text in a table.
 
-    ``paths`` says where the files lie whose hashes are among the facts; they may differ between nodes.
-    ``identity`` is drawn anew by each launcher, so that two nodes with one rank are told from one node that
-    came twice. ``wall_clock_s`` is the node's own clock at its arrival. ``restarts_used`` counts the starts
-    of this run that failed already. ``master_port_problem`` says why this node does not get through to
-    MASTER_PORT, empty when it does. ``refusal`` says why it cannot start at all, and ``refusal_code`` is the
-    exit code for that. ``stand_in``: it was a spare, and holds the rank of a node that was lost.
-    ``network`` are the switches above it (:data:`platforms.switches.Place`). ``job`` tells the job from
-    others (:func:`job_of`), ``program`` is the same without the arguments, and ``command`` is what it runs,
-    for messages.
+    ``paths`` are the files whose hashes are among the facts; they may differ between nodes. ``identity`` is
+    random for each launcher, so that two nodes with one rank differ from one node that joins twice.
+    ``wall_clock_s`` is the node's own clock when it joined. ``restarts_used`` counts the attempts of this run
+    that have failed. ``master_port_problem`` is why this node does not reach MASTER_PORT, empty if it does.
+    ``refusal`` is why it cannot start at all, with the exit code ``refusal_code``. ``stand_in``: it was a
+    spare, and has the rank of a node that was lost. ``network`` are the switches above it
+    (:data:`platforms.switches.Place`). ``job`` identifies the job (:func:`job_of`), ``program`` is the same
+    without the arguments, and ``command`` is what it runs, for messages.
     """
 
     node_rank: int
@@ -125,9 +124,9 @@ def fingerprint_of(
 ) -> Fingerprint:
     """Return the fingerprint of this node's launch.
 
-    ``environment`` holds the variables the training will see, ``versions`` those of its packages,
-    ``free_gib`` the room on the disk of the log folder. ``user`` started the launcher in ``directory``. Reads
-    the files that are launched, to hash them.
+    ``environment`` contains the variables of the job's processes, ``versions`` those of its packages.
+    ``free_gib`` is the free space for logs. ``user`` started the launcher in ``directory``. Reads the files
+    that are launched, to hash them.
     """
     topology, hardware, training = plan.topology, plan.hardware, plan.training
     files = {
@@ -178,10 +177,10 @@ def _command(program: Program, user: str, directory: str) -> str:
 
 
 def job_of(plan: LaunchPlan, user: str, directory: str, program_arguments: Mapping[str, str]) -> str:
-    """Return what all nodes of a job have in common, and another job on the same hosts hardly has.
+    """Return an identity that all nodes of a job share and other jobs on the same hosts hardly have.
 
-    That is the name that the user gave it; without one, who runs what, and where. The nodes of a job may
-    differ in the latter, so that a difference is a reason for doubt, and no more.
+    It is the name that the user gave the job; without one, who runs what, and where. Nodes of one job may
+    differ in the latter, so a difference alone does not prove that they belong to different jobs.
     """
     program = plan.training.program
     parts = [plan.topology.job_id or "", plan.job_name]
@@ -238,9 +237,9 @@ def shareable(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def arguments(words: Sequence[str]) -> dict[str, str]:
-    """Return the arguments of a job as other nodes may see them, by option; others by their place.
+    """Return the arguments of a job as other nodes may see them, by option; others by their position.
 
-    Secrets are masked, and options that name a rank or a node are left out: those differ as they should.
+    Secrets are masked, and options that name a rank or a node are left out, because they must differ.
     """
     found: dict[str, str] = {}
     option, place = "", 0

@@ -81,11 +81,11 @@ def last_words(log: str) -> tuple[str, ...]:
 
 def _of_the_training(lines: Sequence[str]) -> list[str]:
     """Remove the launcher's own lines, and all that precede the run."""
-    kept: list[str] = []
+    output: list[str] = []
     for line in lines:
         of_launcher = marked(line)
         if of_launcher is None:
-            kept.append(line)
+            output.append(line)
         elif of_launcher[1].id == "roll-call-complete":
-            kept.clear()
-    return kept
+            output.clear()
+    return output

@@ -37,7 +37,7 @@ def longest_s(places: int) -> float:
 def lost_above(places: Mapping[_Key, tuple[str, int]]) -> dict[_Key, int]:
     """Return the places to which the largest packets get lost, with the size of these packets in bytes.
 
-    Only places that acknowledge a small packet are included: else the size is not the problem.
+    Only places that acknowledge a small packet are included: for others, the size is not the problem.
     """
     found: dict[_Key, int] = {}
     keys = list(places)

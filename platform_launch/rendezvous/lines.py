@@ -1,6 +1,6 @@
 """Sealed lines: how messages travel over one connection.
 
-A line is a signature, a blank and the message as JSON. With a secret, the signature is an HMAC-SHA256 over
+A line is a signature, a space and the message as JSON. With a secret, the signature is an HMAC-SHA256 over
 the number of the line in its direction and the message, under a key that is derived from the secret, the role
 of the sender and the Hello and Welcome of this connection, both of which hold a fresh nonce. So no line can
 be forged, changed, left out, repeated, or shown again on another connection. Without a secret the signature

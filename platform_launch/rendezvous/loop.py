@@ -64,15 +64,15 @@ class EventLoop:
 
     def post(self, action: Callable[..., object], *arguments: object) -> None:
         """Let the loop's thread call something soon."""
-        with suppress(RuntimeError):  # the loop is closed: the process ends
+        with suppress(RuntimeError):  # the loop is closed: the process is exiting
             self._loop.call_soon_threadsafe(action, *arguments)
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:
-        """Let a coroutine run beside all else, from any thread."""
+        """Start a coroutine, from any thread."""
         asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def record(self, error: Exception) -> None:
-        """Keep an exception that nobody expected, with the line that raised it."""
+        """Record an unexpected exception, with the line that raised it."""
         where = traceback.extract_tb(error.__traceback__)[-1]
         self._problems.append(f"{where.filename}:{where.lineno}: {type(error).__name__}: {error}")
 

@@ -16,7 +16,7 @@ from enum import Enum
 
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.protocol import Join, Rejection, RejectionKind, Seat
+from platform_launch.rendezvous.protocol import Join, MemberInfo, Rejection, RejectionKind
 
 # Nodes send a heartbeat at least once a second: one that was silent for this long has died or lost its link.
 REPLACED_AFTER_S = 4.0
@@ -43,9 +43,9 @@ class Member:
         return self.node.place
 
     @property
-    def seat(self) -> Seat:
+    def info(self) -> MemberInfo:
         """What every node knows about it."""
-        return Seat(self.number, self.rank, self.node.identity, self.place)
+        return MemberInfo(self.number, self.rank, self.node.identity, self.place)
 
 
 class ChangeKind(Enum):

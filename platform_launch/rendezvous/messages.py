@@ -1,8 +1,8 @@
 """What travels between nodes: frozen dataclasses, checked when read.
 
-A message travels as JSON, ``[name of its class, {field: value}]``. Whoever wrote what is read here may be a
-stranger: :func:`decode` accepts a message whose class, fields, types and size are those that are expected,
-and raises :class:`InvalidMessageError` for everything else. Texts come out harmless to a terminal.
+A message travels as JSON, ``[name of its class, {field: value}]``. The sender
+may be a stranger: :func:`decode` accepts only messages of the expected class, fields, types and size, and
+raises :class:`InvalidMessageError` for everything else. It removes control characters from texts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from platform_launch.text import Phrase, escaped
 MIB = 2**20
 _LARGEST_INTEGER = 2**63
 _SHOWN = 80
-# Of JSON: each sentence within another takes two of them.
+# Levels of JSON: a sentence inside another needs two.
 _DEEPEST = 24
 
 

@@ -25,13 +25,13 @@ from platform_launch.rendezvous.protocol import (
     Hello,
     Join,
     JoinNotice,
+    MemberInfo,
     OpenRequest,
     Publish,
     Recipients,
     Rejection,
     RejectionKind,
     RequestAnswer,
-    Seat,
 )
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.rejection import launch_error
@@ -87,8 +87,8 @@ class PendingRequest:
 
     number: int
     until: float
-    recipients: tuple[Seat, ...] | None = None
-    answers: dict[Seat, Message] = field(default_factory=dict)
+    recipients: tuple[MemberInfo, ...] | None = None
+    answers: dict[MemberInfo, Message] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -97,9 +97,9 @@ class PendingRequest:
         return complete or time.monotonic() >= self.until
 
     @property
-    def silent(self) -> tuple[Seat, ...]:
+    def silent(self) -> tuple[MemberInfo, ...]:
         """The recipients that have not answered."""
-        return tuple(seat for seat in self.recipients or () if seat not in self.answers)
+        return tuple(member for member in self.recipients or () if member not in self.answers)
 
 
 class NodeSession:
@@ -117,11 +117,10 @@ class NodeSession:
 class Participant:
     """One node, over a connection that was opened to node 0 (``client.open_all``).
 
-    After :meth:`join`, call :meth:`step` at least once a second, from one thread; heartbeats go by
-    themselves. Then ``seat`` is this node's membership, None until it has one, and ``started`` tells whether
-    it is one of those who began together (``Coordinator.start``). ``wake()`` is called when there is
-    something to do, from another thread. With the ``session`` of an earlier participant this one takes its
-    place.
+    After :meth:`join`, call :meth:`step` at least once a second, from one thread; heartbeats are sent
+    automatically. ``membership`` is None until node 0 has admitted this node. ``started`` is whether the run
+    started with this node (``Coordinator.start``). ``wake()`` is called from another thread when there is
+    something to do. With the ``session`` of an earlier participant, this one resumes its membership.
 
     Raises RejectedError if node 0 waits for something else, or its job is another.
     """
@@ -151,12 +150,12 @@ class Participant:
         self._states: dict[type[Message], Message] = {}
         self._inquiries: dict[int, PendingRequest] = {}
         self._requests: deque[OpenRequest] = deque(maxlen=_MOST_REQUESTS)
-        self._known_requests: deque[tuple[int, int]] = deque(maxlen=_MOST_REQUESTS)
+        self._seen_requests: deque[tuple[int, int]] = deque(maxlen=_MOST_REQUESTS)
         self._answers: dict[tuple[int, int], RequestAnswer] = {}
         self._fetched: dict[int, Fetched] = {}
         self._number = 0
         self._liveness: Liveness[str] = Liveness()
-        self.seat: Seat | None = None
+        self.membership: MemberInfo | None = None
         self.started = False
         misfit = _misfit(opened)
         if misfit is not None:
@@ -165,12 +164,12 @@ class Participant:
 
     @property
     def coordinator_silent_s(self) -> float:
-        """For how long the coordinator has given no sign of life."""
+        """How long the coordinator has been silent."""
         return self._liveness.silent_s("coordinator")
 
     @property
     def coordinator_gone_s(self) -> float:
-        """For how long nothing listens where node 0 was, although its machine answers."""
+        """How long nothing has listened at node 0's address, although its machine answers."""
         since = self._client.refused_since if self._client is not None else None
         return 0.0 if since is None else time.monotonic() - since
 
@@ -186,12 +185,12 @@ class Participant:
 
     @property
     def clock(self) -> tuple[float, float] | None:
-        """This node's clock less that of node 0, and the most that this can be wrong; None: not known yet."""
+        """This node's clock minus that of node 0, and the maximum error; None if unknown."""
         client = self._client
         return None if client is None or client.error_s is None else (client.offset_s, client.error_s)
 
     def join(self) -> None:
-        """Join. Raises RejectedError; node 0 knows of that too."""
+        """Join. Raises RejectedError, which is reported to node 0 too."""
         mine, theirs = self._opened.hello, self.welcome
         misfit = None
         if not self._opened.trusted:
@@ -276,7 +275,7 @@ class Participant:
             raise InvalidMessageError(f"an answer of {size} bytes: expected at most {body.most_bytes}")
         answer = RequestAnswer(request.asker, request.number, body)
         self._answers[request.asker, request.number] = answer
-        for old in self._answers.keys() - set(self._known_requests):
+        for old in self._answers.keys() - set(self._seen_requests):
             del self._answers[old]
         assert self._client is not None
         self._client.send(answer)
@@ -299,21 +298,21 @@ class Participant:
                 raise CoordinatorGoneError
             case JoinNotice(_, _, rejection) if rejection is not None:
                 raise RejectedError(rejection)
-            case JoinNotice(seat, started, _):
-                self.seat, self.started = seat, started
+            case JoinNotice(member, started, _):
+                self.membership, self.started = member, started
             case Publish(body):
                 self._states[type(body)] = body
             case OpenRequest(asker, number, _):
                 answered = self._answers.get((asker, number))
                 if answered is not None and self._client is not None:
                     self._client.send(answered)  # it was lost on the way
-                elif (asker, number) not in self._known_requests:
-                    self._known_requests.append((asker, number))
+                elif (asker, number) not in self._seen_requests:
+                    self._seen_requests.append((asker, number))
                     self._requests.append(message)
             case Recipients(number, seats) if number in self._inquiries:
                 self._inquiries[number].recipients = seats
-            case Answered(number, seat, body) if number in self._inquiries:
-                self._inquiries[number].answers[seat] = body
+            case Answered(number, member, body) if number in self._inquiries:
+                self._inquiries[number].answers[member] = body
             case Fetched(number, _):
                 self._fetched[number] = message
 

@@ -193,7 +193,7 @@ class Rejection(Message):
 
 
 @dataclass(frozen=True)
-class Seat(Message):
+class MemberInfo(Message):
     """A member as every node knows it. ``number`` is node 0's for it; ``node_rank`` is None for a spare."""
 
     number: int
@@ -206,7 +206,7 @@ class Seat(Message):
 class JoinNotice(Message):
     """The answer to a Join: the node takes part, or is rejected. ``started``: it is part of the run."""
 
-    seat: Seat | None = None
+    member: MemberInfo | None = None
     started: bool = False
     rejection: Rejection | None = None
 
@@ -216,7 +216,7 @@ class Recipients(Message):
     """The recipients of a question."""
 
     number: int
-    seats: tuple[Seat, ...]
+    seats: tuple[MemberInfo, ...]
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Answered(Message):
     """The answer of one node to a question."""
 
     number: int
-    seat: Seat
+    member: MemberInfo
     body: Message
 
 

@@ -1,8 +1,8 @@
-"""What nodes meet for, and which messages that needs. Launchers whose messages differ cannot meet.
+"""The purpose of a rendezvous, and the messages it needs. Launchers whose messages differ reject each other.
 
-Messages are read strictly, so a field more or less makes a launcher a stranger to the others. The name of the
-protocol is therefore computed from all messages that travel: nobody has to think of it when one is changed,
-and launchers of different versions meet as long as they understand each other.
+Messages are read strictly, so an added or removed field makes launchers incompatible. The name of the
+protocol is therefore computed from all messages: it changes automatically with them, and launchers of
+different versions work together as long as their messages are the same.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.protocol import FIRST_LINES, SEALED_LINES
 from platform_launch.sentences import Sentence
 
-# To raise if the meaning of a message changes and no field does.
+# Increase this if the meaning of a message changes but its fields do not.
 _REVISION = 1
 _EVERY_PURPOSE = (*FIRST_LINES, *SEALED_LINES)
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """``messages`` are all that its nodes publish, join with, ask and answer; no others may travel."""
+    """``messages`` are all that its nodes publish, join with, ask and answer; no others may be sent."""
 
     name: str
     messages: tuple[type[Message], ...]
@@ -38,7 +38,7 @@ class Purpose:
 
     @cached_property
     def protocol(self) -> str:
-        """A short name for the shape of all messages, the same wherever that is the same."""
+        """A short hash of the shapes of all messages."""
         shapes: dict[str, str] = {}
         for kind in (*_EVERY_PURPOSE, *self.messages):
             _describe(kind, shapes)
@@ -47,7 +47,7 @@ class Purpose:
 
 
 def _describe(hint: Any, shapes: dict[str, str]) -> str:
-    """Return how a type reads, and add the shapes of the dataclasses in it."""
+    """Return a type as text, and add the shapes of the dataclasses in it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(_describe(one, shapes) for one in arguments if one is not NoneType) + " or none"
@@ -59,7 +59,7 @@ def _describe(hint: Any, shapes: dict[str, str]) -> str:
         return " or ".join(sorted(repr(member.value) for member in hint))
     name: str = hint.__name__
     if is_dataclass(hint) and hint is not Sentence and name not in shapes:
-        shapes[name] = ""  # known from here on: it may hold itself
+        shapes[name] = ""  # now known, because it may contain itself
         hints = get_type_hints(hint)
         shapes[name] = ", ".join(
             sorted(f"{field.name}: {_describe(hints[field.name], shapes)}" for field in fields(hint))

@@ -1,4 +1,4 @@
-"""Node ranks as people write and read them: which they are, and who is missing."""
+"""Node ranks as people write and read them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def parse_ranks(text: str) -> set[int]:
     return ranks
 
 
-def in_words(ranks: Iterable[int]) -> Phrase:
-    """Say ranks as a person would: ``node 4, node 9``, or ``nodes 1-15, 20`` where they are many."""
+def describe_nodes(ranks: Iterable[int]) -> Phrase:
+    """Format ranks for people: ``node 4, node 9``, or ``nodes 1-15, 20`` if there are many."""
     known = sorted(set(ranks))
     if len(known) <= _ONE_BY_ONE:
         return joined(Phrase("node {rank}", rank=rank) for rank in known) if known else Phrase("no node")
@@ -45,7 +45,7 @@ def compact(ranks: Iterable[int]) -> str:
 
 
 def ranges(ranks: Iterable[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the first and the last of all ranks that follow each other: (0, 3), (7, 7)."""
+    """Return the first and the last rank of each consecutive range: (0, 3), (7, 7)."""
     found: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if found and found[-1][1] == rank - 1:
@@ -56,43 +56,43 @@ def ranges(ranks: Iterable[int]) -> tuple[tuple[int, ...], ...]:
 
 
 def absent_ranks(present: Mapping[int, Fingerprint], nnodes: int) -> list[int]:
-    """Return the ranks that are not there."""
+    """Return the ranks that have not joined."""
     return [rank for rank in range(nnodes) if rank not in present]
 
 
 def describe_absent(absent: Sequence[int], nnodes: int, last_seen_s: Mapping[int, float]) -> Phrase:
-    """Say who is absent: ``2 of 16 nodes missing: node 4, node 9; never connected``.
+    """Describe the absent nodes: ``2 of 16 nodes missing: node 4, node 9; never connected``.
 
-    ``last_seen_s`` maps the ranks that were here before to how many seconds ago that was.
+    ``last_seen_s`` maps ranks that have been connected to the seconds since then.
     """
     seen = [
         Phrase("node {rank} {silent:.0f} s ago", rank=rank, silent=last_seen_s[rank])
         for rank in absent
         if rank in last_seen_s
     ]
-    heard = Phrase("never connected")
+    last_seen = Phrase("never connected")
     if seen:
         others = [Phrase("the others never")] if len(seen) < len(absent) else []
-        heard = Phrase("last heard from {nodes}", nodes=listed([*seen, *others], ", "))
+        last_seen = Phrase("last heard from {nodes}", nodes=listed([*seen, *others], ", "))
     return Phrase(
-        "{count} of {nodes} nodes missing: {names}; {heard}",
+        "{count} of {nodes} nodes missing: {names}; {last_seen}",
         count=len(absent),
         nodes=nnodes,
-        names=in_words(absent),
-        heard=heard,
+        names=describe_nodes(absent),
+        last_seen=last_seen,
     )
 
 
 def listed(texts: Sequence[str], between: str = "; ") -> str:
-    """Return texts as one; of many, which may come from thousands of nodes, without what they are made of."""
+    """Join texts. If there are many, as from thousands of nodes, the result is plain text, not a phrase."""
     return joined(texts, between) if len(texts) <= _MOST_PHRASES else between.join(texts)
 
 
 def looks_like_processes(present: Mapping[int, Fingerprint], nnodes: int) -> str:
-    """Say so when the announced number of nodes is that of the processes, else return an empty text.
+    """Return a message if the announced number of nodes seems to count processes, otherwise an empty text.
 
-    Bare WORLD_SIZE counts nodes here and processes elsewhere: the ranks that came are 0, 1, … without a gap,
-    or multiples of their GPUs, and their GPUs make up the number that was announced.
+    A bare WORLD_SIZE counts nodes here and processes elsewhere. Then the ranks that joined are 0, 1, …
+    without a gap, or multiples of the GPUs per node, and all their GPUs together are the announced number.
     """
     gpus = {node.gpus for node in present.values()}
     ranks = sorted(present)

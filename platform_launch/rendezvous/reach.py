@@ -28,7 +28,7 @@ _CLOSE_LIMIT_S = 2.0
 
 
 class ReachStep(Enum):
-    """The first thing that failed, or that nothing did."""
+    """The first step that failed, or OPEN if none did."""
 
     NAME = Phrase("the name does not resolve")
     NO_NAME_SERVER = Phrase("no name server has answered")
@@ -45,12 +45,12 @@ class Reach:
     step: ReachStep
     address: str = ""
 
-    def in_words(self, host: str, port: int) -> str:
+    def describe(self, host: str, port: int) -> str:
         """Describe the obstacle."""
         if self.step is ReachStep.NAME:
             return Phrase("the name {host!r} does not resolve here", host=host)
         if self.step is ReachStep.NO_NAME_SERVER:
-            return Phrase("no name server has answered yet what the address of {host!r} is", host=host)
+            return Phrase("no name server has answered for {host!r} yet", host=host)
         where = f"{host}:{port}" if self.address == host else f"{host}:{port} ({self.address})"
         if self.step is ReachStep.REFUSED:
             itself = Phrase(", which is this machine itself,") if is_own(self.address) else ""
@@ -79,7 +79,7 @@ def reach(host: str, port: int, limit_s: float) -> Reach:
 class ResolvedName:
     """Family and address of a name, each once; if there are none, ``step`` is the reason.
 
-    NAME: a server or the system said so; NO_NAME_SERVER: none has answered yet, or none could be asked.
+    NAME: a name server or the system answered so. NO_NAME_SERVER: none has answered yet, or none is known.
     """
 
     found: tuple[tuple[int, str], ...] = ()
@@ -91,9 +91,9 @@ _inquiries: dict[str, ResolverInquiry] = {}
 
 
 def resolve(host: str, limit_s: float) -> ResolvedName:
-    """Ask for the addresses of a name, waiting ``limit_s`` at most.
+    """Resolve a name, waiting at most ``limit_s``.
 
-    A resolver cannot be interrupted: it is asked in a thread, whose answer is had by asking again.
+    A resolver cannot be interrupted, so it runs in a thread. Call this again to get an answer that was late.
     """
     inquiry = _inquiries.get(host) or _inquiries.setdefault(host, addresses_of(host))
     answer = inquiry.answer_by(time.monotonic() + limit_s)

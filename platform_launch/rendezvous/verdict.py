@@ -10,7 +10,7 @@ from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
 from platform_launch.plan.network_order import compare_orders
 from platform_launch.rendezvous.fingerprint import ARGUMENT, Fingerprint
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.ranks import compact, in_words, listed
+from platform_launch.rendezvous.ranks import compact, describe_nodes, listed
 from platform_launch.text import Phrase
 
 # If these differ, training cannot work as intended. Any other difference is only a warning.
@@ -44,11 +44,11 @@ class Difference:
     must_agree: bool
     values: tuple[tuple[str, tuple[int, ...]], ...]
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return it as one line."""
         values = listed(
             [
-                Phrase("{value} on {nodes}", value=value, nodes=in_words(ranks))
+                Phrase("{value} on {nodes}", value=value, nodes=describe_nodes(ranks))
                 for value, ranks in self.values
             ],
         )
@@ -83,11 +83,11 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
     found = differences(nodes)
     cut_off = [node for node in nodes if node.master_port_problem]
     warnings = (
-        *(difference.in_words() for difference in found if not difference.must_agree),
+        *(difference.describe() for difference in found if not difference.must_agree),
         *_clock_warnings(clock_offsets_s),
         *_order_warnings(nodes),
     )
-    broken = [difference.in_words() for difference in found if difference.must_agree]
+    broken = [difference.describe() for difference in found if difference.must_agree]
     refusal = None
     if cut_off:
         refusal = RunRefusal(
@@ -149,7 +149,7 @@ def _clock_warnings(offsets_s: Mapping[int, float]) -> list[str]:
     warning = Phrase(
         "clock: more than {limit:g} s from node 0's on {nodes} (node {worst}: {offset:+.1f} s): times "
         "in logs of different nodes cannot be compared",
-        nodes=in_words(wrong),
+        nodes=describe_nodes(wrong),
         limit=LARGEST_CLOCK_OFFSET_S,
         worst=worst,
         offset=wrong[worst],

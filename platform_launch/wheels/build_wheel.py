@@ -263,7 +263,7 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
             variables,
             log_path,
             report=console.report,
-            progress=lambda step: show(translate(step.in_words(len(job.ops)))),
+            progress=lambda step: show(translate(step.describe(len(job.ops)))),
         )
     _, _, compiled = note.read_content(wheel)
     absent = {op.name for op in job.ops} - set(compiled)

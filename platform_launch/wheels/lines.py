@@ -21,7 +21,7 @@ class BuildStep:
     files: int = 0
     file: str = ""
 
-    def in_words(self, ops_in_all: int) -> str:
+    def describe(self, ops_in_all: int) -> str:
         """Return it as a line."""
         # async_io includes pin_memory, so there may be more ops than requested.
         ops = max(ops_in_all, self.op_number)

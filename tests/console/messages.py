@@ -39,7 +39,7 @@ _MESSAGES = {
     **dict.fromkeys(("error", "warning", "level", "info"), (1, 3)),
     **dict.fromkeys(_REFUSALS, (0, 1)),
     "ConsoleLine": (1,),
-    **dict.fromkeys(("NoPlaceError", "NoRendezvousError", "NeverReachedError"), (0,)),
+    **dict.fromkeys(("NoRankError", "NoRendezvousError", "NeverReachedError"), (0,)),
     "DeviceFinding": (3, 4),
     "Finding": (2, 4),
     "EnvVar": (3,),

@@ -95,7 +95,7 @@ def roster_of(node: Participant) -> WaitRoster:
 
 def test_all_who_came_are_told_of_all_others(forming: JoinedNodes) -> None:
     second = forming.join(member(1))
-    forming.until(lambda: second.seat is not None and second.state(WaitRoster) is not None)
+    forming.until(lambda: second.membership is not None and second.state(WaitRoster) is not None)
     forming.until(lambda: roster_of(second).absent == (2,))
     assert roster_of(second).members == ()
     forming.join(member(2))

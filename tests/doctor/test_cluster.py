@@ -159,7 +159,7 @@ def test_what_is_in_the_way_is_told_while_the_nodes_wait(script: Path) -> None:
         ]
         said = [
             ["1 of 2 nodes missing: node 1"],
-            ["[master-unresolved]", "no name server has answered yet what the address of 'nobody' is"],
+            ["[master-unresolved]", "no name server has answered for 'nobody' yet"],
         ]
         for node, lines in zip(nodes, said, strict=True):
             assert node.stderr is not None

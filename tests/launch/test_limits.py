@@ -142,7 +142,7 @@ def test_nodes_without_a_torch_that_works_meet_and_finish(
 def test_no_process_of_a_launcher_loads_torch() -> None:
     """In its own process, which imports all that a node of several needs."""
     code = (
-        "import sys; import platform_launch.launch.together, platform_launch.rendezvous.run.taking_part; "
+        "import sys; import platform_launch.launch.together, platform_launch.rendezvous.run.participation; "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)

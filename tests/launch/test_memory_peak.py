@@ -27,18 +27,18 @@ def test_memory_of_a_process_that_is_gone_stays_known() -> None:
         holding.communicate(b"")
     peak.stop()
     assert peak.processes_gib > 300 / 1024
-    assert line(peak_event(peak.held)) == f"peak memory: {peak.held.in_words()}"
+    assert line(peak_event(peak.held)) == f"peak memory: {peak.held.describe()}"
     assert peak.held.gpus_gib == {}
 
 
 def test_gpus_that_held_the_same_are_named_together() -> None:
     held = MemoryHeld(100.04, {1: 53.02, 0: 53.01, 2: 8.0})
-    assert held.in_words() == "processes 100.0 GiB; GPU 0, 1 each 53.0 GiB; GPU 2 8.0 GiB"
+    assert held.describe() == "processes 100.0 GiB; GPU 0, 1 each 53.0 GiB; GPU 2 8.0 GiB"
 
 
 def test_busy_gpus_are_one_figure_and_an_idle_one_is_named() -> None:
     busy = MemoryHeld(1.0, gpus_busy={0: 96.0, 1: 94.0}, gpus_busy_now={0: 97.0, 1: 3.0})
-    assert busy.in_words() == "processes 1.0 GiB; GPUs 95% busy on average"
+    assert busy.describe() == "processes 1.0 GiB; GPUs 95% busy on average"
     assert memory_lines([("node 0", busy)])[1] == "node 0: GPUs 50% busy now, GPU 1 only 3%"
     assert memory_lines([("node 0", MemoryHeld(1.0))]) == ["peak memory of node 0: processes 1.0 GiB"]
 

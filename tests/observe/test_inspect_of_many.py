@@ -53,7 +53,9 @@ def test_64_nodes_answer_and_are_shown_on_one_screen() -> None:
         nodes = [Node(rank, rendezvous.participant(rank)) for rank in range(NODES)]
         for node in nodes:
             node.participant.join()
-        until(lambda: all(node.participant.seat for node in nodes), *(node.participant for node in nodes))
+        until(
+            lambda: all(node.participant.membership for node in nodes), *(node.participant for node in nodes)
+        )
         replies: list[Replies] = []
         asking = Thread(target=lambda: replies.append(nodes[5].peers.query(0.0, LIMIT_S)))
         asking.start()

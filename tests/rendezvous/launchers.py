@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from platform_launch.rendezvous.run.arriving import Command
-from platform_launch.rendezvous.run.taking_part import TakingPart
+from platform_launch.rendezvous.run.participation import Participation
 from platform_launch.rendezvous.run.task import OwnProcesses, RunNews, RunTask
 
 
@@ -97,7 +97,7 @@ def main() -> None:
             out.flush()
 
     with os.fdopen(0, "rb", closefd=False) as commands:
-        part = TakingPart(unpacked(commands.readline()), OwnProcesses(), receive)
+        part = Participation(unpacked(commands.readline()), OwnProcesses(), receive)
         part.start()
         for line in commands:
             part.send(unpacked(line))

@@ -106,7 +106,7 @@ class Live:
         """Bring a node and wait until it has a place."""
         node = self.participant(rank, **changes)
         node.join()
-        until(lambda: node.seat is not None, node)
+        until(lambda: node.membership is not None, node)
         return node
 
 

@@ -27,15 +27,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.run.places import Places
+from platform_launch.rendezvous.run.hosts import RendezvousHosts
 from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
 from platform_launch.rendezvous.run.task import (
     AllHere,
     Moved,
     RendezvousLost,
+    RunEnded,
     RunNews,
     RunTask,
-    Settled,
     Standby,
 )
 from platform_launch.rendezvous.verdict import RunRefusal
@@ -118,7 +118,7 @@ class Job:
             self._end(node, EndKind.FINISHED)
         self._until(lambda: all(node.dead or node.ended is not None for node in self.nodes))
         for node in self.nodes:
-            if not node.dead and not (isinstance(node.ended, Settled) and node.ended.outcome.exit_code == 0):
+            if not node.dead and not (isinstance(node.ended, RunEnded) and node.ended.outcome.exit_code == 0):
                 raise WrongError(f"node {node.me.host} ended with {node.ended}: {node.said}")
 
     def _note(self, text: str) -> None:
@@ -236,19 +236,19 @@ class Job:
             restarts = max(node.me.restarts_used, message.restarts_used)
             node.me = replace(node.me, restarts_used=restarts)
             node.again_at = time.monotonic() + self._jitter_s()
-        elif isinstance(message, (Settled, RendezvousLost)):
+        elif isinstance(message, (RunEnded, RendezvousLost)):
             self._settle(node, message)
         elif isinstance(message, RunRefusal):
             raise WrongError(f"{node.me.host} was sent away: {message.reason}; {node.said}")
 
-    def _settle(self, node: Node, message: Settled | RendezvousLost) -> None:
+    def _settle(self, node: Node, message: RunEnded | RendezvousLost) -> None:
         again = isinstance(message, RendezvousLost) or message.outcome.restart
         node.held, node.waits = None, False
         if not again:
             node.ended = message
             return
         node.lost = isinstance(message, RendezvousLost) or 0 in message.outcome.replaced
-        node.replaced = message.outcome.replaced if isinstance(message, Settled) else ()
+        node.replaced = message.outcome.replaced if isinstance(message, RunEnded) else ()
         node.me = replace(node.me, restarts_used=node.me.restarts_used + 1)
         node.again_at = time.monotonic() + self._jitter_s()
 
@@ -300,14 +300,14 @@ class Job:
             replaced=node.replaced,
             min_nodes=LEAST,
             trained=node.trained,
-            places=self._places_of(index),
+            rendezvous_hosts=self._places_of(index),
             lost=node.lost,
         )
         self._send(node, task)
 
-    def _places_of(self, index: int) -> Places:
+    def _places_of(self, index: int) -> RendezvousHosts:
         own = PLACES.index(index) if index in PLACES else None
-        return Places(self._places, own) if self._places else Places()
+        return RendezvousHosts(self._places, own) if self._places else RendezvousHosts()
 
 
 def _fingerprint(rank: int, seed: int) -> Fingerprint:

@@ -206,7 +206,7 @@ def test_who_returns_with_other_details_is_turned_away() -> None:
             until(lambda: False, thief)
         assert rendezvous.coordinator.membership.ranks[1].details == Health(1)
         again = rendezvous.joined(1, details=Health(1))
-        assert again.seat is not None
+        assert again.membership is not None
 
 
 def test_nobody_but_node_0_publishes_the_state_of_all(rendezvous: Live) -> None:
@@ -350,7 +350,7 @@ def test_both_sides_hear_at_once_that_their_secrets_differ(
         assert all(change.kind is ChangeKind.REJECTED for change in rendezvous.changes)
         assert rendezvous.coordinator.membership.everyone == []
         again = rendezvous.joined(1, host="gn7")
-        assert again.seat is not None
+        assert again.membership is not None
 
 
 def test_a_peer_that_never_reads_costs_a_bounded_amount() -> None:

@@ -43,14 +43,14 @@ def test_a_restart_continues_without_a_lost_node_and_its_ranks_have_no_gap() -> 
             lambda: gathering.step().phase is not RunPhase.WAITING and all(n.started for n in nodes), *nodes
         )
         assert (gathering.state.phase, gathering.state.nnodes) == (RunPhase.RUNNING, 3)
-        assert [node.seat.node_rank for node in nodes if node.seat] == [0, 1, 2]
+        assert [node.membership.node_rank for node in nodes if node.membership] == [0, 1, 2]
         # Whoever comes back finds no free rank in this run, whichever it had, and waits for the next restart.
         for rank in (1, 3):
             back = rendezvous.participant(rank, identity=f"started again {rank}")
             back.join()
-            until(lambda back=back: bool(gathering.step()) and back.seat is not None, back, *nodes)  # type: ignore[misc]
-            assert back.seat is not None
-            assert back.seat.node_rank is None
+            until(lambda back=back: bool(gathering.step()) and back.membership is not None, back, *nodes)  # type: ignore[misc]
+            assert back.membership is not None
+            assert back.membership.node_rank is None
 
 
 def test_the_next_restart_gives_the_missing_ranks_to_nodes_that_are_back() -> None:

@@ -101,7 +101,7 @@ def test_a_master_name_that_no_server_knows_is_said_at_once(
         options=("--roll-call-timeout", "3"),
         env={"MASTER_ADDR": "nowhere.invalid"},
     )
-    problem = "no name server has answered yet what the address of 'nowhere.invalid' is"  # none runs there
+    problem = "no name server has answered for 'nowhere.invalid' yet"  # none runs there
     node.when(problem)
     assert node.code() == ABSENT
     assert node.said(f"error: node 0 was not reached in 3 s: {problem}")

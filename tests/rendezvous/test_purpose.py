@@ -152,7 +152,7 @@ def test_both_sides_name_the_node_that_speaks_another_protocol(secret: Secret | 
         for _ in range(3):  # it tries again, for some seconds
             _told(rendezvous.participant(1, host="gn7", purpose=OTHER))
         again = rendezvous.joined(1, host="gn7")
-        assert again.seat is not None
+        assert again.membership is not None
         assert len(rendezvous.warnings) == 1
 
 

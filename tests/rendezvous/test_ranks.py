@@ -7,7 +7,7 @@ from platform_launch.rendezvous.ranks import (
     absent_ranks,
     compact,
     describe_absent,
-    in_words,
+    describe_nodes,
     looks_like_processes,
     parse_ranks,
 )
@@ -58,7 +58,7 @@ def test_absent_are_the_ranks_that_did_not_come() -> None:
     [([], "no node"), ([3], "node 3"), ([1, 0], "node 0, node 1"), ([0, 1, 2, 3, 7], "nodes 0-3, 7")],
 )
 def test_ranks_in_words(ranks: list[int], words: str) -> None:
-    assert in_words(ranks) == words
+    assert describe_nodes(ranks) == words
 
 
 def test_ranges_of_ranks() -> None:

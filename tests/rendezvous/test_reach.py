@@ -22,13 +22,13 @@ def test_a_closed_port_is_refused() -> None:
     with reserved_port() as port:
         found = reach("127.0.0.1", port, limit_s=LIMIT_S)
     assert found.step is ReachStep.REFUSED
-    assert found.in_words("127.0.0.1", port) == (
+    assert found.describe("127.0.0.1", port) == (
         f"127.0.0.1:{port}, which is this machine itself, refuses the connection: nothing listens there"
     )
 
 
 def test_a_name_that_nobody_knows() -> None:
-    assert Reach(ReachStep.NAME).in_words("nowhere.invalid", 1) == (
+    assert Reach(ReachStep.NAME).describe("nowhere.invalid", 1) == (
         "the name 'nowhere.invalid' does not resolve here"
     )
 
@@ -49,7 +49,7 @@ def test_a_slow_name_server_is_waited_for_by_whoever_asks_again(monkeypatch: pyt
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     found = reach("slow.invalid", 1, limit_s=0.05)
     assert found.step is ReachStep.NO_NAME_SERVER
-    assert "no name server has answered yet" in found.in_words("slow.invalid", 1)
+    assert "no name server has answered" in found.describe("slow.invalid", 1)
     answer.set()
     assert resolve("slow.invalid", limit_s=LIMIT_S).found == ((socket.AF_INET, "192.0.2.7"),)
     assert asked == [b"slow.invalid"]

@@ -71,7 +71,7 @@ def test_a_request_of_any_node_collects_the_answers_of_all_others() -> None:
             assert node.requests() == []
             node.answer(request, Reply(f"node {rank} sleeps"))
         until(lambda: inquiry.done, *nodes)
-        answers = {seat.node_rank: answer for seat, answer in inquiry.answers.items()}
+        answers = {member.node_rank: answer for member, answer in inquiry.answers.items()}
         assert answers == {0: Reply("node 0 sleeps"), 1: Reply("node 1 sleeps")}
 
 
@@ -82,8 +82,8 @@ def test_a_request_of_some_ranks_ends_at_its_limit_and_names_who_is_silent() -> 
         until(lambda: bool(nodes[1]._requests), *nodes)
         nodes[1].answer(nodes[1].requests()[0], Reply("here"))
         until(lambda: inquiry.done, *nodes)
-        assert [seat.node_rank for seat in inquiry.answers] == [1]
-        assert [seat.node_rank for seat in inquiry.silent] == [2]
+        assert [member.node_rank for member in inquiry.answers] == [1]
+        assert [member.node_rank for member in inquiry.silent] == [2]
 
 
 def test_two_requests_at_a_time_do_not_mix() -> None:
@@ -124,14 +124,14 @@ def test_spares_wait_without_a_rank_and_are_given_one() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         spares = [rendezvous.joined(rank, spare=True) for rank in (2, 3)]
-        assert [spare.seat.node_rank for spare in spares if spare.seat] == [None, None]
+        assert [spare.membership.node_rank for spare in spares if spare.membership] == [None, None]
         with rendezvous.lock:
             lost = rendezvous.coordinator.membership.ranks[1]
             rendezvous.coordinator.remove(lost)
             chosen = rendezvous.coordinator.membership.spares[0]
             rendezvous.coordinator.assign(chosen, 1)
-        until(lambda: spares[0].seat is not None and spares[0].seat.node_rank == 1, spares[0])
-        assert nodes[0].seat is not None
+        until(lambda: spares[0].membership is not None and spares[0].membership.node_rank == 1, spares[0])
+        assert nodes[0].membership is not None
         assert sorted(str(one.node_rank) for one in rendezvous.coordinator.members) == ["0", "1", "None"]
 
 
@@ -163,7 +163,7 @@ def test_a_launcher_that_comes_again_with_its_session_resumes_its_membership() -
         first = rendezvous.joined(1, session=session)
         first.publish(Health(1))
         again = rendezvous.joined(1, session=session)
-        assert again.seat == first.seat
+        assert again.membership == first.membership
         again.publish(Health(2))
         until(lambda: rendezvous.coordinator.values(Health) == {1: Health(2)}, again)
         assert rendezvous.warnings == []
@@ -302,7 +302,7 @@ def test_a_newcomer_takes_the_place_of_one_that_is_silent() -> None:
         silent._client.hold(True)
         newcomer = rendezvous.participant(1, identity="another", host="elsewhere")
         newcomer.join()
-        until(lambda: newcomer.seat is not None, newcomer)
+        until(lambda: newcomer.membership is not None, newcomer)
         assert rendezvous.changes[-1].kind is ChangeKind.REPLACED
         assert rendezvous.warnings == []
         with pytest.raises(RejectedError, match="was given to elsewhere"):
@@ -313,7 +313,7 @@ def test_a_newcomer_takes_the_place_of_one_that_left_at_once() -> None:
     with live(2) as rendezvous:
         rendezvous.joined(1).leave()
         newcomer = rendezvous.joined(1, identity="another")
-        assert newcomer.seat is not None
+        assert newcomer.membership is not None
         assert rendezvous.coordinator.membership.ranks[1].node.identity == "another"
 
 
@@ -381,7 +381,7 @@ def test_a_port_that_takes_connections_and_never_answers_is_given_up() -> None:
         hello = hello_of(fingerprint(1), PURPOSE, None, "")
         found = event_loop().call(open_one("127.0.0.1", mute.getsockname()[1], hello, None), LIMIT_S)
         assert isinstance(found, Unopened)
-        assert found.says == "no answer within the limit"
+        assert found.answer == "no answer within the limit"
 
 
 def test_hundreds_of_nodes_that_come_while_the_loop_stands_still_are_all_greeted(
@@ -411,7 +411,7 @@ def test_hundreds_of_nodes_that_come_while_the_loop_stands_still_are_all_greeted
         for node in nodes:
             node.join()
         until(lambda: len(rendezvous.coordinator.membership.ranks) == 600)
-        until(lambda: all(node.seat is not None for node in nodes), *nodes)
+        until(lambda: all(node.membership is not None for node in nodes), *nodes)
 
 
 def test_a_node_that_was_given_up_and_is_heard_again_has_its_rank_back() -> None:

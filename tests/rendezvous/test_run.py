@@ -20,7 +20,7 @@ from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOut
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
-from platform_launch.rendezvous.run.task import AllHere, RendezvousLost, RunNews, RunTask, Settled, Standby
+from platform_launch.rendezvous.run.task import AllHere, RendezvousLost, RunEnded, RunNews, RunTask, Standby
 from platform_launch.rendezvous.verdict import RunRefusal
 from tests.lab.needs import takes_long
 from tests.lab.port import reserved_port
@@ -212,7 +212,7 @@ def test_a_node_that_is_lost_is_replaced_with_the_rank_that_the_network_gave_it(
         nodes[index].expect(StopAll)
         stopped = NodeEnding(EndKind.STOPPED, rank, f"gpu-{index}", 143, stopped_by="node 2")
         nodes[index].link.send(TrainingEnded(stopped, None))
-    outcome = nodes[0].expect(Settled).outcome
+    outcome = nodes[0].expect(RunEnded).outcome
     assert (outcome.restart, outcome.replaced) == (True, (2,))
 
 
@@ -255,7 +255,7 @@ def test_how_a_run_ended_is_one_value_from_the_node_to_all(attend: Attend) -> No
     nodes[0].link.send(TrainingEnded(replace(stopped, health=worn), None))
     nodes[1].link.send(TrainingEnded(replace(failed, health=NodeHealth(Grade.HEALTHY)), None))
     for node in nodes:
-        outcome = node.expect(Settled).outcome
+        outcome = node.expect(RunEnded).outcome
         assert outcome.exit_code == 3
         assert outcome.restart
         assert (outcome.unwell, outcome.well) == ((UnwellNode(0, "gpu-0", worn),), 1)
@@ -275,7 +275,7 @@ def test_node_0_may_take_long_to_say_that_it_wants_another_start(attend: Attend)
     nodes[0].expect(StopAll)
     time.sleep(8.0)
     nodes[0].link.send(TrainingEnded(NodeEnding(EndKind.STOPPED, 0, "gpu-0", 143, stopped_by="node 1"), None))
-    assert [node.expect(Settled).outcome.restart for node in nodes] == [True, True]
+    assert [node.expect(RunEnded).outcome.restart for node in nodes] == [True, True]
 
 
 def test_a_job_that_a_signal_ends_has_one_code_whoever_is_quicker_to_speak(attend: Attend) -> None:
@@ -292,7 +292,7 @@ def test_a_job_that_a_signal_ends_has_one_code_whoever_is_quicker_to_speak(atten
         TrainingEnded(NodeEnding(EndKind.STOPPED, 1, "gpu-1", 143, stopped_by="SIGTERM"), None)
     )
     for node in nodes:
-        outcome = node.expect(Settled).outcome
+        outcome = node.expect(RunEnded).outcome
         assert (outcome.exit_code, outcome.restart, outcome.first_failed) == (143, False, None)
 
 
@@ -307,7 +307,7 @@ def test_a_node_that_was_silent_for_long_is_whom_the_others_lost(attend: Attend)
     failed = NodeEnding(EndKind.FAILED, 0, "gpu-0", 1, lost)
     nodes[0].link.send(StopAll(failed))
     nodes[0].link.send(TrainingEnded(failed, None))
-    ending = nodes[0].expect(Settled).outcome.ending
+    ending = nodes[0].expect(RunEnded).outcome.ending
     assert ending is not None
     assert (ending.kind, ending.node_rank) == (EndKind.LAUNCHER_SILENT, 1)
 
@@ -318,7 +318,7 @@ def test_a_node_0_that_finished_and_is_told_to_end_takes_nobody_with_it(attend: 
         node.expect(AllHere)
     nodes[0].link.send(TrainingEnded(NodeEnding(EndKind.FINISHED, 0, "gpu-0", 0), None))
     nodes[0].link.close()
-    assert nodes[1].expect(Settled).outcome == RunOutcome(0, closed=True)
+    assert nodes[1].expect(RunEnded).outcome == RunOutcome(0, closed=True)
 
 
 def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
@@ -333,7 +333,7 @@ def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
     for rank, node in enumerate(nodes):
         node.link.send(TrainingEnded(NodeEnding(EndKind.FINISHED, rank, "gpu", 0), None))
     for node in nodes:
-        assert node.expect(Settled).outcome.ending is None
+        assert node.expect(RunEnded).outcome.ending is None
 
 
 @takes_long

@@ -18,11 +18,11 @@ from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.protocol import Join, RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.gathering import Gathering
-from platform_launch.rendezvous.run.places import Places
-from platform_launch.rendezvous.run.settlement import Settlement
+from platform_launch.rendezvous.run.hosts import RendezvousHosts
+from platform_launch.rendezvous.run.participation import Participation
+from platform_launch.rendezvous.run.run_monitor import RunMonitor
 from platform_launch.rendezvous.run.state import PURPOSE as RUN
 from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll, TrainingEnded
-from platform_launch.rendezvous.run.taking_part import TakingPart
 from platform_launch.rendezvous.run.task import OwnProcesses, RunTask
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
@@ -76,7 +76,7 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
             waiting = [rendezvous.joined(2 + index, spare=True) for index in range(spares)]
             rendezvous.halted.set()
             with rendezvous.lock:
-                settlement = Settlement(
+                monitor = RunMonitor(
                     rendezvous.coordinator,
                     RunState(RunPhase.RUNNING, 2),
                     node_timeout_s=LIMIT_S,
@@ -88,17 +88,17 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
                 nodes[rank].publish(TrainingEnded(ending, None))
             coordinator = rendezvous.coordinator
             until(lambda: not coordinator.step() and len(coordinator.values(TrainingEnded)) == 2)  # noqa: B023
-            settlement._stop_all(NodeEnding(EndKind.FAILED, 1, "host", 9), 0.0)
+            monitor._stop_all(NodeEnding(EndKind.FAILED, 1, "host", 9), 0.0)
 
-            def settled(settlement: Settlement = settlement) -> bool:
-                settlement.step()
-                return settlement.outcome is not None
+            def has_ended(monitor: RunMonitor = monitor) -> bool:
+                monitor.step()
+                return monitor.outcome is not None
 
-            until(settled, *nodes, *waiting)
-            assert settlement.outcome is not None
-            assert settlement.outcome.restart is bool(spares)
-            assert (settlement.outcome.replaced, settlement.outcome.bad) == (bad, bad)
-            (unwell,) = settlement.outcome.unwell
+            until(has_ended, *nodes, *waiting)
+            assert monitor.outcome is not None
+            assert monitor.outcome.restart is bool(spares)
+            assert (monitor.outcome.replaced, monitor.outcome.bad) == (bad, bad)
+            (unwell,) = monitor.outcome.unwell
             assert unwell.health.reasons
             assert not unwell.health.findings, "of many nodes they would not fit what launchers are told"
 
@@ -109,7 +109,7 @@ def test_a_node_that_leaves_without_a_report_has_given_this_one_up(reports: bool
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         rendezvous.halted.set()
         with rendezvous.lock:
-            settlement = Settlement(
+            monitor = RunMonitor(
                 rendezvous.coordinator, RunState(RunPhase.RUNNING, 2), node_timeout_s=LIMIT_S, grace_s=1.0
             )
         if reports:
@@ -118,12 +118,12 @@ def test_a_node_that_leaves_without_a_report_has_given_this_one_up(reports: bool
         member = rendezvous.coordinator.membership.ranks[1]
 
         def has_left() -> bool:
-            settlement.step()
+            monitor.step()
             return rendezvous.coordinator.has_left(member)
 
         until(has_left, nodes[0])
-        settlement.step()
-        ending = settlement.state.ending
+        monitor.step()
+        ending = monitor.state.ending
         assert (ending is None) is reports
         if ending is not None:
             assert (ending.kind, ending.ranks, ending.silent_s) == (EndKind.VANISHED, (1,), LIMIT_S)
@@ -133,16 +133,16 @@ def test_a_node_that_leaves_without_a_report_has_given_this_one_up(reports: bool
 def test_a_node_that_is_asked_to_stop_at_the_moment_the_run_begins_ends_it(restarts: int) -> None:
     """It withdraws from a roll call that is complete, which it does not know yet."""
     asked = NodeEnding(EndKind.STOPPED, 1, "host", 143, stopped_by="SIGTERM")
-    with live(2, purpose=RUN, mark=Places().mark(1)) as rendezvous:
+    with live(2, purpose=RUN, mark=RendezvousHosts().mark(1)) as rendezvous:
         coordinator = rendezvous.coordinator
         me = fingerprint(1, 2, restarts_used=restarts)
         task = RunTask(me, "127.0.0.1", 1, (rendezvous.port,), LIMIT_S, LIMIT_S, 1.0)
-        node = TakingPart(task, OwnProcesses(lambda: None, lambda: b""), lambda _news: None)
+        node = Participation(task, OwnProcesses(lambda: None, lambda: b""), lambda _news: None)
         node.start()
         until(lambda: 1 in coordinator.membership.ranks)
         rendezvous.halted.set()
         with rendezvous.lock:
-            settlement = Settlement(
+            settlement = RunMonitor(
                 coordinator, RunState(RunPhase.RUNNING, 2), node_timeout_s=LIMIT_S, grace_s=1.0
             )
         node.send(StopAll(asked))

@@ -20,7 +20,7 @@ from platform_launch.rendezvous import large_packets
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.protocol import RejectionKind
-from platform_launch.rendezvous.ranks import describe_absent, in_words
+from platform_launch.rendezvous.ranks import describe_absent, describe_nodes
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.text import Phrase
 
@@ -190,7 +190,7 @@ def _joined(group: Group, silent: Group, shares: Sequence[Share]) -> Measurement
     """Combine the results of a group's members into one measurement."""
     problems = [share.problem for share in shares if share.problem]
     if silent:
-        problems.append(Phrase("no answer of {nodes}", nodes=in_words(silent)))
+        problems.append(Phrase("no answer of {nodes}", nodes=describe_nodes(silent)))
     if problems:
         wrong = any(share.wrong for share in shares)
         return Measurement(group, problem=problems[0], wrong=wrong, silent=silent)

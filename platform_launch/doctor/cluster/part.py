@@ -45,7 +45,7 @@ from platform_launch.rendezvous.listening import PortTakenError, listen
 from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
 from platform_launch.rendezvous.participant import CoordinatorGoneError, Participant
-from platform_launch.rendezvous.ranks import in_words, ranges
+from platform_launch.rendezvous.ranks import describe_nodes, ranges
 from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.text import Phrase
@@ -167,7 +167,7 @@ class Part:
         while True:
             self._step()
             state = self._participant.state(DoctorState)
-            if self._participant.seat is not None and state is not None and done(state):
+            if self._participant.membership is not None and state is not None and done(state):
                 return state
             if time.monotonic() > deadline:
                 raise LaunchError(
@@ -225,7 +225,7 @@ class Part:
         """Run a round, and return the state that follows it."""
         for group in state.groups:
             if self.task.node_rank in group:
-                self.stage = Phrase("in a collective of {nodes}", nodes=in_words(group))
+                self.stage = Phrase("in a collective of {nodes}", nodes=describe_nodes(group))
                 address = self._agree_on_address(state.round, group)
                 number = state.round
                 self._participant.publish(

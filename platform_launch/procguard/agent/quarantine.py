@@ -70,16 +70,16 @@ class QuarantineWatch:
             self._log_once("WARN", f"{error}; it is unknown whether this node is in quarantine")
             return
         self.held = None if held is None else _report(held, trouble)
-        self._log_once("WARN", self._in_words(held, trouble))
+        self._log_once("WARN", self._describe(held, trouble))
 
     def _read(self, file: Path) -> quarantine.QuarantinedNode | None:
         found = quarantine.quarantined(quarantine.read(file), self._candidates)
         return next(iter(found.values()), None)
 
-    def _in_words(self, held: quarantine.QuarantinedNode | None, trouble: str) -> str:
+    def _describe(self, held: quarantine.QuarantinedNode | None, trouble: str) -> str:
         if held is None:
             return ""
-        return f"this node is {held.in_words()}" + (f"; {trouble}" if trouble else "")
+        return f"this node is {held.describe()}" + (f"; {trouble}" if trouble else "")
 
     def _log_once(self, level: str, text: str) -> None:
         if text != self._logged:

@@ -21,7 +21,7 @@ from platform_launch.rendezvous.reach import ReachStep, reach
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopAll, TrainingEnded
-from platform_launch.rendezvous.run.task import AllHere, Moved, RunNews, RunTask, Settled, Standby
+from platform_launch.rendezvous.run.task import AllHere, Moved, RunEnded, RunNews, RunTask, Standby
 from platform_launch.rendezvous.run.texts import TextCommand
 from platform_launch.rendezvous.server import heartbeat_s
 from platform_launch.rendezvous.verdict import RunRefusal
@@ -61,7 +61,7 @@ class GivenUpError(Exception):
         self.for_all = for_all
 
 
-class NoPlaceError(Exception):
+class NoRankError(Exception):
     """The run started without this node, and no rank became free in time."""
 
 
@@ -134,7 +134,7 @@ class Arrival:
     def run(self) -> Arrived | None:
         """Join the others. None: the run does not start here, and the launcher knows why.
 
-        Raises NeverReachedError, PortTakenError, RejectedError, GivenUpError, NoPlaceError and LostError.
+        Raises NeverReachedError, PortTakenError, RejectedError, GivenUpError, NoRankError and LostError.
         """
         if self.lead is not None:
             self._reserve_port(self.lead)
@@ -145,7 +145,7 @@ class Arrival:
                 self.participant = self._connector.join()
                 state = self._wait(self.participant)
             except _OwnTurnError:
-                self._open_place()
+                self._become_node_0()
                 continue
             except (ConnectionLostError, CoordinatorGoneError):
                 self._search_again()
@@ -160,10 +160,10 @@ class Arrival:
             self._wait_again(lost=state.outcome is None or 0 in state.outcome.replaced)
             self._pause(_NEXT_S)
 
-    def _open_place(self) -> None:
+    def _become_node_0(self) -> None:
         """Become node 0. The rank that this node had, if any, goes to a spare."""
         task, me = self._task, self._me
-        host = task.places.hosts[task.places.own or 0]
+        host = task.rendezvous_hosts.hosts[task.rendezvous_hosts.own or 0]
         mine = () if self._spare else (me.node_rank,)
         self._log(
             "WARN",
@@ -216,15 +216,15 @@ class Arrival:
 
     def _conclude(self, participant: Participant, state: RunState) -> Arrived | None:
         """Report what node 0 decided."""
-        seat = participant.seat
-        if state.phase is RunPhase.RUNNING and seat is not None and seat.node_rank is not None:
-            rank, port = seat.node_rank, self._connector.port
+        member = participant.membership
+        if state.phase is RunPhase.RUNNING and member is not None and member.node_rank is not None:
+            rank, port = member.node_rank, self._connector.port
             restarts, warnings = state.restarts_used, state.warnings
             self._emit(AllHere(state.nnodes, restarts, warnings, rank, self.host, port, state.reordered))
             me = replace(self._me, node_rank=rank)
             return Arrived(me, participant, state)
         if self._spare and state.outcome is not None:
-            self._emit(Settled(state.outcome))
+            self._emit(RunEnded(state.outcome))
             return None
         ended = RunRefusal(NodesAbsentError.exit_code, "the run of this job has ended")
         self._emit(state.refusal or ended)
@@ -263,9 +263,9 @@ class Arrival:
                 gone = state.last_seen_s.keys()
             if state is not None and self._is_final(state, participant):
                 return state
-            seat = participant.seat
-            self._spare = self._spare if seat is None else seat.node_rank is None
-            if self._spare and seat is not None and not standing_by:
+            member = participant.membership
+            self._spare = self._spare if member is None else member.node_rank is None
+            if self._spare and member is not None and not standing_by:
                 standing_by = True
                 self._emit(Standby())
             if self._spare and state is not None and state.phase is RunPhase.RUNNING:
@@ -273,7 +273,7 @@ class Arrival:
             now = time.monotonic()
             goes_on = state is not None and state.phase is RunPhase.RUNNING and not self._spare
             if goes_on and now - began >= self._task.roll_call_timeout_s:
-                raise NoPlaceError(
+                raise NoRankError(
                     Phrase(
                         (
                             "the run of node 0, {place}, continues without this node, which tried "
@@ -296,7 +296,7 @@ class Arrival:
             self._pause(pause_s)
 
     def _is_final(self, state: RunState, participant: Participant) -> bool:
-        if participant.seat is None or state.phase is RunPhase.WAITING:
+        if participant.membership is None or state.phase is RunPhase.WAITING:
             return False
         return state.phase is not RunPhase.RUNNING or participant.started
 
@@ -332,7 +332,7 @@ class Arrival:
         problem = Phrase(
             "reaches node 0 on port {port}, but not on MASTER_PORT: {problem}",
             port=self._connector.port,
-            problem=found.in_words(host, port),
+            problem=found.describe(host, port),
         )
         return replace(me, master_port_problem=problem)
 

@@ -36,7 +36,7 @@ _DOUBTED_AFTER_S = 2.5
 # A spare takes a missing node's rank after this long. Nodes of the previous attempt come first, and a slow
 # image pull should not cost a node its rank.
 LATE_S = 30.0
-# A node that waited as a spare beside the last attempt is back within this time.
+# A node that waited as a spare during the last attempt is back within this time.
 _SPARES_BACK_S = 5.0
 # Reasons why a node cannot start that a spare in its place may not have.
 _OF_THE_NODE = (InstallationError.exit_code, HardwareError.exit_code, UnfitNodeError.exit_code)
@@ -331,7 +331,7 @@ class Gathering:
         return {rank: silent for rank, silent in silent_s.items() if silent >= _DOUBTED_AFTER_S}
 
     def _wait_for(self, absent: list[int], doubted_s: dict[int, float], now: float) -> None:
-        """Report who is absent, and immediately who has gone."""
+        """Report who is absent, and immediately who has left."""
         gone_s = {rank: now - seen for rank, seen in self._last_seen.items() if rank in absent}
         ago = {rank: float(round(seconds)) for rank, seconds in (gone_s | doubted_s).items()}
         time_is_up = bool(absent) and now - self._began >= self._timeout_s

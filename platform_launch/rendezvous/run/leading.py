@@ -17,8 +17,8 @@ from platform_launch.rendezvous.listening import why_taken
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.reach import ReachStep, is_here, open_port, resolve
 from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering
-from platform_launch.rendezvous.run.places import must_yield
-from platform_launch.rendezvous.run.settlement import Settlement
+from platform_launch.rendezvous.run.hosts import must_yield
+from platform_launch.rendezvous.run.run_monitor import RunMonitor
 from platform_launch.rendezvous.run.silence import silent_after_s
 from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState
 from platform_launch.rendezvous.run.task import RunTask, fault
@@ -123,7 +123,7 @@ class Lead:
 
     def _run(self) -> None:
         Thread(target=self._check_master_address, name="master-address", daemon=True).start()
-        if self._task.places.own is not None:
+        if self._task.rendezvous_hosts.own is not None:
             Thread(target=self._search_elsewhere, name="elsewhere", daemon=True).start()
         while self._gathering.step().phase is RunPhase.WAITING:
             if self._must_move.is_set():
@@ -155,7 +155,7 @@ class Lead:
     def _watch_over_run(self) -> None:
         """Lead until all nodes have read the outcome."""
         state = self._gathering.state
-        settlement = Settlement(
+        monitor = RunMonitor(
             self._coordinator,
             state,
             node_timeout_s=self._task.node_timeout_s,
@@ -163,26 +163,27 @@ class Lead:
             spares=self._task.spares + self._me.nnodes - state.nnodes,
             min_nodes=self._task.min_nodes,
             log=self._log,
-            may_move=bool(self._task.places.hosts) and state.restarts_used < self._task.max_restarts,
+            may_move=bool(self._task.rendezvous_hosts.hosts)
+            and state.restarts_used < self._task.max_restarts,
         )
-        while settlement.outcome is None or not settlement.all_left:
-            settlement.step()
+        while monitor.outcome is None or not monitor.all_left:
+            monitor.step()
             if self.closing.is_set():
-                settlement.close()
+                monitor.close()
             # For days nothing happens, and each step takes some processor time from node 0's processes.
-            quiet = settlement.state.ending is None and settlement.outcome is None
+            quiet = monitor.state.ending is None and monitor.outcome is None
             self._coordinator.happened.wait(_SLOWEST_STEP_S if quiet else self._step_s)
 
     def _search_elsewhere(self) -> None:
         """Give up this place for another one where the nodes already run, or which takes precedence."""
-        places = self._task.places
-        while self._gathering.state.phase is RunPhase.WAITING and places.own is not None:
-            for index, host in enumerate(places.hosts):
-                if index == places.own:
+        known = self._task.rendezvous_hosts
+        while self._gathering.state.phase is RunPhase.WAITING and known.own is not None:
+            for index, host in enumerate(known.hosts):
+                if index == known.own:
                     continue
                 state = self._state_at(host)
                 restarts = self._gathering.restarts_used
-                if state is not None and must_yield(places.own, index, state, restarts):
+                if state is not None and must_yield(known.own, index, state, restarts):
                     self.move(host)
                     return
             time.sleep(_SEARCH_EVERY_S)

@@ -10,7 +10,7 @@ import time
 from platform_launch.rendezvous.connecting import Found
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.run.gathering import LATE_S
-from platform_launch.rendezvous.run.places import is_open_to
+from platform_launch.rendezvous.run.hosts import is_open_to
 from platform_launch.rendezvous.run.state import RunPhase, RunState
 from platform_launch.rendezvous.run.task import RunTask
 
@@ -19,13 +19,13 @@ _NEXT_PLACE_S = 4.0
 
 
 class Search:
-    """What a node knows about it. Without known places, the rendezvous is always where the task says."""
+    """What a node knows about it. Without known hosts, the rendezvous is at the address in the task."""
 
     def __init__(self, task: RunTask, me: Fingerprint) -> None:
         self._task = task
         self._me = me
-        self._moves = bool(task.places.hosts)
-        self._beside: RunState | None = None
+        self._moves = bool(task.rendezvous_hosts.hosts)
+        self._observed: RunState | None = None
         self._restarts = me.restarts_used
         self.restart(lost=task.lost)
 
@@ -36,7 +36,7 @@ class Search:
 
     def receive(self, state: RunState) -> None:
         """Record the state that node 0 publishes while this node waits."""
-        self._beside = state
+        self._observed = state
         self._restarts = max(self._restarts, state.restarts_used)  # not published while nodes gather
 
     @property
@@ -46,32 +46,32 @@ class Search:
 
     @property
     def is_needed_no_more(self) -> bool:
-        """Whether the run that a spare waits beside is the last attempt."""
-        beside = self._beside
-        if beside is None or beside.phase is not RunPhase.RUNNING:
+        """Whether the run that a spare waits for is the last attempt."""
+        state = self._observed
+        if state is None or state.phase is not RunPhase.RUNNING:
             return False
-        return beside.restarts_used >= self._task.max_restarts
+        return state.restarts_used >= self._task.max_restarts
 
     @property
     def elsewhere(self) -> list[str]:
         """The hosts where others may have opened a rendezvous."""
-        places, usual = self._task.places, self._task.master_addr
-        hosts = enumerate(places.hosts if self._moves else ())
-        return [host for index, host in hosts if index != places.own and host != usual]
+        known, usual = self._task.rendezvous_hosts, self._task.master_addr
+        hosts = enumerate(known.hosts if self._moves else ())
+        return [host for index, host in hosts if index != known.own and host != usual]
 
     @property
     def is_own_turn(self) -> bool:
         """Whether this node must open the rendezvous, because node 0 existed and is lost."""
-        places, task = self._task.places, self._task
-        was_there = task.node.restarts_used > 0 or self._beside is not None
-        if not self._moves or places.own is None or not was_there:
+        known, task = self._task.rendezvous_hosts, self._task
+        was_there = task.node.restarts_used > 0 or self._observed is not None
+        if not self._moves or known.own is None or not was_there:
             return False
-        left = [host for host in places.hosts if host != task.master_addr]
-        own = places.hosts[places.own]
+        left = [host for host in known.hosts if host != task.master_addr]
+        own = known.hosts[known.own]
         patience_s = _NEXT_PLACE_S if self._lost else LATE_S
         if own in left:
             patience_s += left.index(own) * _NEXT_PLACE_S
-        return time.monotonic() - self._since >= patience_s and places.own_host is not None
+        return time.monotonic() - self._since >= patience_s and known.own_host is not None
 
     def obstacle(self, found: Found) -> str:
         """Return why this node does not join a rendezvous of its job that it found; empty if it does."""
@@ -80,7 +80,7 @@ class Search:
             return ""
         state = found.peek(RunState)
         if state is None:
-            return "" if usual else "it says nothing that can be trusted"
+            return "" if usual else "its answer cannot be trusted"
         if is_open_to(state, self.restarts) or (usual and state.phase is RunPhase.REFUSED):
             return ""
         return "it leads an earlier start of this job, or has given up its place"

@@ -11,7 +11,7 @@ from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.run.places import Places
+from platform_launch.rendezvous.run.hosts import RendezvousHosts
 from platform_launch.rendezvous.run.state import StopAll
 from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SharedTexts
 from platform_launch.rendezvous.verdict import RunRefusal
@@ -26,8 +26,8 @@ class RunTask:
     may take to exit after SIGTERM. ``spares`` of the nodes wait without a rank; ``spare`` is set if this is
     one. Node 0 assigns the ranks in ``replaced`` to spares at once. After ``max_restarts`` no spare is needed
     any more. A restart needs ``min_nodes``, None: all; ``trained`` of them took part in the attempt before.
-    ``by_network``: ranks follow the network, not the platform. ``places`` is where a run that lost
-    node 0 may continue; ``lost`` is set if it has.
+    ``by_network``: ranks follow the network, not the platform. ``rendezvous_hosts`` is where a
+    run that lost node 0 may continue; ``lost`` is set if it has lost it.
     """
 
     node: Fingerprint
@@ -45,7 +45,7 @@ class RunTask:
     min_nodes: int | None = None
     trained: int | None = None
     by_network: bool = False
-    places: Places = field(default_factory=Places)
+    rendezvous_hosts: RendezvousHosts = field(default_factory=RendezvousHosts)
     lost: bool = False
 
     @property
@@ -56,7 +56,7 @@ class RunTask:
     @property
     def mark(self) -> str:
         """Distinguishes this job's rendezvous from another's on the same hosts."""
-        return self.places.mark(self.master_port)
+        return self.rendezvous_hosts.mark(self.master_port)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Standby:
 
 
 @dataclass(frozen=True)
-class Settled:
+class RunEnded:
     """The run is over on all nodes, or, if the outcome is ``closed``, for node 0."""
 
     outcome: RunOutcome
@@ -122,7 +122,7 @@ RunNews = (
     | Moved
     | Standby
     | StopAll
-    | Settled
+    | RunEnded
     | RendezvousLost
     | SharedTexts
     | RequestReceived

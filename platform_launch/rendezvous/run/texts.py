@@ -128,11 +128,15 @@ class RequestRelay:
                 AnswersReceived(
                     number,
                     {
-                        seat.node_rank: body.text
-                        for seat, body in inquiry.answers.items()
-                        if isinstance(body, RelayedText) and seat.node_rank is not None
+                        member.node_rank: body.text
+                        for member, body in inquiry.answers.items()
+                        if isinstance(body, RelayedText) and member.node_rank is not None
                     },
-                    {seat.node_rank: seat.place for seat in inquiry.silent if seat.node_rank is not None},
+                    {
+                        member.node_rank: member.place
+                        for member in inquiry.silent
+                        if member.node_rank is not None
+                    },
                     participant.clock,
                 )
             )

@@ -25,8 +25,8 @@ from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome
 from platform_launch.rendezvous.listening import listen
 from platform_launch.rendezvous.run.arriving import Arrival, Command, GivenUpError, Wake
+from platform_launch.rendezvous.run.hosts import RendezvousHosts, is_open_to, must_yield
 from platform_launch.rendezvous.run.leading import Lead
-from platform_launch.rendezvous.run.places import Places, is_open_to, must_yield
 from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import PURPOSE as RUN
 from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll
@@ -37,7 +37,7 @@ from platform_launch.supervise.signals import SignalInbox
 from tests.rendezvous.live import PURPOSE, Live, live
 from tests.rendezvous.nodes import fingerprint
 
-PLACES = Places(("node0", "127.0.0.1", "192.0.2.9"), own=1, job="job-7 0")
+PLACES = RendezvousHosts(("node0", "127.0.0.1", "192.0.2.9"), own=1, job="job-7 0")
 WAITING = RunState(RunPhase.WAITING, 2)
 SECRET = Secret("0123456789abcdef")
 
@@ -53,7 +53,7 @@ def task(**changes: object) -> RunTask:
         grace_s=1.0,
         spares=1,
         max_restarts=3,
-        places=PLACES,
+        rendezvous_hosts=PLACES,
     )
     return replace(known, **changes)  # type: ignore[arg-type]
 
@@ -87,9 +87,9 @@ def test_a_place_is_opened_only_by_who_was_started_there_and_after_a_first_start
     assert not Search(task(lost=True), task().node).is_own_turn  # its patience has only begun
     assert is_own_turn_later(task(lost=True))
     for other in (
-        task(places=replace(PLACES, own=None)),  # it trains, and no spare was started here
-        task(places=replace(PLACES, own=2)),  # that is another machine
-        task(places=Places(stays="no list of hosts")),
+        task(rendezvous_hosts=replace(PLACES, own=None)),  # it trains, and no spare was started here
+        task(rendezvous_hosts=replace(PLACES, own=2)),  # that is another machine
+        task(rendezvous_hosts=RendezvousHosts(why_not="no list of hosts")),
         task(node=fingerprint(2)),  # it never heard of a node 0 that could be lost
     ):
         assert not is_own_turn_later(other)
@@ -163,20 +163,24 @@ def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
         return TrainingCommand(ProcessCommand((), {}), Path("/dev/null"), "", 1.0, ExitFile(None))
 
     monkeypatch.setattr(together, "Attempt", attempt)
-    first = replace(task(), node=fingerprint(1), max_restarts=1, spares=0, places=Places())
+    first = replace(task(), node=fingerprint(1), max_restarts=1, spares=0, rendezvous_hosts=RendezvousHosts())
     run_together(training_at, first, LaunchContext(Console(), SignalInbox()))
     assert looked_for == ["node0", "node7", "node0"]
 
 
 def test_a_place_that_is_not_in_its_list_is_refused() -> None:
-    with pytest.raises(ValueError, match="own=7: expected one of 3 places"):
+    with pytest.raises(ValueError, match="own=7: expected one of 3 hosts"):
         replace(PLACES, own=7)
 
 
 def test_the_mark_of_a_job_is_the_same_on_all_its_nodes_and_another_for_other_jobs() -> None:
-    assert task().mark == task(places=replace(PLACES, own=None)).mark
-    assert task().mark == task(places=replace(PLACES, hosts=("10.0.0.1", *PLACES.hosts[1:]))).mark
-    for other in (task(master_port=3), task(places=replace(PLACES, job="job-8 0")), task(places=Places())):
+    assert task().mark == task(rendezvous_hosts=replace(PLACES, own=None)).mark
+    assert task().mark == task(rendezvous_hosts=replace(PLACES, hosts=("10.0.0.1", *PLACES.hosts[1:]))).mark
+    for other in (
+        task(master_port=3),
+        task(rendezvous_hosts=replace(PLACES, job="job-8 0")),
+        task(rendezvous_hosts=RendezvousHosts()),
+    ):
         assert task().mark != other.mark
 
 
@@ -193,8 +197,8 @@ def stranger(secret: Secret | None, mark: str) -> Iterator[Live]:
     ("secret", "obstacle"),
     [
         (SECRET, ""),
-        (None, "it says nothing that can be trusted"),
-        (Secret("fedcba9876543210"), "it says nothing that can be trusted"),
+        (None, "its answer cannot be trusted"),
+        (Secret("fedcba9876543210"), "its answer cannot be trusted"),
     ],
 )
 def test_no_stranger_draws_the_nodes_to_its_place(secret: Secret | None, obstacle: str) -> None:

@@ -16,24 +16,24 @@ _NAME_LIMIT_S = 3.0
 
 
 @dataclass(frozen=True)
-class Places:
+class RendezvousHosts:
     """``hosts`` are those of node 0 and of the spares, in order of preference; ``own`` is the index of this
-    node's host. They are empty if the job cannot move; ``stays`` is the reason. ``job`` is the job's id and
+    node's host. They are empty if the job cannot move; ``why_not`` is the reason. ``job`` is the job's id and
     whatever else distinguishes it from others on the same hosts.
     """
 
     hosts: tuple[str, ...] = ()
     own: int | None = None
-    stays: str = ""
+    why_not: str = ""
     job: str = ""
 
     def __post_init__(self) -> None:
         if self.own is not None and not 0 <= self.own < len(self.hosts):
-            raise ValueError(f"own={self.own}: expected one of {len(self.hosts)} places")
+            raise ValueError(f"own={self.own}: expected one of {len(self.hosts)} hosts")
 
     @property
     def own_host(self) -> str | None:
-        """The place that this node may open; None if it has none, or if its name resolves to another host."""
+        """The host where this node may open the rendezvous; None if it has none, or the name is another's."""
         if self.own is None:
             return None
         host = self.hosts[self.own]
@@ -59,7 +59,7 @@ def is_open_to(state: RunState, restarts: int) -> bool:
 
 
 def must_yield(mine: int, other: int, state: RunState, restarts: int) -> bool:
-    """Return whether the nodes that gather at place ``mine`` must move to ``other``, whose state this is."""
+    """Return whether the nodes that gather at host ``mine`` must move to ``other``, whose state this is."""
     return _has_begun(state, restarts) or (state.phase is RunPhase.WAITING and other < mine)
 
 

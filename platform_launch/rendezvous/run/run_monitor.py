@@ -49,7 +49,7 @@ _CHECK_EVERY_S = 1.0
 _EXCERPT_EVERY_S = 5.0
 
 
-class Settlement:
+class RunMonitor:
     """Supervises a run that has started. Call :meth:`step` often; it never waits.
 
     It begins with a ``state`` of the run. ``spares`` were started in addition to the nodes. ``may_move``: the

@@ -26,12 +26,12 @@ from platform_launch.rendezvous.run.arriving import (
     Command,
     GivenUpError,
     LostError,
-    NoPlaceError,
+    NoRankError,
     Wake,
 )
+from platform_launch.rendezvous.run.member import RunMembership
 from platform_launch.rendezvous.run.silence import SILENT_S
 from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll, TrainingEnded
-from platform_launch.rendezvous.run.staying import Stay
 from platform_launch.rendezvous.run.task import OwnProcesses, RendezvousLost, RunNews, RunTask, fault
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase
@@ -43,7 +43,7 @@ _END_S = SILENT_S + 5.0
 _REFUSE_LIMIT_S, _REFUSE_PAUSE_S = 10.0, 0.1
 
 
-class TakingPart:
+class Participation:
     """Calls ``receive(news)`` from threads of the rendezvous, one at a time; None comes last."""
 
     def __init__(self, task: RunTask, own: OwnProcesses, receive: Callable[[RunNews | None], None]) -> None:
@@ -53,7 +53,7 @@ class TakingPart:
         self._lock = RLock()
         self._commands: Queue[Command | Wake] = Queue()
         self._arrival = Arrival(task, self._commands, self._emit)
-        self._stay: Stay | None = None
+        self._membership: RunMembership | None = None
         self._thread = Thread(target=self._run_to_the_end, name="rendezvous", daemon=True)
 
     def start(self) -> None:
@@ -92,18 +92,18 @@ class TakingPart:
         try:
             arrived = self._arrival.run()
             if arrived is not None:
-                self._stay = Stay(
+                self._membership = RunMembership(
                     self._task, arrived, self._arrival.lead, self._own, self._commands, self._emit
                 )
-                self._stay.run()
+                self._membership.run()
             self._leave()
         except (NeverReachedError, PortTakenError) as error:
             self._emit(RunRefusal(NodesAbsentError.exit_code, error.args[0], _hint_for(error)))
-        except NoPlaceError as error:
+        except NoRankError as error:
             self._emit(RunRefusal(NodesAbsentError.exit_code, error.args[0], _WHERE_ELSE))
             self._leave()
         except RejectedError as error:
-            if self._stay is not None:
+            if self._membership is not None:
                 self._emit(RendezvousLost(self._ending_for(LostError(EndKind.COORDINATOR_GONE))))
             else:
                 refused = launch_error(error.rejection)
@@ -116,14 +116,14 @@ class TakingPart:
             self._withdraw(error)
 
     def _leave(self) -> None:
-        participant = self._arrival.participant if self._stay is None else self._stay.participant
+        participant = self._arrival.participant if self._membership is None else self._membership.participant
         if participant is not None:
             participant.leave()
 
     def _withdraw(self, given_up: GivenUpError) -> None:
         """Leave before the run begins. All others leave too if this is node 0, or if all must stop."""
         lead, ending = self._arrival.lead, given_up.ending
-        if self._stay is not None:
+        if self._membership is not None:
             self._leave()
             return
         if ending is not None and self._arrival.participant is not None:
@@ -144,7 +144,7 @@ class TakingPart:
             _refuse(self._arrival, self._task.node, ending)
 
     def _ending_for(self, error: LostError) -> NodeEnding:
-        lines = self._stay.coordinator_excerpt if self._stay is not None else ()
+        lines = self._membership.coordinator_excerpt if self._membership is not None else ()
         return NodeEnding(
             error.kind,
             0,

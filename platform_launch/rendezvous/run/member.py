@@ -24,7 +24,7 @@ from platform_launch.rendezvous.run.silence import (
     silent_after_s,
 )
 from platform_launch.rendezvous.run.state import LogExcerpt, NodeProgress, RunState, StopAll, TrainingEnded
-from platform_launch.rendezvous.run.task import OwnProcesses, RunNews, RunTask, Settled
+from platform_launch.rendezvous.run.task import OwnProcesses, RunEnded, RunNews, RunTask
 from platform_launch.rendezvous.run.texts import RequestRelay
 from platform_launch.rendezvous.server import heartbeat_s
 from platform_launch.text import Phrase
@@ -34,7 +34,7 @@ _LINGER_S = 30.0
 _PROGRESS_EVERY_S = 2.0
 
 
-class Stay:
+class RunMembership:
     """A node's membership from the start of the run to its outcome.
 
     ``lead`` is node 0's, None elsewhere. ``coordinator_excerpt`` is the last output of node 0's processes.
@@ -79,11 +79,11 @@ class Stay:
                 self._emit(StopAll(state.ending))
             if state.outcome is not None:
                 finished = self._finished_at < float("inf")
-                self._emit(Settled(RunOutcome(0) if state.outcome.closed and finished else state.outcome))
+                self._emit(RunEnded(RunOutcome(0) if state.outcome.closed and finished else state.outcome))
                 return
             if time.monotonic() - self._finished_at >= _LINGER_S:
                 if self._lead is None:
-                    self._emit(Settled(RunOutcome(0)))
+                    self._emit(RunEnded(RunOutcome(0)))
                     return
                 self._lead.closing.set()
 

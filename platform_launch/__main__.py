@@ -95,12 +95,12 @@ def _refuse(message: str, hint: str, *values: str) -> int:
 def _refuse_without(packages: list[str]) -> int:
     from platform_launch import console
     from platform_launch.errors import InstallationError
-    from platform_launch.text import Phrase
+    from platform_launch.text import Phrase, joined
 
     error = InstallationError(
         Phrase(
             "{python} has no {packages}, which platform_launch needs",
-            packages=", ".join(packages),
+            packages=joined(packages),
             python=sys.executable,
         ),
         Phrase(

@@ -12,7 +12,7 @@ import errno
 import os
 from collections.abc import Collection
 
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 
 class LaunchError(Exception):
@@ -142,5 +142,7 @@ def shown(value: str, longest: int = 120) -> str:
 def shown_list(values: Collection[str], longest: int = 16) -> str:
     """List values for a message: escaped if needed, a long list cut."""
     first = [value if value.isprintable() else repr(value) for value in list(values)[:longest]]
-    text = ", ".join(value if len(value) <= 260 else shown(value) for value in first)
-    return text if len(values) <= longest else f"{text} … ({len(values)} in all)"
+    items = joined(value if len(value) <= 260 else shown(value) for value in first)
+    if len(values) <= longest:
+        return items
+    return Phrase("{items} … ({count} in all)", items=items, count=len(values))

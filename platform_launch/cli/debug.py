@@ -53,7 +53,7 @@ def command(rank: int, job: str | None) -> int:
                 "cannot open a debugger in rank {rank} (pid {pid}): {problem}",
                 rank=rank,
                 pid=hooked.pid,
-                problem=str(error),
+                problem=Phrase(str(error)),
             ),
             "platform-launch inspect --stacks shows where it is",
         ) from error

@@ -12,7 +12,7 @@ from rich.prompt import Prompt
 from platform_launch.console.languages import translate
 from platform_launch.console.screen import columns
 from platform_launch.errors import InputError, UsageError
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 
 class Dialogue:
@@ -101,7 +101,7 @@ class Dialogue:
             raise UsageError(
                 Phrase(
                     "no terminal to ask on, and no {missing}: expected every answer as a flag",
-                    missing=", ".join(self._missing),
+                    missing=joined(self._missing),
                 ),
                 "add them, or run this on a terminal",
             )

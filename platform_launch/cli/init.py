@@ -172,7 +172,7 @@ def _write(
     existing = [str(directory / name) for name in files if not force and (directory / name).exists()]
     if existing and not dialogue.asked:
         raise UsageError(
-            Phrase("{path} exists: expected a new file", path=", ".join(existing)),
+            Phrase("{path} exists: expected a new file", path=joined(existing)),
             "choose another --directory, or add --force",
         )
     console = Console()
@@ -226,7 +226,7 @@ def _start_or_show(
     """Start all nodes and wait for them if asked to; otherwise print the command of each."""
     commands = [questions.node_command(job, rank, master_addr) for rank in range(job.nodes)]
     if starting or (
-        hosts and dialogue.agrees(Phrase("Start it on {hosts} over ssh now?", hosts=", ".join(hosts)))
+        hosts and dialogue.agrees(Phrase("Start it on {hosts} over ssh now?", hosts=joined(hosts)))
     ):
         return _start(dict(zip(hosts, commands, strict=True)), env)
     for rank, line in enumerate(commands):

@@ -21,6 +21,6 @@ def command(form: str) -> None:
         print_json([{"name": p.name, "title": p.title, "recognised_by": p.recognised_by} for p in PLATFORMS])
         return
     for platform in PLATFORMS:
-        click.echo(f"{platform.name:<17} {platform.title}")
+        click.echo(f"{platform.name:<17} {translate(platform.title)}")
         mark = Phrase("recognised by {mark}", mark=translate(platform.recognised_by))
         click.echo(f"{'':<17} {translate(mark)}")

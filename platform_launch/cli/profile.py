@@ -100,7 +100,9 @@ def _report(traces: Sequence[Mapping[str, object]], path: Path, *, written: int)
         if one.get("problem"):
             who = "node {node} ({host})" if one.get("rank") is None else "rank {rank} (node {node}, {host})"
             values = {"rank": one.get("rank"), "node": one["node_rank"], "host": one["host"]}
-            Console().warn(Phrase("{who}: {problem}", who=Phrase(who, **values), problem=str(one["problem"])))
+            Console().warn(
+                Phrase("{who}: {problem}", who=Phrase(who, **values), problem=Phrase(str(one["problem"])))
+            )
     if not written:
         raise LaunchError(
             Phrase("no rank could be profiled"), "platform-launch inspect shows what the ranks are doing"

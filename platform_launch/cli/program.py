@@ -15,7 +15,7 @@ from platform_launch.console import Console
 from platform_launch.console.languages import translate
 from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file
 from platform_launch.helper import PACKAGE
-from platform_launch.text import Phrase, wrapped
+from platform_launch.text import Phrase, joined, wrapped
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -66,7 +66,10 @@ class HelpFormatter(click.HelpFormatter):
         """Write options or commands with their descriptions."""
         rows = list(rows)
         parts = [(name, *text.partition("  [")) for name, text in rows]  # click appends default and range
-        translated = [(name, translate(text) + bracket + extra) for name, text, bracket, extra in parts]
+        translated = [
+            (name, translate(text) + bracket + translate(joined(extra.split("; "), "; ")))
+            for name, text, bracket, extra in parts
+        ]
         if translated == rows:
             super().write_dl(rows, col_max, col_spacing)
             return
@@ -143,6 +146,8 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
         return show(error)
     except click.UsageError as error:
         message = error.format_message()
+        if not message.isascii():
+            message = message.removesuffix(".").replace(" （", "（")  # what click itself adds
         if message.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error
             click.echo(message, err=True)
             return UsageError.exit_code

@@ -15,7 +15,7 @@ from platform_launch.console import Console
 from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
-from platform_launch.text import Phrase, padded
+from platform_launch.text import Phrase, joined, padded
 from platform_launch.wheels import installing
 from platform_launch.wheels.report import NodeReport, differences, read
 
@@ -120,7 +120,7 @@ def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | N
 
 
 def _print(node: NodeReport) -> None:
-    gpus = ", ".join(f"{count} × {name}" for name, count in Counter(node.gpus).items()) or Phrase("none")
+    gpus = joined(f"{count} × {name}" for name, count in Counter(node.gpus).items()) or Phrase("none")
     cuda = Phrase("CUDA {version}", version=node.cuda) if node.cuda else Phrase("no CUDA")
     rows: tuple[tuple[str, str], ...] = (
         ("deepspeed", Phrase("{version}, {backend} backend", version=node.deepspeed, backend=node.backend)),

@@ -12,14 +12,14 @@ from platform_launch.cli import completion
 from platform_launch.cli.flags import json_or_table, log_dir_option
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
-from platform_launch.console.languages import translate
+from platform_launch.console.languages import current, translate
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.observe.memory_snapshot import MemorySnapshot, find_snapshots, read_snapshot
 from platform_launch.project import logs_folder
 from platform_launch.text import Phrase, padded
 from platform_launch.why import dump_reading, hang_records
-from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.answer.verdict import Verdict, label
 from platform_launch.why.dump_reading import DumpReading
 from platform_launch.why.explaining import explain, explain_paths
 from platform_launch.why.hang_records import HangRecord
@@ -115,7 +115,8 @@ def _opinion(verdict: Verdict, logs: tuple[str, ...], job: str | None) -> tuple[
         given = opinion.opinion(endpoint, opinion.material(verdict, logs_in(_folders(logs), job)))
     except opinion.OpinionError as error:
         problem = translate(error.message)
-        return {"opinion": {"error": problem}}, [f"opinion:   none: {problem}"]
+        none = translate(Phrase("none: {problem}", problem=error.message))
+        return {"opinion": {"error": problem}}, [f"{label('opinion', current())} {none}"]
     return {"opinion": given.as_dict()}, given.lines()
 
 

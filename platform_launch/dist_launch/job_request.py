@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,5 @@ class JobRequest:
             ),
             chosen=chosen,
             nnodes=nnodes,
-            names=", ".join(platforms_own),
+            names=joined(platforms_own),
         )

@@ -258,7 +258,7 @@ class JobRun:
         self._code = self._code or NodesAbsentError.exit_code
         self._output.print(
             "ERROR",
-            Phrase("did not end in time, dist-launch kill --force kills it: {nodes}", nodes=", ".join(stuck)),
+            Phrase("did not end in time, dist-launch kill --force kills it: {nodes}", nodes=joined(stuck)),
         )
 
     def _stop_all(self, grace_s: float) -> None:

@@ -66,7 +66,7 @@ class JobSupervisor:
         """Check that the job can start here. Raises InputError if it cannot."""
         left = list(job_records.processes(self._folder, self._name, job_records.records(self._folder)))
         if left:
-            pids = ", ".join(f"{process.pid} ({process.command[:40]})" for process in left[:4])
+            pids = joined(f"{process.pid} ({process.command[:40]})" for process in left[:4])
             raise InputError(
                 Phrase(
                     "job {name!r} still has {processes} here: {pids}; dist-launch kill ends them",

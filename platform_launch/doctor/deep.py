@@ -11,7 +11,7 @@ from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.helper import answer_line
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import Command, capture
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 _PROBE = Path(__file__).parent / "probes" / "starts.py"
 # `import torch` from a cold network file system takes a minute or two, and eight GPUs start one by one.
@@ -101,7 +101,7 @@ def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
             _JAX_HINT,
         )
     else:
-        kinds = ", ".join(answer.get("kinds", ()))
+        kinds = joined(answer.get("kinds", ()))
         yield info(
             "jax-uses",
             Phrase(

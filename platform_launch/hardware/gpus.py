@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from platform_launch.hardware import dcmi
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.values import dataclass
 
 
@@ -86,7 +86,7 @@ def _occupied(devices: tuple[Gpu, ...]) -> list[str]:
     warnings: list[str] = []
     for gpu in devices:
         if gpu.processes:
-            holders = ", ".join(_describe(process) for process in gpu.processes)
+            holders = joined(_describe(process) for process in gpu.processes)
             warnings.append(
                 Phrase(
                     "GPU {index} ({name}) is in use: {holders}",

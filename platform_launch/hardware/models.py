@@ -13,7 +13,7 @@ import re
 
 from platform_launch.errors import UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.values import dataclass
 
 _MODELS: dict[tuple[int, int], tuple[str, ...]] = {
@@ -165,7 +165,7 @@ def _known(kind: str, text: str) -> tuple[str, float | None, tuple[int, int] | N
                 "--assume-gpus {text!r}: no GPU called {kind!r} is known here; known are {known}",
                 text=text,
                 kind=kind,
-                known=", ".join((*_KNOWN, *_OTHERS)),
+                known=joined((*_KNOWN, *_OTHERS)),
             ),
             "leave the name out (for example --assume-gpus 8) to assume GPUs of no particular model",
         )

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from platform_launch.hardware.running import command_line, holders
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.values import dataclass
 
 
@@ -28,7 +28,7 @@ class Port:
 
     def held_by(self) -> str:
         """Return the holders as text."""
-        return ", ".join(self.holders) or Phrase("a process that cannot be seen from here")
+        return joined(self.holders) or Phrase("a process that cannot be seen from here")
 
 
 def probe(number: int) -> Port:

@@ -184,7 +184,7 @@ def _named(devices: Sequence[Gpu], entry: str, value: str) -> list[Gpu]:
             "write enough of the UUID to distinguish them (nvidia-smi -L lists them)",
         )
     if not named:
-        indices = ", ".join(str(index) for index in sorted({gpu.index for gpu in devices}))
+        indices = joined(str(index) for index in sorted({gpu.index for gpu in devices}))
         raise HardwareError(
             Phrase(
                 "{variable}={value!r} names {entry!r}, but this machine shows {gpus}, index {indices}: "

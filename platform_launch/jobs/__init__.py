@@ -24,7 +24,7 @@ from platform_launch.jobs import (
 )
 from platform_launch.jobs.description import KEYS
 from platform_launch.jobs.job import Job
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 __all__ = ["TARGETS", "Job", "check_target", "next_steps", "render", "submit", "unused_notes"]
 
@@ -100,9 +100,7 @@ def check_target(target: str) -> None:
             title=title,
         )
     raise UsageError(
-        Phrase(
-            "target {target}: expected one of {targets}", target=shown(target), targets=", ".join(TARGETS)
-        ),
+        Phrase("target {target}: expected one of {targets}", target=shown(target), targets=joined(TARGETS)),
         hint,
     )
 
@@ -119,7 +117,7 @@ def render(job: Job, target: str) -> str:
                 "when one is lost",
                 target=target,
             ),
-            Phrase("expected one of {targets}, or neither", targets=", ".join(WITH_SPARES)),
+            Phrase("expected one of {targets}, or neither", targets=joined(WITH_SPARES)),
         )
     left_out = _unused(job, target)
     text: str = TARGETS[target].render(changed(job, **left_out), unused_notes(job, target))
@@ -128,7 +126,7 @@ def render(job: Job, target: str) -> str:
 
 def unused_notes(job: Job, target: str) -> list[Phrase]:
     """Return a message that names the settings of the job, by their keys, that ``target`` cannot express."""
-    keys = ", ".join(KEYS[field] for field in _unused(job, target))
+    keys = joined(KEYS[field] for field in _unused(job, target))
     return (
         [Phrase("{target} cannot express these settings: {keys}", target=target, keys=keys)] if keys else []
     )

@@ -19,7 +19,7 @@ from platform_launch.errors import (
 )
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 
 @dataclass(frozen=True)
@@ -136,4 +136,4 @@ def _on_codes(action: str, codes: tuple[int, ...], container: str) -> Document:
 
 
 def _listed(codes: tuple[int, ...]) -> str:
-    return ", ".join(map(str, codes))
+    return joined(codes)

@@ -27,7 +27,7 @@ from platform_launch.jobs.job import (
     Volume,
 )
 from platform_launch.jobs.manifest import Document, dump
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 Value = Union[str, "list[str]", "dict[str, str]"]
 Description = Mapping[str, Value]
@@ -150,7 +150,7 @@ def _check_shape(key: object, value: object, source: str) -> None:
             Phrase("{source}: unknown key {key}", source=source, key=shown(str(key))),
             Phrase("did you mean {near}?", near=near[0])
             if near
-            else Phrase("known: {keys}", keys=", ".join(_FIELDS)),
+            else Phrase("known: {keys}", keys=joined(_FIELDS)),
         )
     if key in LISTS:
         fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -238,7 +238,7 @@ def _one_of(*allowed: str) -> Callable[[str, Value], str]:
                     "{key} {value}: expected one of {allowed}",
                     key=key,
                     value=shown(str(value)),
-                    allowed=", ".join(allowed),
+                    allowed=joined(allowed),
                 )
             )
         return str(value)

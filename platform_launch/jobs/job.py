@@ -7,7 +7,7 @@ from typing import Any
 
 from platform_launch.errors import InputError, shown
 from platform_launch.jobs import names
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 GPU_RESOURCE = "nvidia.com/gpu"
 PROGRAM = "platform-launch"
@@ -120,7 +120,7 @@ class Toleration:
                     "taint {key} with effect {effect}: expected one of {effects}",
                     key=self.key,
                     effect=shown(self.effect),
-                    effects=", ".join(effects),
+                    effects=joined(effects),
                 )
             )
 
@@ -452,6 +452,6 @@ class Job:
                     Phrase(
                         "volume path {place!r} is already used: expected each path once, and none of {taken}",
                         place=place,
-                        taken=", ".join(_TAKEN),
+                        taken=joined(_TAKEN),
                     )
                 )

@@ -30,7 +30,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, NodesAbsentError, TopologyError, UsageError, shown
 from platform_launch.plan.request import Request
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.topology import Overrides
 
 _COUNT_EVERY_S = 1.0
@@ -171,7 +171,10 @@ class RankFolder:
                 rank: [claim for claim in found if self._is_alive(claim)] for rank, found in claims.items()
             }
             if all(alive.get(rank) for rank in range(self._nnodes)):
-                holders = ", ".join(f"node {rank} on {shown(alive[rank][0].host)}" for rank in sorted(alive))
+                holders = joined(
+                    Phrase("node {rank} ({place})", rank=rank, place=shown(alive[rank][0].host))
+                    for rank in sorted(alive)
+                )
                 raise TopologyError(
                     Phrase(
                         "--ranks-from {folder}: all {nnodes} ranks are taken ({holders}): "

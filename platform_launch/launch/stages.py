@@ -103,7 +103,7 @@ def _environment(plan: LaunchPlan, console: Console) -> None:
     console.stage(1, "Environment")
     title = title_of(topology.platform)
     notes = [topology.platform if topology.platform != title else "", source.get("platform", "")]
-    console.info(_noted(Phrase("platform: {title}", title=title), joined(filter(None, notes), "; ")))
+    console.info(_noted(Phrase("platform: {title}", title=Phrase(title)), joined(filter(None, notes), "; ")))
     console.info(Phrase("nodes: {nodes} ({source})", nodes=topology.nnodes, source=source.get("nnodes", "")))
     console.info(
         Phrase(
@@ -146,7 +146,7 @@ def _communication(plan: LaunchPlan, console: Console) -> None:
     for variable in plan.kept:
         console.info(_setting(variable.name, masked(variable.name, variable.value), variable.reason))
     if plan.removed:
-        names = ", ".join(removal.name for removal in plan.removed)
+        names = joined(removal.name for removal in plan.removed)
         console.info(Phrase("removed from the training's environment: {names}", names=names))
 
 
@@ -159,7 +159,7 @@ def _verification(plan: LaunchPlan, console: Console, findings: Sequence[Finding
     known = versions()
     version = f"{interpreter.python_implementation()} {known.pop('python')}"
     console.info(Phrase("interpreter: {path} ({version})", path=plan.python, version=version))
-    console.info(", ".join(f"{name} {number}" for name, number in known.items()))
+    console.info(joined(f"{name} {number}" for name, number in known.items()))
     first_error = next((finding for finding in findings if finding.level is Level.ERROR), None)
     for finding in findings:
         if finding is not first_error:  # it is printed last

@@ -54,7 +54,7 @@ class MemoryHeld:
             alike.setdefault(_shown(gib), []).append(index)
         one, several = Phrase("; GPU {indices} {amount}"), Phrase("; GPU {indices} each {amount}")
         parts = [
-            Phrase(several if len(indices) > 1 else one, indices=", ".join(map(str, indices)), amount=amount)
+            Phrase(several if len(indices) > 1 else one, indices=joined(indices), amount=amount)
             for amount, indices in alike.items()
         ]
         if self.gpus_busy:

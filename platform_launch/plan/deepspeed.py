@@ -12,7 +12,7 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.files import not_yaml, yaml_values
 from platform_launch.hardware import packages
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.values import dataclass
 
 # accelerate refuses these beside deepspeed_config_file (accelerate 1.15, DeepSpeedPlugin).
@@ -136,7 +136,7 @@ def _check_keys(path: Path, settings: Mapping[str, object], kind: str) -> None:
             Phrase(
                 "{path} has keys that the installed accelerate does not know, and refuses: {keys}",
                 path=path,
-                keys=", ".join(unknown),
+                keys=joined(unknown),
             ),
             "correct or remove them; what belongs to DeepSpeed or FSDP goes under deepspeed_config or "
             "fsdp_config",
@@ -147,7 +147,7 @@ def _check_keys(path: Path, settings: Mapping[str, object], kind: str) -> None:
                 "{path}: distributed_type {kind!r}: the installed accelerate knows {known}",
                 path=path,
                 kind=kind,
-                known=", ".join(sorted(kinds)),
+                known=joined(sorted(kinds)),
             ),
             "write one of these, in capitals",
         )
@@ -288,7 +288,7 @@ def _check_json(
             Phrase(
                 ("{path} sets both {keys} and deepspeed_config_file: accelerate refuses the combination"),
                 path=path,
-                keys=", ".join(clashing),
+                keys=joined(clashing),
             ),
             Phrase("move them into {named}", named=named),
         )

@@ -11,7 +11,7 @@ from platform_launch.plan import known_variables as known
 from platform_launch.plan.nccl import EXACTLY, exact_interface, is_gb200
 from platform_launch.plan.variables import EnvVar
 from platform_launch.plan.warning import PlanWarning
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.topology import Topology
 
 _ROOM = "found in the environment"
@@ -43,14 +43,14 @@ def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
 
 def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]:
     """Turn the longest unread timeout (seconds) into the variables that are read."""
-    shown = ", ".join(f"{name}={env[name]}" for name in names)
+    shown = joined(f"{name}={env[name]}" for name in names)
     values = [env[name].strip() for name in names]
     seconds = [int(value) for value in values if value.isascii() and value.isdigit()]
     if not seconds or max(seconds) == 0:
         text = "{shown}: nothing reads it, and it is not a number of seconds; unset it"
         return [], Phrase(text, shown=shown)
     longest = max(seconds)
-    meant = Phrase("translated from {names}", names=", ".join(names))
+    meant = Phrase("translated from {names}", names=joined(names))
     chosen = [
         EnvVar(
             "DEEPSPEED_TIMEOUT", str(math.ceil(longest / 60)), _ROOM, Phrase("minutes; {meant}", meant=meant)
@@ -65,7 +65,7 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]
         "timeout from there. A plain Accelerator() does not: pass InitProcessGroupKwargs(timeout=…). A "
         "script that calls init_process_group itself must pass timeout="
     )
-    named = ", ".join(f"{v.name}={v.value}" for v in chosen) or Phrase("already set by you")
+    named = joined(f"{v.name}={v.value}" for v in chosen) or Phrase("already set by you")
     return chosen, Phrase(text, shown=shown, chosen=named)
 
 
@@ -100,7 +100,7 @@ def warn(env: Environment, topology: Topology, hardware: Hardware) -> list[PlanW
         and hardware.interfaces
         and exact_interface(chosen, hardware) is None
     ):
-        have = ", ".join(interface.name for interface in hardware.interfaces)
+        have = joined(interface.name for interface in hardware.interfaces)
         text = Phrase(
             "NCCL_SOCKET_IFNAME={chosen} selects no interface of this node (it has {have}): NCCL "
             "would stop with 'no socket interface found'",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from platform_launch.environment import Environment
 from platform_launch.platforms.switches import Place, places_of
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.topology import Topology
 from platform_launch.values import dataclass
 
@@ -45,7 +45,7 @@ class RankOrder:
         """The network's order as a part of a sentence; empty for many nodes."""
         if len(self.order) > _MOST_LISTED:
             return ""
-        return Phrase(": nodes {order}", order=", ".join(map(str, self.order)))
+        return Phrase(": nodes {order}", order=joined(self.order))
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form."""

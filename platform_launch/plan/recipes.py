@@ -9,7 +9,7 @@ from pathlib import Path
 
 from platform_launch.errors import InputError, shown
 from platform_launch.files import yaml_values
-from platform_launch.text import Phrase, counted
+from platform_launch.text import Phrase, counted, joined
 from platform_launch.values import dataclass
 
 
@@ -105,7 +105,7 @@ def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> R
     if name is not None:
         named = next((recipe for recipe in recipes if recipe.name == name), None)
         if named is None:
-            known = ", ".join(recipe.name for recipe in recipes)
+            known = joined(recipe.name for recipe in recipes)
             raise InputError(
                 Phrase(
                     "--recipe {name} is not in configs/recipes.yaml: expected auto, {known}",

@@ -110,7 +110,7 @@ def topology_rows(topology: Topology) -> list[Row]:
     source = topology.sources.get
     nproc = topology.nproc_per_node
     rows = [
-        ("platform", topology.platform, source("platform", "")),
+        ("platform", Phrase(topology.platform), source("platform", "")),
         ("nodes", str(topology.nnodes), source("nnodes", "")),
         ("node rank", _role(topology), source("node_rank", "")),
         ("master address", topology.master_addr, source("master_addr", "")),
@@ -127,7 +127,7 @@ def topology_rows(topology: Topology) -> list[Row]:
         ),
     ]
     if topology.hosts:
-        rows.append(("hosts", ", ".join(topology.hosts), source("hosts", "")))
+        rows.append(("hosts", joined(topology.hosts), source("hosts", "")))
     if topology.spares or topology.min_nodes is not None:
         moves = topology.places[1:]
         shown = (
@@ -173,7 +173,7 @@ def hardware_rows(plan: LaunchPlan) -> list[Row]:
     if gpus.devices:
         first = gpus.devices[0]
         same = all(gpu.name == first.name for gpu in gpus.devices)
-        names = first.name if same else ", ".join(sorted({gpu.name for gpu in gpus.devices}))
+        names = first.name if same else joined(sorted({gpu.name for gpu in gpus.devices}))
         size = "" if first.memory_gib is None else f", {first.memory_gib:.0f} GiB"
         shown = f"{len(gpus.devices)} × {names}{size}"
         driver = Phrase("driver {version}", version=gpus.driver) if gpus.driver else ""
@@ -191,7 +191,7 @@ def hardware_rows(plan: LaunchPlan) -> list[Row]:
             limits.append(Phrase("{label} {gib:.1f} GiB", label=Phrase(label), gib=gib))
     rows.append(("host", host.hostname, joined(limits)))
     used = next((one.value for one in (*plan.kept, *plan.env) if one.name == "GLOO_SOCKET_IFNAME"), None)
-    names = ", ".join(interface.name for interface in hardware.interfaces)
+    names = joined(interface.name for interface in hardware.interfaces)
     if used is not None and used != hardware.route_interface:
         rows.append(("network", used, Phrase("GLOO_SOCKET_IFNAME; this node has {names}", names=names)))
     elif names:
@@ -203,7 +203,7 @@ def hardware_rows(plan: LaunchPlan) -> list[Row]:
         rows.append(("network", names, route))
     active = [port for port in hardware.hca_ports if port.active]
     if hardware.hca_ports:
-        kinds = ", ".join(sorted({port.link_layer for port in active}))
+        kinds = joined(sorted({port.link_layer for port in active}))
         rows.append(
             (
                 "RDMA",
@@ -215,7 +215,7 @@ def hardware_rows(plan: LaunchPlan) -> list[Row]:
     for one in sorted(hardware.nic_distances, key=lambda one: one.distance):
         nearest.setdefault(one.gpu, one)
     if nearest:
-        shown = ", ".join(f"{gpu}: {one.adapter} {one.distance.name}" for gpu, one in sorted(nearest.items()))
+        shown = joined(f"{gpu}: {one.adapter} {one.distance.name}" for gpu, one in sorted(nearest.items()))
         rows.append(("GPU to adapter", shown, Phrase("PCI distance as in nvidia-smi topo")))
     return rows
 

@@ -176,7 +176,7 @@ def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Reci
     recipe = recipes.choose(table.recipes, gpus, None if request.recipe == AUTO else request.recipe)
     all_named = request.config is not None and request.deepspeed_config is not None
     if request.strict and recipe.gpus != gpus and not all_named:
-        known = ", ".join(str(known.gpus) for known in table.recipes)
+        known = joined(str(known.gpus) for known in table.recipes)
         raise InputError(
             Phrase(
                 "--strict: configs/recipes.yaml has no recipe for {gpus}, only for {known}",

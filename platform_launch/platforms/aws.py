@@ -184,7 +184,7 @@ SAGEMAKER = Dialect(
     title="AWS SageMaker training",
     marks=(("SM_HOSTS",), ("SM_CURRENT_HOST",), ("TRAINING_JOB_ARN",)),
     also=_has_resource_file,
-    also_words=f"TRAINING_JOB_NAME and the file {_RESOURCE_FILE}",
+    also_words=Phrase("TRAINING_JOB_NAME and the file {file}", file=_RESOURCE_FILE),
     nproc_per_node=("SM_NUM_GPUS", "SM_NUM_NEURONS"),
     accelerators=("SM_NUM_GPUS",),
     job_id=("TRAINING_JOB_NAME",),

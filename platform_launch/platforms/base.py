@@ -24,7 +24,7 @@ from platform_launch.platforms.reading import (
     first_port,
     first_text,
 )
-from platform_launch.text import Phrase, either
+from platform_launch.text import Phrase, either, joined
 from platform_launch.values import dataclass
 
 Names = tuple[str, ...]
@@ -108,7 +108,7 @@ class Dialect:
         """Return the marks that are there, e.g. ``PET_NNODES, PET_NODE_RANK``; empty when none is needed."""
         for group in self.marks:
             if group and all(is_set(environment, name) for name in group):
-                return ", ".join(group)
+                return joined(group)
         return self.also_words
 
     def read(self, environment: Environment) -> Reading:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from platform_launch.environment import Sourced
 from platform_launch.errors import shown, shown_list
 from platform_launch.platforms.reading import Reading
-from platform_launch.text import Phrase, counted
+from platform_launch.text import Phrase, counted, joined
 from platform_launch.values import dataclass
 
 LEADERS = ("MASTER", "CHIEF")
@@ -80,7 +80,7 @@ def rank_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index: 
     before = training[: training.index(own)]
     offset = sum(role.count.value for role in before)
     note = (
-        Phrase(" + {offset} of {roles}", offset=offset, roles=", ".join(role.name for role in before))
+        Phrase(" + {offset} of {roles}", offset=offset, roles=joined(role.name for role in before))
         if before
         else ""
     )

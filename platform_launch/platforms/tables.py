@@ -9,6 +9,7 @@ from platform_launch.environment import Environment
 from platform_launch.platforms.bare import mark_process_names
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import Phrase
 
 # Brain++ submit scripts and a public container dump. MASTER_ADDR comes with DISTRIBUTED_JOB=true only.
 # The names are exact: an etcd replacement called KubeBrain uses KUBEBRAIN_REPLICAS and others.
@@ -53,7 +54,7 @@ PAI_DLC = Dialect(
         )
     ),
     also=_is_dlc_address,
-    also_words="WORLD_SIZE and RANK and MASTER_ADDR=dlc…",
+    also_words=Phrase("WORLD_SIZE and RANK and MASTER_ADDR=dlc…"),
     nnodes=("WORLD_SIZE",),
     node_rank=("RANK",),
     master_addr=("MASTER_ADDR",),

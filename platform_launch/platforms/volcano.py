@@ -15,7 +15,7 @@ from platform_launch.hostlist import position, split_hosts
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading, disagreement, first_host
 from platform_launch.platforms.roles import LEADERS, Role, rank_by_role, training_roles
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 _HOSTS = re.compile(r"VC_(.+)_HOSTS")
 _NUM = re.compile(r"VC_(.+)_NUM")
@@ -105,7 +105,7 @@ def _rank_without_plugin(
     if unknown and len(training) > 1:
         reading.refuse(
             "node_rank",
-            Phrase("cannot tell which of the tasks {tasks} train", tasks=", ".join(sorted(unknown))),
+            Phrase("cannot tell which of the tasks {tasks} train", tasks=joined(sorted(unknown))),
         )
 
 
@@ -128,7 +128,7 @@ def _check_plugin(
         reading.add_problem("nnodes", disagreement(size, total))
     offsets = [sum(role.count.value for role in training[:place]) for place in range(len(training))]
     if rank.value not in {offset + index.value for offset in offsets}:
-        tasks = ", ".join(f"{role.count.value} × {role.name}" for role in training)
+        tasks = joined(f"{role.count.value} × {role.name}" for role in training)
         reading.refuse(
             "node_rank",
             Phrase(

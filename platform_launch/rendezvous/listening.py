@@ -16,7 +16,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, TopologyError
 from platform_launch.hardware import ports
 from platform_launch.platforms.ports import own_ports
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.topology import Topology
 
 _CANDIDATES = 3
@@ -84,7 +84,7 @@ def listen(candidates: Sequence[int], nnodes: int) -> socket.socket:
     first = candidates[0]
     text = Phrase("port {port} for the roll call {why}", port=first, why=why_taken(first))
     if len(candidates) > 1:
-        others = ", ".join(map(str, candidates[1:]))
+        others = joined(candidates[1:])
         text = Phrase("{text}; neither can its alternatives {others}", text=text, others=others)
     raise PortTakenError(text)
 

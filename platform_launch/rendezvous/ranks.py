@@ -41,7 +41,7 @@ def describe_nodes(ranks: Iterable[int]) -> Phrase:
 
 def compact(ranks: Iterable[int]) -> str:
     """Write ranks as ranges: ``0-3, 7``."""
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges(ranks))
+    return joined(str(first) if first == last else f"{first}-{last}" for first, last in ranges(ranks))
 
 
 def ranges(ranks: Iterable[int]) -> tuple[tuple[int, ...], ...]:

@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from platform_launch.console.languages import translate
 from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
 from platform_launch.plan.network_order import compare_orders
 from platform_launch.rendezvous.fingerprint import ARGUMENT, Fingerprint
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.ranks import compact, describe_nodes, listed
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, columns, padded
 
 # If these differ, training cannot work as intended. Any other difference is only a warning.
 MUST_AGREE = frozenset(
@@ -53,9 +54,9 @@ class Difference:
             ],
         )
         if self.name not in _REMARKS:
-            return Phrase("{name}: {values}", name=self.name, values=values)
+            return Phrase("{name}: {values}", name=Phrase(self.name), values=values)
         return Phrase(
-            "{name}: {values} ({remark})", name=self.name, values=values, remark=_REMARKS[self.name]
+            "{name}: {values} ({remark})", name=Phrase(self.name), values=values, remark=_REMARKS[self.name]
         )
 
 
@@ -167,21 +168,25 @@ def table(found: Sequence[Difference], *, width: int = 96) -> list[str]:
     """Return the lines of a table of the differences; empty if there are none."""
     if not found:
         return []
-    rows = [("differs", "must agree", "value", "nodes")]
+    rows = [tuple(map(translate, ("differs", "must agree", "value", "nodes")))]
     for difference in found:
         for index, (value, ranks) in enumerate(difference.values):
             first = index == 0
-            name = difference.name if first else ""
-            must = ("yes" if difference.must_agree else "no") if first else ""
+            name = translate(difference.name) if first else ""
+            must = translate("yes" if difference.must_agree else "no") if first else ""
             rows.append((name, must, value, compact(ranks)))
-    widths = [min(max(len(row[column]) for row in rows), 44) for column in range(3)]
+    widths = [min(max(columns(row[column]) for row in rows), 44) for column in range(3)]
     return [
-        "  ".join(cut(cell, size).ljust(size) for cell, size in zip(row, widths, strict=False))
+        "  ".join(padded(cut(cell, size), size) for cell, size in zip(row, widths, strict=False))
         + f"  {cut(row[3], max(width - sum(widths) - 6, 12))}"
         for row in rows
     ]
 
 
 def cut(text: str, longest: int) -> str:
-    """Shorten a text to a number of characters."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    """Shorten a text to a number of columns."""
+    if columns(text) <= longest:
+        return text
+    while columns(text) >= longest:
+        text = text[:-1]
+    return f"{text}…"

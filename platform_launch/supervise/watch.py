@@ -26,7 +26,7 @@ from platform_launch.supervise.holding import AgentHold, local_ranks_below
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.signals import ENDING, SignalInbox
 from platform_launch.supervise.traffic import Traffic
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 # Kubernetes and Slurm (KillWait) kill after 30 s, and torchrun gives its workers 30 s. Being first leaves
 # time to report what had to be killed, and to pass the exit code on.
@@ -358,4 +358,4 @@ class Watch:
 
 
 def _named(processes_left: Mapping[int, str]) -> str:
-    return ", ".join(f"{name} (pid {pid})" for pid, name in sorted(processes_left.items())) or "nothing"
+    return joined(f"{name} (pid {pid})" for pid, name in sorted(processes_left.items())) or Phrase("nothing")

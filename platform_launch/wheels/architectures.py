@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from platform_launch.errors import UsageError, shown
 from platform_launch.hardware.models import CAPABILITIES, capability_of
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 Capability = tuple[int, int]
 
@@ -73,7 +73,7 @@ def _parse_one(word: str, read: str) -> Architecture:
                 "nor a GPU known here: {known}",
                 read=read,
                 word=shown(word),
-                known=", ".join(CAPABILITIES),
+                known=joined(CAPABILITIES),
             ),
             _EXAMPLES,
         )

@@ -166,7 +166,7 @@ def _introduce(tools: BuildTools, aim: Target, env: Environment, console: Consol
             python=tools.interpreter.python,
         )
     )
-    for_what = ", ".join(map(str, aim.architectures)) or Phrase("no GPU code")
+    for_what = joined(aim.architectures) or Phrase("no GPU code")
     console.info(
         Phrase(
             "for DeepSpeed's {backend} backend, {architectures}: {source}",
@@ -181,7 +181,7 @@ def _introduce(tools: BuildTools, aim: Target, env: Environment, console: Consol
         console.warn(
             Phrase(
                 "{names} in the environment is ignored: --ops decides what is compiled",
-                names=", ".join(ignored),
+                names=joined(ignored),
             )
         )
 
@@ -251,7 +251,7 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
     console.info(
         Phrase(
             "compiling {ops}, {jobs} at once; log: {log}",
-            ops=", ".join(op.name for op in job.ops),
+            ops=joined(op.name for op in job.ops),
             jobs=job.jobs,
             log=log_path,
         )
@@ -269,13 +269,13 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
     absent = {op.name for op in job.ops} - set(compiled)
     if absent:
         raise InstallationError(
-            Phrase("DeepSpeed left {ops} out of the wheel without failing", ops=", ".join(sorted(absent))),
+            Phrase("DeepSpeed left {ops} out of the wheel without failing", ops=joined(sorted(absent))),
             Phrase("see why in {log}", log=log_path),
         )
     console.success(
         Phrase(
             "compiled {ops} in {took:.0f} s",
-            ops=", ".join(compiled),
+            ops=joined(compiled),
             took=time.monotonic() - began,
         )
     )

@@ -12,7 +12,7 @@ from platform_launch.errors import InstallationError
 from platform_launch.hardware import Gpu
 from platform_launch.hardware.host import instructions
 from platform_launch.supervise import Command, capture
-from platform_launch.text import Listed, Phrase
+from platform_launch.text import Listed, Phrase, joined
 from platform_launch.wheels import note
 from platform_launch.wheels.machine import environment_for, query_interpreter
 from platform_launch.wheels.report import NodeReport, query_node, warnings
@@ -53,7 +53,7 @@ def install(wheel: Path, python: str, env: Environment, console: Console) -> Non
         Phrase(
             "installed {wheel} with {ops}, for {python}",
             wheel=wheel.name,
-            ops=", ".join(described.ops),
+            ops=joined(described.ops),
             python=python,
         )
     )

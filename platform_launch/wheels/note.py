@@ -17,7 +17,7 @@ from typing import Any
 
 from platform_launch import files
 from platform_launch.errors import InputError, InstallationError
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.wheels.architectures import Capability, parse
 from platform_launch.wheels.machine import Interpreter, version_numbers
 
@@ -160,7 +160,7 @@ def mismatches(
         found.append(
             Phrase(
                 "processor: built for one that knows {instructions}; this one does not",
-                instructions=", ".join(lacking),
+                instructions=joined(lacking),
             )
         )
     return found + _torch_mismatches(note, node) + _gpu_mismatches(note, gpus)
@@ -210,7 +210,7 @@ def _gpu_mismatches(note: WheelNote, gpus: Sequence[Capability]) -> list[str]:
     return [
         Phrase(
             "GPUs: built for {architectures}, which does not run on a GPU of {capability}",
-            architectures=", ".join(note.architectures),
+            architectures=joined(note.architectures),
             capability=f"{major}.{minor}",
         )
         for major, minor in sorted(set(gpus))

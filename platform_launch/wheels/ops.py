@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import UsageError, shown
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.wheels.architectures import arch_list
 from platform_launch.wheels.machine import run_probe
 from platform_launch.wheels.requirements import Requirement
@@ -76,9 +76,9 @@ def find(
         raise UsageError(
             Phrase(
                 "this DeepSpeed has no op {names}: its {backend} backend has {known}",
-                names=", ".join(unknown),
+                names=joined(unknown),
                 backend=target.backend,
-                known=", ".join(known),
+                known=joined(known),
             ),
             "correct --ops; the available ops differ between versions of DeepSpeed",
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import InputError, InstallationError
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.wheels.machine import Version, query_interpreter, run_probe, version_numbers
 
 _WRITTEN_BY = Phrase(
@@ -121,14 +121,14 @@ def warnings(report: NodeReport) -> list[str]:
         found.append(
             Phrase(
                 ("not compiled; a job that uses them would compile them for minutes on every node: {ops}"),
-                ops=", ".join(late),
+                ops=joined(late),
             )
         )
     if report.missing_requirements:
         found.append(
             Phrase(
                 "DeepSpeed requires packages that are not installed: {requirements}",
-                requirements=", ".join(report.missing_requirements),
+                requirements=joined(report.missing_requirements),
             )
         )
     return found
@@ -192,5 +192,5 @@ def _in_state(report: NodeReport, state: str) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value or "")
+    text = joined(value) if isinstance(value, tuple) else str(value or "")
     return text or Phrase("none")

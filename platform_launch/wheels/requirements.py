@@ -71,7 +71,7 @@ def _build_packages(interpreter: Interpreter) -> Requirement:
     install = f"{interpreter.executable} -m pip install {' '.join(missing)}"
     return Requirement(
         "build tools",
-        ", ".join(found) or Phrase("none"),
+        joined(found) or Phrase("none"),
         "pip and setuptools, and wheel if setuptools is older than 70.1",
         not missing,
         install,
@@ -181,20 +181,20 @@ def _toolkit(torch: Torch, toolkit: Toolkit | None) -> Requirement:
 
 def _architectures(toolkit: Toolkit, target: Target) -> Requirement:
     unknown = [str(each) for each in target.architectures if each.machine_code not in toolkit.machine_codes]
-    wanted = ", ".join(map(str, target.architectures))
+    wanted = joined(target.architectures)
     return Requirement(
         "architectures",
         Phrase("{wanted} ({source})", wanted=wanted, source=target.source),
         Phrase(
             "those that nvcc {release} knows: {known}",
             release=toolkit.release,
-            known=", ".join(sorted(toolkit.machine_codes)),
+            known=joined(sorted(toolkit.machine_codes)),
         ),
         not unknown,
         Phrase(
             "leave {names} out, or use a toolkit that knows it: 10.0 and 12.0 came with CUDA "
             "12.8, 10.3 and 12.1 with 12.9; CUDA 13 dropped what is older than 7.5",
-            names=", ".join(unknown),
+            names=joined(unknown),
         ),
     )
 

@@ -104,10 +104,10 @@ class Note:
 NoteValue = str | int | Note | list[Note]
 
 
-def _message(value: NoteValue) -> str:
+def _message(value: NoteValue) -> str | int:
     if isinstance(value, list):
         return joined(one.message() for one in value)
-    return value.message() if isinstance(value, Note) else str(value)
+    return value.message() if isinstance(value, Note) else value
 
 
 def note(note_id: str, /, **values: NoteValue) -> Note:
@@ -133,4 +133,4 @@ def counted_off(numbers: list[int]) -> tuple[str, int]:
             rows.append([number])
     parts = [one for row in rows for one in ([row] if len(row) > 2 else [[number] for number in row])]
     shown = (f"{part[0]}–{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts[:_MOST_NAMED])
-    return ", ".join(shown), sum(map(len, parts[_MOST_NAMED:]))
+    return joined(shown), sum(map(len, parts[_MOST_NAMED:]))

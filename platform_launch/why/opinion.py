@@ -22,9 +22,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from platform_launch.confidential import looks_secret
+from platform_launch.console.languages import current, translate
 from platform_launch.errors import InputError
-from platform_launch.text import Phrase
-from platform_launch.why.answer.verdict import Verdict
+from platform_launch.text import Phrase, joined
+from platform_launch.why.answer.verdict import Verdict, label
 from platform_launch.why.lines.line import plain, shown
 from platform_launch.why.lines.opening import OpenedLog
 
@@ -112,11 +113,14 @@ class Opinion:
 
     def lines(self) -> list[str]:
         """Return it for a terminal, below the verdict."""
-        cited = ", ".join(f"{name} = {place}" for name, place in self.cited.items())
-        return [
-            f"opinion:   (of {shown(self.model)}; not checked, changes nothing above) {self.text}",
-            f"cites:     {cited}",
-        ]
+        said = Phrase(
+            "(of {model}; not checked, changes nothing above) {text}",
+            model=shown(self.model),
+            text=self.text,
+        )
+        cited = joined(f"{name} = {place}" for name, place in self.cited.items())
+        facts = (("opinion", said), ("cites", cited))
+        return [f"{label(name, current())} {translate(text)}" for name, text in facts]
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form."""
@@ -194,7 +198,7 @@ def opinion(endpoint: ModelEndpoint, told: Material, limit_s: float = LIMIT_S) -
         raise OpinionError(
             Phrase(
                 "the model cites lines that do not exist ({lines}): its answer is not shown",
-                lines=", ".join(unknown[:5]),
+                lines=joined(unknown[:5]),
             )
         )
     if not cited:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platform_launch.errors import InputError, shown_list
 from platform_launch.events import Event, beside, read
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 from platform_launch.why.lines.line import Location
 from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK
 from platform_launch.why.lines.opening import holds_no_text
@@ -185,7 +185,7 @@ def _latest(logs: list[Path], job: str | None, folder: Path) -> list[Path]:
                 "{folder} contains no log of job {job!r}, only of {names}",
                 folder=folder,
                 job=job,
-                names=", ".join(names),
+                names=joined(names),
             ),
             "",
         )

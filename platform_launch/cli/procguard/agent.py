@@ -19,7 +19,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment, hide_from_neighbours
 from platform_launch.errors import HardwareError, InputError, UsageError, shown
 from platform_launch.health.quarantine import node_name, quarantine_file
-from platform_launch.text import Phrase, counted
+from platform_launch.text import Phrase, counted, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -332,4 +332,4 @@ def _report_start(console: Console, join: JoinRequest, url: str, limits: AgentLi
     if limits.allowed is None:
         console.info("no limits: operators of the server can run any command here (limit it with --allow)")
     else:
-        console.info(Phrase("limited to: {commands}", commands="; ".join(limits.allowed)))
+        console.info(Phrase("limited to: {commands}", commands=joined(limits.allowed, "; ")))

@@ -11,7 +11,7 @@ from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.extras import named
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.vendors import Vendor
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 
 def missing_packages(facts: Facts) -> Iterator[Finding]:
@@ -21,21 +21,17 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
     if not missing:
         return
     folders = [str(folder) for name in missing for folder in modules[name].namespace]
-    beside = (
-        Phrase(" (the folder {folders} is not the library)", folders=", ".join(folders)) if folders else ""
-    )
+    beside = Phrase(" (the folder {folders} is not the library)", folders=joined(folders)) if folders else ""
     # Not needed by torchrun, which comes with torch, or by the user's own script.
     spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
     without = (
-        Phrase(", pass --launcher torchrun, which does without {names}", names=", ".join(spared))
+        Phrase(", pass --launcher torchrun, which does without {names}", names=joined(spared))
         if spared
         else ""
     )
     yield error(
         "package-missing",
-        Phrase(
-            "{python} has no {packages}{beside}", python=python, packages=", ".join(missing), beside=beside
-        ),
+        Phrase("{python} has no {packages}{beside}", python=python, packages=joined(missing), beside=beside),
         python,
         Phrase(
             "{python} -m pip install {packages}{without}, "
@@ -76,7 +72,7 @@ def user_site(facts: Facts) -> Iterator[Finding]:
             "package-user-site",
             Phrase(
                 "{packages} would be imported from {home}, not from the environment {prefix}",
-                packages=", ".join(found),
+                packages=joined(found),
                 home=home,
                 prefix=prefix,
             ),

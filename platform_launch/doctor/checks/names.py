@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 from platform_launch.hardware.names import is_loopback
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 
 def own_name(facts: Facts) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def own_name(facts: Facts) -> Iterator[Finding]:
                 "this node's own name {name!r} resolves to {found}: gloo would offer that address to the "
                 "other nodes",
                 name=own.query,
-                found=", ".join(own.found),
+                found=joined(own.found),
             ),
             own.query,
             hint,
@@ -75,8 +75,8 @@ def master_name(facts: Facts) -> Iterator[Finding]:
                 "this is node 0, but the master {name!r} ({source}) is {found}, and this node has {own}",
                 name=master.query,
                 source=source,
-                found=", ".join(master.found),
-                own=", ".join(sorted(own)),
+                found=joined(master.found),
+                own=joined(sorted(own)),
             ),
             master.query,
             "set MASTER_ADDR to node 0, unless the address is translated on the way",
@@ -103,7 +103,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
             Phrase(
                 "this node has no route to the master {name!r} ({found})",
                 name=master.query,
-                found=", ".join(master.found),
+                found=joined(master.found),
             ),
             master.query,
             "check the node's routes (ip route get) and which network MASTER_ADDR belongs to",

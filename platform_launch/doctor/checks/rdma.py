@@ -8,7 +8,7 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import HcaPort, NicDistance, PciDistance
 from platform_launch.plan.nccl import selects
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 
 def ports_down(facts: Facts) -> Iterator[Finding]:
@@ -20,11 +20,11 @@ def ports_down(facts: Facts) -> Iterator[Finding]:
             "rdma-port-down",
             Phrase(
                 "InfiniBand ports that are not active: {names} ({down} of {ports})",
-                names=", ".join(down),
+                names=joined(down),
                 down=len(down),
                 ports=len(ports),
             ),
-            ", ".join(down),
+            joined(down),
             (
                 "check cable, switch port and subnet manager (ibstat); other nodes will wait for "
                 "this node's remaining ports"
@@ -78,17 +78,17 @@ def far_adapters(facts: Facts) -> Iterator[Finding]:
             nearest[one.gpu] = one
     far = [gpu for gpu, one in nearest.items() if one.distance is PciDistance.SYS]
     if far and facts.is_distributed:
-        shown = "; ".join(
-            f"GPU {gpu}: {one.adapter} {one.distance.name}" for gpu, one in sorted(nearest.items())
+        shown = joined(
+            [f"GPU {gpu}: {one.adapter} {one.distance.name}" for gpu, one in sorted(nearest.items())], "; "
         )
         yield warning(
             "rdma-other-socket",
             Phrase(
                 "the nearest adapter in use is on another NUMA node for GPUs {gpus} ({shown})",
-                gpus=", ".join(map(str, far)),
+                gpus=joined(far),
                 shown=shown,
             ),
-            ", ".join(f"GPU {gpu}" for gpu in far),
+            joined(f"GPU {gpu}" for gpu in far),
             "give the container the adapters of both sockets, or name them all in NCCL_IB_HCA",
         )
 
@@ -114,8 +114,8 @@ def unknown_hcas(facts: Facts) -> Iterator[Finding]:
 
 
 def _names(ports: list[HcaPort]) -> str:
-    return ", ".join(f"{port.device}:{port.port}" for port in ports)
+    return joined(f"{port.device}:{port.port}" for port in ports)
 
 
 def _indices(port: HcaPort) -> str:
-    return ", ".join(f"{index} ({kind})" for index, kind in port.gids) or Phrase("none")
+    return joined(f"{index} ({kind})" for index, kind in port.gids) or Phrase("none")

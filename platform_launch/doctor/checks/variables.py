@@ -10,7 +10,7 @@ from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import Interface
 from platform_launch.hardware.names import is_loopback
 from platform_launch.plan.nccl import exact_interface, infiniband_off
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 # Not NCCL's: left by somebody who was debugging, and slow ever since.
 _DEBUGGING = {
@@ -26,7 +26,7 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
     machine = facts.plan.hardware
     if not facts.is_distributed or machine.assumed or not facts.interfaces:
         return
-    have = ", ".join(sorted(facts.interfaces))
+    have = joined(sorted(facts.interfaces))
     everything = replace(machine, interfaces=tuple(Interface(name, ()) for name in sorted(facts.interfaces)))
     nccl, gloo = facts.env.get("NCCL_SOCKET_IFNAME"), facts.env.get("GLOO_SOCKET_IFNAME")
     if nccl is not None and exact_interface(nccl, everything) is None:
@@ -66,7 +66,7 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
                     "needs exact names, and fails with 'Unable to find address'"
                 ),
                 chosen=gloo,
-                missing=", ".join(missing),
+                missing=joined(missing),
                 have=have,
             ),
             "GLOO_SOCKET_IFNAME",

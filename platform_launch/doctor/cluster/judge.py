@@ -237,7 +237,7 @@ def _of_node(
     rank: int, results: Sequence[Measurement], pairs: Sequence[Measurement], endpoints: Endpoints
 ) -> Finding:
     place = _place(rank, endpoints)
-    partners = ", ".join(str(r) for result in results for r in result.group if r != rank)
+    partners = joined(str(r) for result in results for r in result.group if r != rank)
     failed = [result for result in results if result.problem]
     if failed:
         return error(

@@ -146,7 +146,7 @@ def assign(
         kind=kind,
         places=_places(ranked),
         idle=tuple(idle),
-        notes=(problem("world-size-below", world_size=str(size), workers=", ".join(map(str, idle))),)
+        notes=(problem("world-size-below", world_size=str(size), workers=list(map(str, idle))),)
         if idle
         else (),
     )
@@ -174,10 +174,10 @@ def _problems_of_workers(workers: Sequence[WorkerName], kind: WorkerKind) -> lis
         return [problem("no-workers")]
     twice = sorted(str(worker) for worker, times in Counter(workers).items() if times > 1)
     if twice:
-        return [problem("duplicate-workers", workers=", ".join(twice))]
+        return [problem("duplicate-workers", workers=twice)]
     crowded = sorted(node for node, times in Counter(worker.node for worker in workers).items() if times > 1)
     if kind is WorkerKind.NODE and crowded:
-        return [problem("several-launchers", nodes=", ".join(crowded))]
+        return [problem("several-launchers", nodes=crowded)]
     return []
 
 
@@ -194,7 +194,7 @@ def _master(
     meant = [node for node in nodes if wanted in aliases.get(node, ())]
     if len(meant) == 1:
         return meant[0]
-    names = ", ".join(meant or nodes) or "none"
+    names = meant or nodes or ["none"]
     if meant:
         return problem("master-ambiguous", master=wanted, nodes=names)
     if wanted in {str(worker) for worker in workers}:

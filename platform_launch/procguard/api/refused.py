@@ -8,7 +8,7 @@ from pathlib import Path
 
 from platform_launch.files import yaml_values
 from platform_launch.procguard.api.shapes import Problem, Refusal
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 HINT = ".hint"
 _FILE = Path(__file__).with_name("problems.yaml")
@@ -24,10 +24,11 @@ def problem_phrases(code: str, values: Mapping[str, object]) -> tuple[Phrase, Ph
     """Return what is wrong and what to do. Raises KeyError for a code or values of another version."""
     templates = problem_templates()
     text, hint = templates[code], templates.get(f"{code}{HINT}", "")
-    return Phrase.checked(text, values), Phrase.checked(hint, values)
+    shown = {name: joined(value) if isinstance(value, list) else value for name, value in values.items()}
+    return Phrase.checked(text, shown), Phrase.checked(hint, shown)
 
 
-def problem(code: str, **values: str) -> Problem:
+def problem(code: str, **values: str | list[str]) -> Problem:
     """Return a problem with its English."""
     text, hint = problem_phrases(code, values)
     return Problem(code, str(text), str(hint), values)
@@ -38,7 +39,7 @@ class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
 
     status = 409
 
-    def __init__(self, code: str, *, problems: Sequence[Problem] = (), **values: str) -> None:
+    def __init__(self, code: str, *, problems: Sequence[Problem] = (), **values: str | list[str]) -> None:
         self.phrases = text, hint = problem_phrases(code, values)
         super().__init__(str(text))
         self.refusal = Refusal(

@@ -162,4 +162,4 @@ Admin = Annotated[Person, _only(lambda person: person.admin, "only-admins")]
 def check_owner(person: Person, group: str, owners: Sequence[str]) -> None:
     """Raise Forbidden if a group has owners and this user is not one of them."""
     if owners and not person.admin and person.name not in owners:
-        raise Forbidden("only-owners", group=group, owners=", ".join(owners))
+        raise Forbidden("only-owners", group=group, owners=list(owners))

@@ -14,7 +14,7 @@ from platform_launch.errors import InputError, shown
 from platform_launch.files import not_yaml
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.server.private import check_ours
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 _LARGEST_FILE = 1024 * 1024  # bytes
 EVERYBODY = "*"
@@ -189,7 +189,7 @@ def read_settings(path: Path | None) -> ServerSettings:
     try:
         return ServerSettings.model_validate({str(key): value for key, value in loaded.items()})
     except ValidationError as error:
-        known = ", ".join(ServerSettings.model_fields)
+        known = joined(ServerSettings.model_fields)
         lines = "; ".join(_problem_text(problem) for problem in error.errors(include_url=False))
         raise InputError(
             Phrase("{file}: {problem}", file=path, problem=lines),

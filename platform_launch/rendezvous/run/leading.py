@@ -23,7 +23,7 @@ from platform_launch.rendezvous.run.silence import silent_after_s
 from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState
 from platform_launch.rendezvous.run.task import RunTask, fault
 from platform_launch.rendezvous.verdict import RunRefusal
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 # A step over a thousand nodes takes 10 ms.
 _QUICKEST_STEP_S = 0.05
@@ -246,7 +246,7 @@ class Lead:
             return "", False
         if self._leads_here(name):  # a service's address is on no interface, but reaches this machine
             return "", False
-        addresses = ", ".join(address for _, address in found)
+        addresses = joined(address for _, address in found)
         problem = Phrase(
             "MASTER_ADDR={name!r} is {addresses}, which is not this machine, {place}, although it is node 0: "
             "others look for node 0 there",

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from platform_launch.text import Phrase, joined
 from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.lines.location_patterns import names_a_machine
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
@@ -365,13 +366,13 @@ def _number(place: Location) -> int:
 
 def _numbered(numbers: Iterable[int]) -> str:
     said, more = counted_off(sorted(set(numbers)))
-    return f"{said} …" if more else said
+    return Phrase("{said} …", said=said) if more else said
 
 
 def _some(names: Iterable[str]) -> str:
     first, *others = sorted(names)
-    said = ", ".join([first, *others[: _MOST_NAMED - 1]])
-    return f"{said} …" if len(others) >= _MOST_NAMED else said
+    said = joined([first, *others[: _MOST_NAMED - 1]])
+    return Phrase("{said} …", said=said) if len(others) >= _MOST_NAMED else said
 
 
 def _ended(tasks: str, host: str, code: int) -> Note:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
 from platform_launch.console.languages import current, translate
-from platform_launch.text import Phrase, counted, joined
+from platform_launch.text import Phrase, counted, joined, padded
 from platform_launch.why.answer.retry import retry_of
 from platform_launch.why.lines.line import Location, shown
 from platform_launch.why.messages.exception_rules import filled
@@ -228,7 +228,9 @@ class Verdict:
             place = shown(f"{code.file}:{code.line}{inside}")
         inner = shown(code.innermost) if code is not None and code.innermost else ""
         meaning, fix = self._advice(language)
-        details = (f"{translate(name, language)} {text}" for name, text in self.details.items())
+        details = joined(
+            Phrase("{name} {value}", name=Phrase(name), value=text) for name, text in self.details.items()
+        )
         return [
             (self.kind_word, self.headline(language)),
             # A headline that ends with a line of the log cannot end with its place.
@@ -241,7 +243,7 @@ class Verdict:
             ("raised at", place),
             ("raised by", inner),
             ("code", code.code if code is not None else ""),
-            ("details", ", ".join(details)),
+            ("details", translate(details, language)),
             ("means", meaning),
             ("fix", fix),
             ("retry", self._retry_line(language)),
@@ -301,7 +303,7 @@ def _rest(message: str) -> str:
 def label(name: str, language: str) -> str:
     """Return what stands before a fact, in a column of twelve cells; a Chinese character takes two."""
     word = translate(name, language)
-    return f"{word}:".ljust(11) if word == name else f"{word}：".ljust(11 - len(word.replace(" ", "")) - 1)
+    return padded(f"{word}:" if word == name else f"{word}：", 11)
 
 
 def _at(headline: Phrase, where: Location) -> Phrase:

@@ -19,6 +19,9 @@ from platform_launch.why.messages.exceptions import Raised, called, condition, o
 _FILE = Path(__file__).with_name("exception_rules.yaml")
 _LONGEST_VALUE = 120
 _FIELD = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
+# Marks words of ours in place of a value. Chinese has no spaces around them, as it has around a Latin value.
+_OURS = "\0"
+_UNSPACED = re.compile(r"(?<=[^\0-\x7f]) \0(?=[^\0-\x7f])|(?<=[^\0-\x7f])\0 (?=[^\0-\x7f])|\0")
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,11 @@ def rules() -> tuple[ExceptionRule, ...]:
 
 def filled(template: str, found: Mapping[str, str], language: str = "en") -> str:
     """Return a text with the words that were found: ``{path}``, or ``{path|the file}`` if none may be."""
-    return _FIELD.sub(
-        lambda field: _bounded(found.get(field[1], field[2] or "")), translate(template, language)
-    )
+
+    def value(field: re.Match[str]) -> str:
+        return _bounded(found[field[1]]) if field[1] in found else f"{_OURS}{field[2] or ''}{_OURS}"
+
+    return _UNSPACED.sub("", _FIELD.sub(value, translate(template, language)))
 
 
 def _bounded(value: str) -> str:

@@ -62,11 +62,11 @@ def without_contradiction(fix: str, advice: str) -> str:
     """
     turned, named = _directions(advice), set(_NAME.findall(advice))
     kept = []
-    for one in re.split(r"(?<=[.;])\s+|(?<=[。；])", fix):
+    for one in re.split(r"(?<=[.;])(?=\s)|(?<=[。；])", fix):
         names = set(_NAME.findall(one))
         if not _contradicts(_directions(one), turned) and not (names and names <= named):
             kept.append(one)
-    return " ".join(kept)
+    return "".join(kept).strip()
 
 
 def _contradicts(one: dict[str, int], other: dict[str, int]) -> bool:

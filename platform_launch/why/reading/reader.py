@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from platform_launch.text import joined
 from platform_launch.why.lines.clock import Clock
 from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain, shown, text_of
 from platform_launch.why.lines.prefixes import Prefixes
@@ -120,7 +121,7 @@ class LogReader:
         if self._scanner.empty:
             remarks.append(note("empty", log=self._name))
         if self._scanner.left_out:
-            remarks.append(note("lines-left-out", log=self._name, heads=", ".join(map('"{}"'.format, heads))))
+            remarks.append(note("lines-left-out", log=self._name, heads=joined(map('"{}"'.format, heads))))
         if "traceback" in self._scanner.worn:
             remarks.append(note("tracebacks-left-out", log=self._name))
         return remarks

@@ -15,7 +15,7 @@ from platform_launch.cli.procguard.ctl.client import GROUPS, NODES, WORKERS, Api
 from platform_launch.cli.procguard.ctl.reading import failure_text, print_verdict
 from platform_launch.console.languages import translate
 from platform_launch.errors import UsageError
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 _settings = flags(
     click.option("--master-addr", metavar="NODE", shell_complete=NODES, help="The node that runs rank 0."),
@@ -153,7 +153,7 @@ def move(client: ApiClient, workers: tuple[str, ...], group: str | None, out: bo
         raise UsageError("expected either --group NAME or --out")
     client.send("POST", "/move", {"workers": list(workers), "group": group})
     target = group or Phrase("no group")
-    _echo(Phrase("{workers} → {group}", workers=", ".join(workers), group=target), None, as_json)
+    _echo(Phrase("{workers} → {group}", workers=joined(workers), group=target), None, as_json)
 
 
 def _group_action(action: str, meaning: str, done: str, *options: Any) -> click.Command:

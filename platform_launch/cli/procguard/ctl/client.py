@@ -131,12 +131,16 @@ def problem_here(problem: dict[str, Any]) -> tuple[Phrase, Phrase]:
 
     code, values = str(problem.get("code", "")), problem.get("values")
     try:
-        clean = {name: escaped(str(one)) for name, one in values.items()} if isinstance(values, dict) else {}
-        text, hint = problem_phrases(code, clean)
+        given = values.items() if isinstance(values, dict) else ()
+        text, hint = problem_phrases(code, {name: _clean(value) for name, value in given})
     except KeyError:
         text = Phrase("{text}", text=escaped(str(problem.get("error") or problem.get("text") or "")))
         hint = Phrase("{text}", text=escaped(str(problem.get("hint") or "")))
     return text, _command(code) or hint
+
+
+def _clean(value: object) -> object:
+    return [escaped(str(one)) for one in value] if isinstance(value, list) else escaped(str(value))
 
 
 def _command(code: str) -> Phrase | None:

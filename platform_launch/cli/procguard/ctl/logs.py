@@ -13,7 +13,7 @@ from platform_launch.cli.procguard.ctl.client import GROUPS, WORKERS, ApiClient,
 from platform_launch.cli.procguard.ctl.tables import local
 from platform_launch.console.languages import translate
 from platform_launch.errors import UsageError
-from platform_launch.text import Phrase, escaped
+from platform_launch.text import Phrase, escaped, joined
 
 _AGAIN_S = 1.0
 
@@ -95,7 +95,7 @@ def _generation(client: ApiClient, path: str, worker: str, number: int) -> int:
     for run in runs:
         if newest is not None and run["group"] == newest["group"] and run["number"] == number:
             return int(run["generation"])
-    known = ", ".join(str(run["number"]) for run in runs if newest and run["group"] == newest["group"])
+    known = joined(str(run["number"]) for run in runs if newest and run["group"] == newest["group"])
     raise UsageError(
         Phrase("no log of run {number} of {worker}", number=number, worker=worker),
         Phrase("runs with logs: {runs}", runs=known or Phrase("none")),

@@ -95,7 +95,7 @@ def _group_row(group: dict[str, Any]) -> tuple[object, ...]:
         group["name"],
         group["phase"],
         local(group["phase_since"]),
-        ", ".join(_owners(group)) or "-",
+        translate(joined(_owners(group))) or "-",
         group["run_number"] or "-",
         f"{group['restarts_used']}/{settings['max_restarts']}",
         len(group["workers"]),
@@ -182,7 +182,7 @@ def _node_row(node: dict[str, Any]) -> tuple[object, ...]:
         len(node["workers"]),
         len(node["gpus"]),
         f"{sum(used) / len(used):.0f}%" if used else "-",
-        ", ".join(node["groups"]) or "-",
+        translate(joined(node["groups"])) or "-",
         _ago(age),
         why + others,
     )
@@ -220,8 +220,9 @@ def users(
     if as_json:
         print_json(found)
         return
+    outside = translate("single sign-on")
     rows = (
-        (user["name"], user["role"], local(user["created_at"]), "single sign-on" if user["external"] else "")
+        (user["name"], user["role"], local(user["created_at"]), outside if user["external"] else "")
         for user in found
     )
     print_table(("user", "role", "since", "about"), rows, "")
@@ -306,7 +307,7 @@ def runs(
     if as_json:
         print_json(found)
         return
-    titles = ("run", "outcome", "asked for by", "began", "ended", "size", "cause")
+    titles = ("run", "outcome", "started by", "start", "end", "world size", "cause")
     print_table(
         titles,
         map(_run_row, [found] if number else found),
@@ -412,4 +413,4 @@ def events(
         (local(one["at"]), one["who"], one["action"], one["object"], text_here(one, one["detail"]))
         for one in found
     ]
-    print_table(("when", "who", "what", "of", "detail"), rows, translate("no events yet"))
+    print_table(("time", "user", "event", "object", "detail"), rows, translate("no events yet"))

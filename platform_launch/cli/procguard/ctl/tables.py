@@ -8,6 +8,7 @@ from datetime import datetime
 
 import click
 
+from platform_launch.console.languages import translate
 from platform_launch.console.screen import columns
 from platform_launch.text import escaped
 
@@ -39,7 +40,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: 
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
-        table.add_column(title, overflow="fold")
+        table.add_column(translate(title), overflow="fold")
     for row in rows:
         cells = [_text(cell) for cell in row]
         table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in cells))

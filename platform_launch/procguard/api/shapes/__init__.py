@@ -30,7 +30,7 @@ class Problem:
     code: str
     text: str
     hint: str = ""
-    values: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str | list[str]] = field(default_factory=dict)
 
 
 class Refusal(Shape):
@@ -43,4 +43,4 @@ class Refusal(Shape):
     hint: str = ""
     problems: list[Problem] = []
     code: str = ""
-    values: dict[str, str] = {}
+    values: dict[str, str | list[str]] = {}

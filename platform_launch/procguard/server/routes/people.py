@@ -159,7 +159,7 @@ def set_notices(wanted: NoticeAddress, parts: Parts, person: Operator) -> None:
     if wanted.address:
         schemes = parts.settings.notice_schemes
         if urlsplit(wanted.address).scheme not in schemes:
-            raise RequestRefused("notice-scheme", schemes=", ".join(schemes))
+            raise RequestRefused("notice-scheme", schemes=list(schemes))
         try:
             receiver_at(wanted.address)
         except LaunchError as error:

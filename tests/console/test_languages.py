@@ -75,6 +75,20 @@ def test_the_catalogue_is_one_that_the_reader_takes_whole() -> None:
     assert all(entries().values())
 
 
+def test_chinese_is_spaced_and_punctuated_alike() -> None:
+    odd = re.compile(
+        r"[一-鿿][A-Za-z0-9`]|[A-Za-z0-9`][一-鿿]"  # no space between Chinese and Latin
+        r"|[一-鿿] ?[,;?!]|[,;] ?[一-鿿]| [，。；：、）]|[，。；：、（] "
+    )
+    assert [text for text in entries().values() if odd.search(text)] == []
+
+
+def test_words_in_place_of_a_missing_value_take_no_spaces_in_chinese() -> None:
+    advice = next(text for text in entries() if text.startswith("Look for {path|the path} on the node"))
+    assert "查找该路径（`ls -ld`）" in filled(advice, {}, "zh")
+    assert "查找 /data/a（`ls -ld`）" in filled(advice, {"path": "/data/a"}, "zh")
+
+
 def test_english_reads_no_catalogue() -> None:
     code = (
         "from platform_launch.console import languages; languages.choose('en')\n"
@@ -92,6 +106,7 @@ def test_a_name_that_is_also_a_message_stays_what_it_is(capfd: pytest.CaptureFix
     row = Phrase("{name}: {value}", name="nodes", value=Phrase("default"))
     assert translate(row) == "nodes：默认值"
     assert translate(joined(["network", "logs", Phrase("default")])) == "network，logs，默认值"
+    assert translate(joined(["network", "logs"])) == "network、logs"
 
 
 @pytest.mark.usefixtures("in_chinese")
@@ -151,7 +166,7 @@ def test_what_is_known_by_value_is_said_in_chinese() -> None:
     said = event("training-finished", exit_code=0, duration_s=150.2)
     assert translate(said) == "训练完成，用时 2 分 30 秒"
     said = event("leftovers-killed", what=Phrase("the training"), processes="sleep (pid 7)")
-    assert translate(said) == "强制结束训练的残留进程：sleep (pid 7)"
+    assert translate(said) == "强制结束训练遗留的进程：sleep (pid 7)"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +254,7 @@ def test_each_fact_of_an_answer_has_a_chinese_label() -> None:
         details={"peer": "10.0.0.1"},
     ).concluded(catalogue())
     lines = verdict.lines()
-    assert lines[0] == "最早的迹象： 集合通信超时 [nccl_watchdog]（节点 3，rank 9）"
+    assert lines[0] == "最早迹象：  集合通信超时 [nccl_watchdog]（节点 3，rank 9）"
     assert not [line for line in lines if line[:1].isascii()]
     assert any(line.endswith("未知：这些日志里没有原因") for line in lines)
     assert verdict.as_dict()["title"] == "a collective operation timed out"

@@ -262,7 +262,7 @@ def test_ctrl_c_stops_the_job_everywhere_and_a_second_run_works(cluster: list[No
     output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert output.count("saved") == 4
-    assert output.count("：已请求作业结束") == 4, "the lines of each node are in the language of the command"
+    assert output.count("：正在停止作业") == 4, "the lines of each node are in the language of the command"
     assert no_jobs(cluster)
     assert (
         cluster[0].dist_launch("run", script(tmp_path / "again.sh", "echo again")).stdout.count("again") == 4

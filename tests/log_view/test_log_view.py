@@ -139,7 +139,7 @@ def test_a_verdict_is_called_what_why_calls_it(failed: Path, monkeypatch: pytest
     )
     monkeypatch.setattr(languages, "_chosen", ["zh"])
     (mark,) = [line for line in shown(str(failed)) if "^^^" in line]
-    assert mark.startswith("[node 1] ^^^ 最早的迹象：与另一个进程的连接断开 [connection_lost]；处理办法：")
+    assert mark.startswith("[node 1] ^^^ 最早迹象：与另一个进程的连接断开 [connection_lost]；处理办法：")
 
 
 def test_a_selection_that_no_line_meets_says_so(failed: Path, capfd: pytest.CaptureFixture[str]) -> None:

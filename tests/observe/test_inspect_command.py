@@ -103,7 +103,7 @@ def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines
         "2 个 rank，1 个节点；上一次进展在 38 秒前；日志 a.log",
         "rank 1 waits on gn6",
         "节点 3（gn9）没有应答",
-        "内存峰值，节点 0（gn6）：进程 2.0 GiB；GPU 0, 1 各 3.0 GiB",
+        "内存峰值，节点 0（gn6）：进程 2.0 GiB；GPU 0、1 各 3.0 GiB",
         "到目前为止的开销：用时：1 s",
         "an older launch's",
     ]

@@ -243,7 +243,7 @@ def test_a_job_that_continues_with_fewer_nodes_counts_those(node: Node) -> None:
     assert detect(node(job), overrides).is_spare
     found = detect(node(job), replace(overrides, stands_in_for=1, remaining=2))
     assert (found.nnodes, found.node_rank, found.missing, found.launched) == (2, 1, 1, 3)
-    assert found.sources["nnodes"] == "those that are left of 3"
+    assert found.sources["nnodes"] == "the remaining ones of 3"
 
 
 @pytest.mark.parametrize("least", [0, 3])

@@ -75,7 +75,7 @@ def test_lists_are_cut_and_written_as_the_language_does() -> None:
 def test_names_of_settings_and_roles_are_words_of_the_page() -> None:
     change = sentence("change", setting="command", before=sentence("unset"), after='"train"')
     assert Words("zh").detail(event(sentence("changes", changes=[change]))) == '命令：未设置 → "train"'
-    assert Words("zh").detail(event(sentence("role", role="viewer"))) == "只读"
+    assert Words("zh").detail(event(sentence("role", role="viewer"))) == "查看者"
     assert Words("zh").detail(event(sentence("workers", workers=["viewer"]))) == "viewer", (
         "a worker's name is none"
     )

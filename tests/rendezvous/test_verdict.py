@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from platform_launch.console import languages
 from platform_launch.errors import NodesDisagreeError, TopologyError
 from platform_launch.rendezvous.messages import decode, encode
 from platform_launch.rendezvous.verdict import RunRefusal, StartVerdict, judge, table
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, columns
 from tests.rendezvous.nodes import fingerprint
 
 
@@ -104,6 +105,18 @@ def test_the_table_shows_only_what_differs_the_grave_first_and_folds_equal_nodes
         ["GPU", "driver", "no", "570.86.15", "0-3,", "5-15"],
         ["535.54.03", "4"],
     ]
+
+
+def test_the_columns_of_a_chinese_table_are_aligned() -> None:
+    nodes = [fingerprint(0, 2), fingerprint(1, 2, facts={"GPU driver": "535", "platform": "慢"})]
+    languages.choose("zh")
+    try:
+        lines = table(judge(nodes, {}).differences)
+    finally:
+        languages._chosen.clear()
+    assert lines[0].split() == ["不一致项", "必须一致", "值", "节点"]
+    ranks = [line for line in lines[1:] if line.endswith((" 0", " 1"))]
+    assert len({columns(line) for line in ranks}) == 1
 
 
 def test_a_table_of_a_thousand_nodes_stays_narrow() -> None:

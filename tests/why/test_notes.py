@@ -61,7 +61,7 @@ def test_every_note_of_the_known_logs_is_told_in_chinese_after_the_wire() -> Non
 def test_a_note_of_another_version_is_told_in_english() -> None:
     log = [b"RuntimeError: CUDA error: out of memory\n"]
     told = explain([LogSource("a.log", log)]).with_notes([note("oom-kills", count=2)])
-    assert "备注：      运行期间 cgroup 记录了 2 次因内存不足的杀死" in told.lines("zh")
+    assert "备注：      运行期间 cgroup 记录了 2 次因内存不足杀死进程" in told.lines("zh")
     english = "备注：      out-of-memory kills counted by the cgroup during the run: 2"
     newer = replace(told, noted=(*told.noted[:-1], Note("of-tomorrow", {"count": 2})))
     other = replace(told, noted=(*told.noted[:-1], Note("oom-kills", {"number": 2})))
@@ -80,13 +80,13 @@ def test_notes_nest_no_deeper_than_any_is_made() -> None:
 def test_names_of_ranks() -> None:
     for ranks, english, chinese in (
         ([5], "rank 5", "rank 5"),
-        ([3, 5], "ranks 3, 5", "rank 3, 5"),
+        ([3, 5], "ranks 3, 5", "rank 3、5"),
         ([4, 5, 6, 7], "ranks 4–7", "rank 4–7"),
-        ([0, 1, 2, 5, 7, 8], "ranks 0–2, 5, 7, 8", "rank 0–2, 5, 7, 8"),
+        ([0, 1, 2, 5, 7, 8], "ranks 0–2, 5, 7, 8", "rank 0–2、5、7、8"),
         (
             list(range(0, 20, 2)),
             "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 2 more",
-            "rank 0, 2, 4, 6, 8, 10, 12, 14 等（另有 2 个）",
+            "rank 0、2、4、6、8、10、12、14 等（另有 2 个）",
         ),
     ):
         assert ranks_named(ranks).render("en") == english

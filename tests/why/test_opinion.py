@@ -109,7 +109,7 @@ def test_the_opinion_stands_below_the_verdict_with_the_lines_it_cites(
     plain_code, plain = why(log, None)
     code, told = why(log, server, "--explain", key="sk-secret")
     assert told.startswith(plain)
-    assert "opinion:   (of small; not checked, changes nothing above) The batch has no labels" in told
+    assert "opinion:    (of small; not checked, changes nothing above) The batch has no labels" in told
     assert f"L5 = {log}:5" in told
     assert (code, plain_code) == (0, 0)
     assert server.asked[0]["path"] == "/v1/chat/completions"

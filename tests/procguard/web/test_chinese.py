@@ -197,7 +197,7 @@ def test_a_failure_and_its_verdict_are_told(server: Served) -> None:
         assert words in page
     assert "请减小每块 GPU 的批大小" in page
     assert (
-        "无法启动：在 Agent 的 PATH（/usr/bin）中找不到"
+        "无法启动：在 agent 的 PATH（/usr/bin）中找不到"
         in server.person().get("/groups/refused", headers=headers).text
     )
     events = server.person().get("/groups/train/events", headers=headers).text

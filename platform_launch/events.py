@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from platform_launch.text import Phrase, joined, one_line, seconds
+from platform_launch.values import dataclass
 
 SUFFIX = ".events.jsonl"
 LEVELS = ("INFO", "SUCCESS", "WARN", "ERROR")

@@ -25,42 +25,46 @@ OTHERS_MAY_CHANGE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_MAY_READ = stat.S_IWGRP | stat.S_IRWXO
 
 
-def yaml_values(data: str | bytes) -> Any:
-    """Parse a YAML text, with libyaml if PyYAML has it: several times as fast.
+class NotYamlError(ValueError):
+    """A text is not YAML. ``problem`` is the reader's exception."""
 
-    Raises yaml.YAMLError.
-    """
+    def __init__(self, problem: Exception) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def yaml_values(data: str | bytes) -> Any:
+    """Parse a YAML text, with libyaml if PyYAML has it: several times as fast. Raises NotYamlError."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(data, Loader=loader)  # noqa: S506 - both loaders are the safe ones
+    try:
+        return yaml.load(data, Loader=loader)  # noqa: S506 - both loaders are the safe ones
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise NotYamlError(error) from error
 
 
-def made_of(files: Sequence[Path], make: Callable[[], Any]) -> Any:
+def made_of(module: Path, files: Sequence[Path], make: Callable[[], Any]) -> Any:
     """Return what ``make`` computes from files of this package: numbers, texts, tuples, lists, dictionaries.
 
-    The result is cached next to the compiled module of the first file, if Python caches any, until the
-    content of a file changes. (Times would not do: some installers give all files of all versions the same
-    one.) Anyone who may write there could change this package anyway.
+    The result is cached next to the compiled ``module``, if Python caches any, until the content of a file
+    changes. (Times would not do: some installers give all files of all versions the same one.) Anyone who may
+    write there could change this package anyway.
     """
-    from hashlib import blake2b
-
-    content = blake2b()
-    for file in files:
-        content.update(file.read_bytes())
+    content = [file.read_bytes() for file in files]
     try:
-        kept = Path(cache_from_source(str(files[0]))).with_suffix(".made")
+        kept = Path(cache_from_source(str(module))).with_suffix(".made")
     except NotImplementedError:  # the interpreter caches none
         return make()
     with suppress(OSError, EOFError, ValueError, TypeError):
         of, made = marshal.loads(kept.read_bytes())  # noqa: S302 - see above
-        if of == content.digest():
+        if of == content:
             return made
     made = make()
     if not sys.dont_write_bytecode:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # of the latter: a date, which cannot be kept
             kept.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(kept, marshal.dumps((content.digest(), made)))
+            write_whole(kept, marshal.dumps((content, made)))
     return made
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from platform_launch.files import made_of, yaml_values
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -19,6 +22,16 @@ def project_root() -> Path:
     if (checkout / "configs" / "recipes.yaml").is_file():
         return checkout
     return _PACKAGE / "_project"
+
+
+def yaml_of(file: Path) -> Any:
+    """Return the values in a YAML file; those of a file of this project are cached.
+
+    PyYAML takes 15 ms to import. Raises OSError, NotYamlError.
+    """
+    if not file.is_relative_to(project_root()):
+        return yaml_values(file.read_bytes())
+    return made_of(_PACKAGE / file.name, [file], lambda: yaml_values(file.read_bytes()))
 
 
 def git_revision(path: Path | None) -> str | None:

@@ -6,11 +6,12 @@ Programs read the code, never the words.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from platform_launch.errors import shown
 from platform_launch.text import Listed, Phrase, asks_for_values_only, joined
+from platform_launch.values import dataclass
 
 _LONGEST = 260
 _MOST = 16

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch import files
+from platform_launch import files, project
 from platform_launch.errors import InputError
 from tests.lab.needs import requires_root
 
@@ -133,11 +133,11 @@ def test_what_is_made_of_files_is_made_again_once_they_change(
     for text in ("one two", "one two", "1  two", "three"):
         source.write_text(text)
         os.utime(source, (0, 0))  # as some installers do
-        assert files.made_of([source], make) == text.split()
+        assert files.made_of(source, [source], make) == text.split()
     assert made == ["one two", "1  two", "three"]
     for kept in (tmp_path / "__pycache__").iterdir():
         kept.write_bytes(kept.read_bytes()[:9])
-    assert files.made_of([source], make) == ["three"]
+    assert files.made_of(source, [source], make) == ["three"]
     assert len(made) == 4
 
 
@@ -145,6 +145,26 @@ def test_nothing_is_kept_where_python_keeps_no_compiled_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    (tmp_path / "words.py").write_text("one")
-    assert files.made_of([tmp_path / "words.py"], lambda: 1) == 1
+    source = tmp_path / "words.py"
+    source.write_text("one")
+    assert files.made_of(source, [source], lambda: 1) == 1
     assert not (tmp_path / "__pycache__").exists()
+
+
+def test_a_yaml_file_of_the_project_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(project, "_PACKAGE", tmp_path / "package")
+    parsed = list[bytes]()
+
+    def parse(data: bytes) -> int:
+        parsed.append(data)
+        return len(parsed)
+
+    monkeypatch.setattr(project, "yaml_values", parse)
+    own, other = tmp_path / "configs" / "recipes.yaml", tmp_path.parent / "other.yaml"
+    own.parent.mkdir()
+    for file in (own, other):
+        file.write_text("a: 1")
+    assert [project.yaml_of(file) for file in (own, own, other, other)] == [1, 1, 2, 3]
+    own.write_text("a: 2")
+    assert project.yaml_of(own) == 4

@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from platform_launch.errors import InputError
-from platform_launch.files import not_yaml, yaml_values
+from platform_launch.files import NotYamlError, not_yaml
 from platform_launch.hardware import packages
+from platform_launch.project import yaml_of
 from platform_launch.text import Phrase, joined
 from platform_launch.values import dataclass
 
@@ -224,10 +225,8 @@ def _unused_count(path: Path, settings: Mapping[str, object], world_size: int) -
 
 
 def _mapping(path: Path) -> Mapping[str, object]:
-    import yaml
-
     try:
-        loaded = yaml_values(path.read_bytes())
+        loaded = yaml_of(path)
     except FileNotFoundError:
         raise InputError(Phrase("{path} does not exist", path=path), "check --deepspeed-config") from None
     except OSError as error:
@@ -235,8 +234,8 @@ def _mapping(path: Path) -> Mapping[str, object]:
             Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror),
             "check --deepspeed-config",
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(not_yaml(path, error)) from error
+    except NotYamlError as error:
+        raise InputError(not_yaml(path, error.problem)) from error
     if not isinstance(loaded, Mapping):
         raise InputError(
             Phrase(

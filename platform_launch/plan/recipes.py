@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from platform_launch.errors import InputError, shown
-from platform_launch.files import yaml_values
+from platform_launch.project import yaml_of
 from platform_launch.text import Phrase, counted, joined
 from platform_launch.values import dataclass
 
@@ -69,11 +69,9 @@ class Scaling:
 
 def read_recipes(root: Path) -> Recipes:
     """Read ``configs/recipes.yaml`` under the project's root. Raises InputError if it is invalid."""
-    import yaml
-
     path = root / "configs" / "recipes.yaml"
     try:
-        loaded = yaml_values(path.read_bytes())
+        loaded = yaml_of(path)
         recipes = tuple(
             Recipe(str(entry["name"]), int(entry["gpus"]), root / entry["config"], root / entry["deepspeed"])
             for entry in loaded["recipes"]
@@ -84,7 +82,7 @@ def read_recipes(root: Path) -> Recipes:
             Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror),
             "reinstall, or restore the file",
         ) from error
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             Phrase("{path} is not a list of recipes: {problem}", path=path, problem=repr(error)),
             "expected 'script:' and 'recipes:' with entries of name, gpus, config and deepspeed",

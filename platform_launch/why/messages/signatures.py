@@ -281,7 +281,8 @@ def catalogue() -> Catalogue:
         entries = [entry for file in files for entry in yaml_values(file.read_bytes())]
         return entries, *_indices(list(map(_signature, entries)))
 
-    entries, *indices = made_of([Path(__file__), Path(literals.__file__), *files], entries_and_indices)
+    module = Path(__file__)
+    entries, *indices = made_of(module, [module, Path(literals.__file__), *files], entries_and_indices)
     return Catalogue(tuple(map(_signature, entries)), *indices)
 
 

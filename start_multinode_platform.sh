@@ -17,7 +17,7 @@ unset _signals_held && trap 'exit 143' TERM
 set -eo pipefail +u # BASH_ENV or SHELLOPTS may have set -u
 
 # 3. Python prints errors, in the user's language. Without Python they are printed here, in English.
-root=$(cd -P -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" && pwd)
+root=$(readlink -f -- "${BASH_SOURCE[0]}") && root=${root%/*}
 package=$root/platform_launch && [[ -d $package ]] || package=${root%/*}
 [[ " $* " != *" --lang"[=\ ]zh\ * ]] || lang_option=zh
 fail() { # message, hint, values of the message's {fields} in order

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _SPREAD_S = 1.0
 # Of many nodes that are warned at once, one tells the others.
 _NODES_PER_S, _MOST_PAUSE_S = 50, 5.0
+# The processes load their libraries first, with all CPUs: what only watches them can wait.
+_LOAD_AFTER_S = 2.0
 # A job that hangs will not write a last checkpoint.
 _HANG_GRACE_S = 5.0
 
@@ -110,7 +112,8 @@ class WatchedTraining:
         self._then_on_ending, self._then_on_exit = on_ending, on_exit
         self._health: HealthWatch | None = None
         self._hangs: HangWatch | None = None
-        self._has_folder = self._exited = self._failed = False
+        self._has_folder = self._failed = False
+        self._exited = threading.Event()
         self.hang: HangReport | None = None
         self._warned_elsewhere, self._has_notice = threading.Event(), False
         self._notices = NoticeWatch(list(training.notices), self._on_notice)
@@ -157,6 +160,7 @@ class WatchedTraining:
                 context.console.drop_log()
             return training.exit_file.corrected(outcome, context.console.report)
         finally:
+            self._exited.set()
             context.reporter.clock.end()
             if self._hangs is not None:
                 self._hangs.stop()
@@ -236,7 +240,9 @@ class WatchedTraining:
             self._try(Thread(target=self._load, name="load", daemon=True).start, None)
 
     def _load(self) -> None:
-        """Import the monitors in a thread of its own: a signal must not wait for a disk that hangs."""
+        """Import the monitors, later, in a thread: a signal must not wait for a disk that hangs."""
+        if self._exited.wait(_LOAD_AFTER_S):
+            return
 
         def load() -> None:
             if self._health is None and self._watches_devices:
@@ -249,7 +255,7 @@ class WatchedTraining:
 
     def _start_watches(self) -> None:
         """Start the monitors of devices and hangs, unless the processes are ending already."""
-        if self._exited or self.supervisor.stopped_by is not None:
+        if self._exited.is_set() or self.supervisor.stopped_by is not None:
             return
         if self._watches_devices and self._health is None:
             self._device_watch.start()
@@ -322,7 +328,8 @@ class WatchedTraining:
         self._then_on_ending(reason)
 
     def _on_exit(self, code: int) -> None:
-        self._exited, self._failed = True, 0 < code < 128
+        self._failed = 0 < code < 128
+        self._exited.set()
         if self._hangs is not None:
             self._hangs.stop_watching()
             if code and self.hang is None and self.supervisor.stopped_by is None:

@@ -23,14 +23,14 @@ _GRACE_S = 5.0
 class Guard:
     """Guards while it is entered. ``temporary`` folders are removed if the supervisor is killed.
 
-    There is no guard if no process can be started, or if this process is PID 1: when that dies, the kernel
-    kills the whole tree.
+    ``pid`` is its process id, -1 without a guard. There is none if no process can be started, or if this
+    process is PID 1: when that dies, the kernel kills the whole tree.
     """
 
     def __init__(self, environment: Mapping[str, str], temporary: Sequence[Path] = ()) -> None:
         self._environment = environment
         self._temporary = [str(folder) for folder in temporary]
-        self._pid = self._to = -1
+        self.pid = self._to = -1
         self.variables = {VARIABLE: os.urandom(8).hex()}
 
     def __enter__(self) -> Guard:
@@ -43,7 +43,7 @@ class Guard:
         )
         its_stdin, self._to = os.pipe2(os.O_CLOEXEC)
         try:
-            self._pid = os.posix_spawn(
+            self.pid = os.posix_spawn(
                 sys.executable,
                 argv,
                 self._environment,
@@ -55,7 +55,7 @@ class Guard:
                 setsid=True,
             )
         except OSError:
-            self._pid = -1
+            self.pid = -1
         finally:
             os.close(its_stdin)
         return self
@@ -63,10 +63,10 @@ class Guard:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
     ) -> None:
-        if self._pid > 0 and processes.is_child(self._pid):  # otherwise it was killed and reaped
+        if self.pid > 0 and processes.is_child(self.pid):  # otherwise it was killed and reaped
             with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(self._pid, SIGKILL)
-                os.waitpid(self._pid, 0)
+                os.kill(self.pid, SIGKILL)
+                os.waitpid(self.pid, 0)
         if self._to >= 0:
             os.close(self._to)
 
@@ -75,6 +75,6 @@ class Guard:
         self._write(f"{pid}\n")
 
     def _write(self, line: str) -> None:
-        if self._pid > 0:
+        if self.pid > 0:
             with suppress(OSError):
                 os.write(self._to, line.encode())

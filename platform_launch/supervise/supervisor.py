@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -164,9 +164,9 @@ class Supervisor:
         began = time.monotonic()
         _flush_own_output()
         fill_closed_descriptors()
-        with self._guard, self._watch as watch:
+        with self._watch as watch, ExitStack() as guarded:
             try:
-                self._start(watch)
+                self._start(watch, guarded)
                 watch.wait()
             finally:
                 self._log.close()
@@ -190,7 +190,7 @@ class Supervisor:
         """The end of the command's output so far, as in the log, even without a log."""
         return self._log.tail
 
-    def _start(self, watch: Watch) -> None:
+    def _start(self, watch: Watch, guarded: ExitStack) -> None:
         """Open a channel for each of our two descriptors, one if both are the same file, and start."""
         writing: dict[int, int] = {}
         try:
@@ -212,6 +212,8 @@ class Supervisor:
             pid = watch.start(command, descriptors)
             if self._hold is not None:
                 self._hold.started(pid)
+            guarded.enter_context(self._guard)  # now: both are Python, and load at the same time
+            watch.leave_alone(self._guard.pid)
             self._guard.watch(pid)
             self._on_start(pid)
         finally:

@@ -113,7 +113,7 @@ class Watch:
         with ExitStack() as stack:
             if self._opens_inbox:
                 stack.enter_context(self._inbox)
-            self._strangers = set(processes.children())
+            self._strangers = set(processes.children())  # usually none, which costs nothing to find out
             stack.enter_context(processes.adopting_orphans())
             self._exit = stack.pop_all()
         return self
@@ -123,6 +123,10 @@ class Watch:
             self._kill_children()
         self._traffic.close()
         self._exit.close()
+
+    def leave_alone(self, pid: int) -> None:
+        """Neither wait for a child, nor signal it."""
+        self._strangers.add(pid)
 
     def start(self, command: Command, descriptors: Mapping[int, int]) -> int:
         """Start a command (see :func:`processes.start`) and return its process id."""
@@ -325,8 +329,6 @@ class Watch:
 
     def _left(self) -> dict[int, str]:
         """Return the running children that are ours; orphans from deeper levels become our children too."""
-        if not processes.has_children():
-            return {}
         return {pid: name for pid, name in processes.children().items() if pid not in self._strangers}
 
     def _kill(self) -> None:

@@ -162,7 +162,7 @@ def test_operation_and_called_package_of_a_bare_exception_are_not_known() -> Non
     raised = Raised("OSError", "x", parse(1, b"OSError: x"))
     assert (operation(raised), called(raised)) == ("", "")
     inner = TracebackFrame("/usr/lib/python3.11/shutil.py", 3, "rmtree", "")
-    assert operation(Raised("OSError", "x", parse(1, b"OSError: x"), innermost=inner)) == "delete"
+    assert operation(Raised("OSError", "x", parse(1, b"OSError: x"), frames=(inner,))) == "delete"
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank3]: ", "(Worker pid=9) ", "2026-11-21 03:04:05 | "])

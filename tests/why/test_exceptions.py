@@ -19,15 +19,14 @@ ALL = [(rule, tuple(examples("rules")[rule.id])) for rule in rules()]
 
 def raised(example: tuple[str, ...]) -> Raised:
     """Make an exception of an example's lines; one that begins with / is the file and the code."""
-    frame, places = None, ""
+    frames: tuple[TracebackFrame, ...] = ()
     if example[0].startswith("/"):
         files, _, code = example[0].partition(": ")
-        *_, file = files.split(" > ")
-        places = "\n".join(f"{one} in f" for one in files.split(" > "))
-        frame, example = TracebackFrame(file, 7, "f", code), example[1:]
+        frames = tuple(TracebackFrame(file, 7, "f", code) for file in files.split(" > "))
+        example = example[1:]
     name, _, message = example[0].partition(": ")
     more = [parse(number, line.encode()) for number, line in enumerate(example[1:], 2)]
-    return Raised(name, message, parse(1, example[0].encode()), innermost=frame, more=more, places=places)
+    return Raised(name, message, parse(1, example[0].encode()), frames=frames, more=more)
 
 
 @pytest.mark.parametrize(("rule", "example"), ALL, ids=[rule.id for rule, _ in ALL])

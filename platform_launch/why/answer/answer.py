@@ -11,8 +11,8 @@ from platform_launch.why.answer.place import (
     ended_alike,
     fill_place,
     others_of,
-    place_of_error,
     shown_elsewhere,
+    where_at_home,
     who_ended,
 )
 from platform_launch.why.answer.verdict import Code, Evidence, Verdict
@@ -174,7 +174,7 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, error: FirstError
     if error is not None:
         first = Evidence(error.log, error.number, error.shown)
         where = error.where if error.where != NOWHERE else where
-        where = place_of_error(where, nodes)
+        where = where_at_home(where, nodes)
     elif first_end:
         evidence = (Evidence(first_end[0], first_end[1].line.number, first_end[1].line.shown),)
     elif summaries:

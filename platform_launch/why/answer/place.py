@@ -19,11 +19,8 @@ from platform_launch.why.reading.homes import Homes
 
 # What a signal did to single processes.
 _BY_SIGNAL = frozenset(("interrupted", "killed"))
-# What a handler of signals tells, in the process itself.
-_CANCELS = frozenset(("job_cancelled", "step_task_failed"))
 _BARRIERS = ("barrier_absent", "group_barrier_absent")
 _LOST = frozenset(("connection_lost", "store_lost"))
-_SOON_LINES = 20
 _FEW_LINES_BELOW = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
@@ -64,15 +61,14 @@ def fill_place(
         behind, told = table.finding()
         if differ and behind is None:
             told = None  # the two that the event itself compares
-    elif came_in_vain or _is_soon_after(event, table):
+    elif came_in_vain:
         behind, told = table.absent()
     if waits and (named := event.details.get("missing ranks", "")).isdecimal():
         behind = int(named)
-    homes = _homes(nodes)
     if told is not None:
         notes.append(told)
     if gone := _gone(event, nodes):
-        notes += [note("lost-by", place=_at_home(where, nodes, homes).note)] if where != NOWHERE else []
+        notes += [note("lost-by", place=where_at_home(where, nodes).note)] if where != NOWHERE else []
         where = Location(host=gone)
     if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)
@@ -85,8 +81,6 @@ def fill_place(
     if still is not None and still not in ranks:
         notes.append(note("no-timeout", ranks=ranks_named([still])))
         where = _task(still, nodes)
-    if event.signature.id == "out_of_memory_kill":
-        where = where.filled(_cancelled_on(nodes))
     steps = [] if waits else _steps(nodes)  # those who wait end too
     steps = [step for step in steps if step.line.number == event.number] or steps
     # The shell of a task tells by its code which signal ended what it ran.
@@ -96,11 +90,12 @@ def fill_place(
         # Of tasks that only ended with the others, the host is of interest and not the number.
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
     where = _with_steps(where, steps, ended=ending is not None)
-    if where == NOWHERE and event.is_proof and event.count == 1:
-        where = _ended_at_once(event, nodes)
-    where = _at_home(_numbered_process(where, event, homes), nodes, homes)
+    if where.rank is None and where.pod is None and where.host == event.where.host:
+        # Its line has the process id, and another line tells which rank has that.
+        where = where.filled(_homes(nodes).of_process(where.host, event.shown))
+    where = where_at_home(where, nodes)
     if where == NOWHERE and event.of_one_process and not came_in_vain:
-        where = _beside(event, nodes) or _only_ended(nodes)
+        where = _beside(event, nodes) or NOWHERE
     elif where == event.where == Location(host=where.host) and event.role is SignatureRole.CAUSE:
         beside = _beside(event, nodes)
         where = beside if beside is not None and beside.host == where.host else where
@@ -145,14 +140,6 @@ def shown_elsewhere(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Locat
     return {where for other in same for where in other.wheres}
 
 
-def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
-    """Return where a line of no known kind was written, as far as all logs tell."""
-    steps = _steps(nodes)
-    if all(step.was_cancelled for step in steps):
-        steps = []
-    return _at_home(_with_steps(where, steps, ended=False), nodes, _homes(nodes))
-
-
 def _ends(event: Occurrence) -> bool:
     """Tell whether an event is the end of a job or of its processes, and nothing else."""
     return event.signature.has(SignatureTrait.ENDS_JOB) or event.signature.id in _BY_SIGNAL
@@ -191,12 +178,6 @@ def _named_alike(host: str | None, known: str | None) -> str | None:
     if host is None or known is None:
         return host
     return known if host == _short(known) or _short(host) == known else host
-
-
-def _is_soon_after(event: Occurrence, table: Collectives) -> bool:
-    """Tell whether the job was ended while its processes still met."""
-    met = table.members_line
-    return _ends(event) and met is not None and 0 < event.number - met.number <= _SOON_LINES
 
 
 def common_place(places: Sequence[Location]) -> Location:
@@ -260,18 +241,11 @@ def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
     return places.pop() if len(places) == 1 else None
 
 
-def _only_ended(nodes: Sequence[NodeEvents]) -> Location:
-    """Return the process that launchers say ended, where all that they name is one."""
-    summaries = [
-        event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
-    ]
-    return common_place([place for event in summaries for place in event.wheres if place != NOWHERE])
-
-
-def _at_home(where: Location, nodes: Sequence[NodeEvents], homes: Homes) -> Location:
+def where_at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
     """Add the host of a process, where the logs tell elsewhere on which host it runs."""
     if where.pod is not None or where.host is not None:
         return where
+    homes = _homes(nodes)
     if where.node is not None:
         return where.filled(homes.opened.get(where.node, NOWHERE))
     if where.rank is None:
@@ -287,25 +261,11 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents], homes: Homes) -> Loca
     return replace(where, host=max(hosts, key=len)) if len(set(map(_short, hosts))) == 1 else where
 
 
-def _numbered_process(where: Location, event: Occurrence, homes: Homes) -> Location:
-    """Add the rank of a process, where its line has its id and another line tells which rank has that."""
-    if where.rank is not None or where.pod is not None or where.host != event.where.host:
-        return where
-    return where.filled(homes.of_process(where.host, event.shown))
-
-
 def _homes(nodes: Sequence[NodeEvents]) -> Homes:
     homes = Homes()
     for node_events in nodes:
         homes.merge(node_events.homes)
     return homes
-
-
-def _cancelled_on(nodes: Sequence[NodeEvents]) -> Location:
-    """Return the node on which the scheduler then ended the job, where it is a single one."""
-    events = [event for node_events in nodes for event in node_events.episode.events.values()]
-    places = {where for event in events if event.signature.id in _CANCELS for where in event.wheres}
-    return Location(host=next(iter(places)).host) if len(places) == 1 else NOWHERE
 
 
 def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:
@@ -347,16 +307,6 @@ def _task(number: int | None, nodes: Sequence[NodeEvents]) -> Location:
     """Return a task by its number, with its host where the scheduler tells how it ended."""
     places = {place for one in nodes for step in one.episode.steps for place in step.places}
     return next((place for place in places if place.task == number), Location(task=number))
-
-
-def _ended_at_once(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:
-    """Return the task whose end the scheduler tells first of all, within a traceback or right below it."""
-    ends = [step for n in nodes if n.log == event.log for step in n.episode.steps]
-    first = min(ends, key=lambda step: step.line.number, default=None)
-    if first is None or len(first.places) != 1 or first.exit_code <= 0:
-        return NOWHERE
-    near = event.start <= first.line.number <= event.number + _FEW_LINES_BELOW
-    return first.places[0] if near else NOWHERE
 
 
 def _number(place: Location) -> int:

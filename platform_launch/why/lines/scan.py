@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from platform_launch.why.lines import sieve
-from platform_launch.why.lines.recurrence import Heads
 from platform_launch.why.lines.sieve import LONGEST_BYTES
 from platform_launch.why.lines.vocabulary import Vocabulary, squeeze, tells
 
@@ -78,8 +77,6 @@ class Scanner:
         self._index = 0
         self._shape = b""
         self._end = 0  # the segment that the log's last part begins with
-        self._heads = Heads()
-        self._again = frozenset[int]()
 
     def lines(self) -> Iterator[RawLine]:
         """Yield the lines that may matter. A carriage return ends a line too, but does not count as one."""
@@ -89,8 +86,7 @@ class Scanner:
             self._shapes = squeeze(block).split(b"\n")
             self._promising = self._vocabulary.promising(self._shapes)
             self._end = squeeze(block[:-_END_BYTES]).count(b"\n") if is_tail else len(self._shapes)
-            self._again = self._heads.again(self._shapes)
-            if self._promising or self._again or self.everything or is_tail:
+            if self._promising or self.everything or is_tail:
                 self._segments = block.replace(b"\r", b"\n").split(b"\n")
                 yield from self._lines_of(_numbers(block, self.lines_read + 1))
                 self._segments = []
@@ -117,16 +113,6 @@ class Scanner:
             self._promising.pop(self._shape, None)
 
     @property
-    def begins_again(self) -> bool:
-        """Tell whether some of the log's first lines come again with the current one."""
-        return self._index in self._again
-
-    def ignore_beginning(self) -> None:
-        """Say that the first lines that come again with the current one do so within one run."""
-        self._heads.forget(self._shapes, self._index)
-        self._again = self._heads.again(self._shapes)
-
-    @property
     def current(self) -> bytes:
         """The segment of the current line, none at the log's end."""
         return self._segments[self._index][:_PIECE_BYTES] if self._segments else b""
@@ -148,7 +134,7 @@ class Scanner:
         promising, exhausted, none = self._promising, self._vocabulary.exhausted, frozenset[bytes]()
         for index, shape in enumerate(self._shapes):
             # In this order: most lines of a block are none of these.
-            wanted = shape in promising or self.everything or index >= self._end or index in self._again
+            wanted = shape in promising or self.everything or index >= self._end
             if not wanted or shape in exhausted:
                 continue
             self._index, self._shape, self.number = index, shape, numbers[index]

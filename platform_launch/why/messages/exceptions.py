@@ -1,4 +1,4 @@
-"""An exception as a log shows it: its chain, its frames, and what these tell.
+"""An exception as a log shows it: its frames, and what these tell.
 
 An exception is explained by what the innermost call does, who raised it, who was called and what failed
 there, before it is explained by its words: a file that vanished while it was renamed means something else
@@ -10,14 +10,11 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from platform_launch.why.lines.line import Line, Location, shown
+from platform_launch.why.lines.line import Line, shown
 
-_SPAWNERS = ("Exception", "torch.multiprocessing.spawn.ProcessRaisedException")
-# The first frame of an exception that nobody caught.
-_ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop", "spawn_main"}
 _LIBRARY = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$"
     r"|^[\w/]+\.(?:pyx|pxi|pxd)$"  # of a package's compiled part, named from its source folder
@@ -27,6 +24,13 @@ _STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
 _LAUNCHER = re.compile(
     r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\]horovod[/\\]run(?:ner)?[/\\]|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
     r"|/bin/(?:accelerate|deepspeed|horovodrun|torchrun)$"
+)
+# Python's own import, between the line that imports and what could not be imported.
+_IMPORT = re.compile(r"^<frozen importlib|/importlib/")
+# What raises again what was raised elsewhere: in another thread, process or task.
+_HANDS_ON = re.compile(
+    r"torch/_utils\.py$|/concurrent/futures/_base\.py$|/(?:multiprocessing|multiprocess|billiard)/pool\.py$"
+    r"|/ray/_private/(?:worker|client_mode_hook|auto_init_hook)\.py$|/joblib/(?:parallel|_parallel_backends)\.py$"
 )
 # What code tries on purpose: the handler's own exception then says what is wrong.
 _LOOKUPS = frozenset(("AttributeError", "Empty", "IndexError", "KeyError", "StopIteration"))
@@ -73,7 +77,6 @@ _CONNECTS = re.compile(
     r"(?:API|Client|New|Proxy|ClientConnector)?Connect(?:ion|or)?(?:Timeout)?(?:Error)?|MaxRetryError|SSLError"
 )
 TAKES_AWAY = frozenset(("delete", "rename"))
-_PLACE = re.compile(r"(?P<file>.+) in (?P<function>.*)")
 
 
 @dataclass(frozen=True)
@@ -120,23 +123,38 @@ class TracebackFrame:
 class Raised:
     """An exception as it was printed.
 
-    ``frame`` is the innermost one of the user's own code, ``innermost`` that of any code; ``entry`` the
-    function of the outermost one, ``script`` the file that the program was started with, as far as the
-    traceback shows it. ``more`` are the lines that the message goes on with. ``handling`` tells
-    that it came up while the exception before it was handled, not because of it. ``places`` are the files and
-    functions of all frames, one a line, the outermost first.
+    ``frames`` begin with the outermost, ``frame`` is the innermost one of the user's own code. ``script`` is
+    the file that the program was started with, as far as the traceback shows it. ``more`` are the lines that
+    the message goes on with. ``handling``: it came up while the exception before it was handled, not because
+    of it.
     """
 
     type: str
     message: str
     line: Line
     frame: TracebackFrame | None = None
-    entry: str = ""
+    frames: tuple[TracebackFrame, ...] = ()
     more: list[Line] = field(default_factory=list)
-    innermost: TracebackFrame | None = None
     handling: bool = False
     script: str = ""
-    places: str = ""
+
+    @cached_property
+    def innermost(self) -> TracebackFrame | None:
+        """The innermost frame of any code that says who raised it first."""
+        inner = [frame for frame in self.frames if not _IMPORT.search(frame.file)]
+        while len(inner) > 1 and inner[-1].function == "__getattr__":
+            inner.pop()  # a library's way to say that its caller asked for what is not there
+        return inner[-1] if inner and not _HANDS_ON.search(inner[-1].file) else None
+
+    @property
+    def entry(self) -> str:
+        """The function of the outermost frame."""
+        return self.frames[0].function if self.frames else ""
+
+    @property
+    def places(self) -> str:
+        """The files and functions of all frames, one a line."""
+        return "\n".join(frame.whole_place for frame in self.frames)
 
     @property
     def text(self) -> str:
@@ -180,56 +198,6 @@ class Raised:
         return not package or package not in self.type  # which may be torn
 
 
-@dataclass
-class Chain:
-    """Exceptions of one process that led to one another; ``root`` is the index of the root cause.
-
-    ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
-    it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less. ``begun``:
-    the function that the last traceback begins in, whose own end may be cut off. ``said``: what stood before
-    it on its first line. ``quoted``: the type of the exception of the Ray task whose traceback stands in it.
-    """
-
-    start: int
-    where: Location
-    links: list[Raised] = field(default_factory=list)
-    root: int = 0
-    frames: list[TracebackFrame] = field(default_factory=list)
-    headless: bool = False
-    harmless: bool = False
-    fatal: bool = False
-    hooked: bool = False
-    mild: bool = False
-    begun: str = ""
-    said: str = ""
-    quoted: str = ""
-
-    @property
-    def is_wrapper(self) -> bool:
-        """Tell whether it only says that a spawned process failed, which was to say why below and did not."""
-        return bool(self.links) and self.root >= len(self.links) and self.links[-1].text in _SPAWNERS
-
-    @property
-    def was_caught(self) -> bool:
-        """Tell whether code printed it that caught it, so that the process may have gone on."""
-        entries = [entry for entry in (*(link.entry for link in self.links), self.begun) if entry]
-        uncaught = self.headless or self.fatal or self.hooked
-        if self.mild and not uncaught:
-            return True
-        return bool(entries) and not uncaught and not _ENTRIES.intersection(entries)
-
-    @property
-    def script(self) -> str:
-        """The file that its program was started with, "" where no traceback of it shows that."""
-        return next((link.script for link in self.links if link.script), "")
-
-    @property
-    def place(self) -> TracebackFrame | None:
-        """The innermost place in the user's own code, as far as it was printed before the first exception."""
-        own = [frame for frame in self.frames if not frame.is_library]
-        return own[-1] if own else self.frames[-1] if self.frames else None
-
-
 def operation(raised: Raised) -> str:
     """Return what the innermost call does: "delete", "rename", "connect" …; "" if nothing shows it."""
     inner = raised.innermost
@@ -248,9 +216,8 @@ def package(raised: Raised) -> str:
 
 def called(raised: Raised) -> str:
     """Return the package that the user's own code called on the way to it, "" where none is seen."""
-    frames = list(_frames(raised))
-    own = max((n for n, frame in enumerate(frames) if not frame.is_library), default=-1)
-    return next((frame.package for frame in frames[own + 1 :] if frame.package), "")
+    own = max((n for n, frame in enumerate(raised.frames) if not frame.is_library), default=-1)
+    return next((frame.package for frame in raised.frames[own + 1 :] if frame.package), "")
 
 
 def condition(source: str) -> str:
@@ -266,9 +233,3 @@ def condition(source: str) -> str:
         return _BEGINS_WORDS.split(source, maxsplit=1)[0]
     test = ast.get_source_segment(source, statement.test) if isinstance(statement, ast.Assert) else None
     return f"assert {test}" if test else source
-
-
-def _frames(raised: Raised) -> Iterator[TracebackFrame]:
-    for place in raised.places.split("\n"):
-        if found := _PLACE.fullmatch(place):
-            yield TracebackFrame(found["file"], 0, found["function"])

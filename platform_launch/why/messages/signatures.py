@@ -172,6 +172,7 @@ class Catalogue:
                 fields = [(name, value) for name, _, value in (word.partition("=") for word in words)]
                 self._by_event.setdefault(event_id, []).append((signature, fields))
         self._narrower = [s for s in signatures if s.narrows]
+        self._placed = [s for s in signatures if s.frames and not s.narrows]
         self._owners = [self._by_id[owner] for owner in owners]
         self._patterns = PatternSet(known)
         self._noise = PatternSet(noise)
@@ -192,6 +193,11 @@ class Catalogue:
             if said and (not one.frames or re.search(one.frames, frames)):
                 return one
         return signature
+
+    def raised_at(self, frames: str, message: str) -> Signature | None:
+        """Return what only the place where an exception was raised tells of it."""
+        placed = (s for s in self._placed if re.search(s.frames, frames) and re.search(s.message, message))
+        return next(placed, None)
 
     def match(self, text: str) -> Match | None:
         """Return the signature that says most about a line, None if there is none."""

@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from platform_launch.why.lines.clock import Span
 from platform_launch.why.lines.line import Line, Location, shown
-from platform_launch.why.messages.exceptions import Chain, Raised, TracebackFrame
+from platform_launch.why.messages.exceptions import Raised, TracebackFrame
 
+_SPAWNERS = ("Exception", "torch.multiprocessing.spawn.ProcessRaisedException")
+# The first frame of an exception that nobody caught.
+_ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop", "spawn_main"}
 _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
 # What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
@@ -34,11 +38,6 @@ _LINK = re.compile(r"The above exception was the direct cause of|During handling
 _INNER_LINK = re.compile(r"[-\u2013\u2014]{1,2} Process (\d{1,5}) terminated with the following error")
 # What torch.distributed's hook puts before each line; where much else has it too, something else did.
 _HOOK = re.compile(r"\[rank\d{1,7}\]: $")
-# What raises again what was raised elsewhere: in another thread, process or task.
-_HANDS_ON = re.compile(
-    r"torch/_utils\.py$|/concurrent/futures/_base\.py$|/(?:multiprocessing|multiprocess|billiard)/pool\.py$"
-    r"|/ray/_private/(?:worker|client_mode_hook|auto_init_hook)\.py$|/joblib/(?:parallel|_parallel_backends)\.py$"
-)
 # Above the traceback that Ray quotes of a task, or of an actor that did not start; it says where that ran.
 _QUOTES_TASK = re.compile(
     r"ray\.exceptions\.(?:RayTaskError(?:\((?P<raised>[\w.]+)\))?:"
@@ -51,8 +50,6 @@ _IN_GRAPH = "Graph execution error:"
 _OF_OPERATION = re.compile(
     r"(?:  \(\d\) )?(?!\s|Detected at node|Node: |\d+ root error|\w+: error: )(?P<said>\S.{0,2000})"
 )
-# Python's own import, between the line that imports and what could not be imported.
-_IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
 _LINES_TO_LINK = 30
 _MOST_MESSAGE_LINES = 12
@@ -88,36 +85,74 @@ _LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
 class Traceback:
-    """One writer's traceback while it is read: takes lines until :attr:`done`; :attr:`end` is the last."""
+    """One writer's traceback while it is read: exceptions that led to one another (``links``).
 
-    def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
+    It takes lines until :attr:`done`; :attr:`end` is the last. ``root`` is the index of the root cause,
+    ``frames`` what was printed before the first exception. ``fatal``: whoever printed it says that it ended
+    the process. ``hooked``: torch.distributed's hook printed it, which is for what nobody catches. ``mild``:
+    a logger did, and calls it a warning or less. ``begun``: the function that the last traceback begins in,
+    whose own end may be cut off. ``said``: what stood before it on its first line. ``quoted``: the type of
+    the exception of the Ray task whose traceback stands in it. ``twins`` began amid its lines.
+    """
+
+    def __init__(self, line: Line, opening: re.Match[str] | None, span: Span) -> None:
         """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
-        self.chain = Chain(line.number, line.where, headless=opening is None, mild=line.mild)
-        self.chain.hooked = _HOOK.search(line.whole[: len(line.whole) - len(line.text)]) is not None
-        self.done = False
-        self.opened_by = line
-        prefix = self.chain.said = opening["prefix"] if opening else ""
-        self.prefix = prefix if _REPEATED.fullmatch(prefix) or prefix.isspace() else ""
-        self._frames: (
-            list[TracebackFrame] | None
-        ) = []  # None between an exception and what may follow from it
+        self.start = self.end = line.number
+        self.where = line.where
+        self.span = span
+        self.opened_by = self.last_line = line
+        self.links: list[Raised] = []
+        self.root = 0
+        self.frames: list[TracebackFrame] = []
+        self.headless = opening is None
+        self.mild = line.mild
+        self.hooked = _HOOK.search(line.whole[: len(line.whole) - len(line.text)]) is not None
+        self.harmless = self.fatal = self.done = False
+        self.begun = self.quoted = ""
+        self.said = opening["prefix"] if opening else ""
+        self.prefix = self.said if _REPEATED.fullmatch(self.said) or self.said.isspace() else ""
+        self.twins = 0
+        # None between an exception and what may follow from it
+        self._frames: list[TracebackFrame] | None = []
         self._box = _Box()
         self._linked = self._handling = False
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
         self._awaits_operation = False
         self._idle_lines = 0
-        self.last_line = line
-        self.end = line.number
-        self.twins = 0  # tracebacks that began among its lines
         self._of_rank = False  # true once a head named the rank that raised it
         if opening and (of_rank := _OF_RANK.match(line.text)):
             self._set_rank(int(of_rank[1]))
-            self.chain.fatal = True  # the exception that it belongs to stands above
+            self.fatal = True  # the exception that it belongs to stands above
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Tell whether it only says that a spawned process failed, which was to say why below and did not."""
+        return bool(self.links) and self.root >= len(self.links) and self.links[-1].text in _SPAWNERS
+
+    @property
+    def was_caught(self) -> bool:
+        """Tell whether code printed it that caught it, so that the process may have gone on."""
+        entries = [entry for entry in (*(link.entry for link in self.links), self.begun) if entry]
+        uncaught = self.headless or self.fatal or self.hooked
+        if self.mild and not uncaught:
+            return True
+        return bool(entries) and not uncaught and not _ENTRIES.intersection(entries)
+
+    @property
+    def script(self) -> str:
+        """The file that its program was started with, "" where no traceback of it shows that."""
+        return next((link.script for link in self.links if link.script), "")
+
+    @property
+    def place(self) -> TracebackFrame | None:
+        """The innermost place in the user's own code, as far as it was printed before the first exception."""
+        own = [frame for frame in self.frames if not frame.is_library]
+        return own[-1] if own else self.frames[-1] if self.frames else None
 
     def read(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
         text = line.text.removeprefix(self.prefix)
-        if line.number - self.chain.start > _LONGEST_LINES:
+        if line.number - self.start > _LONGEST_LINES:
             self.done = True
             return False
         frames = self._frames
@@ -130,12 +165,12 @@ class Traceback:
             frames.append(_frame(frame))
             self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
             self.last_line = line
-            self.chain.begun = frames[0].function
-            if not self.chain.links or self.chain.is_wrapper:
-                self.chain.frames = frames
+            self.begun = frames[0].function
+            if not self.links or self.is_wrapper:
+                self.frames = frames
         elif quoted := quotes_task(text):
-            self.chain.quoted = quoted["raised"] or ""
-            self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
+            self.quoted = quoted["raised"] or ""
+            self.where = Location(host=quoted["host"]).filled(self.where)
             return False
         elif ending := _ENDING.match(text, self._name_at(text)):
             self._end(_raised(ending, line, frames, handling=self._handling))
@@ -159,14 +194,14 @@ class Traceback:
         return at + len(_UNFILTERED) * text.startswith(_UNFILTERED, at)
 
     def _end(self, raised: Raised) -> None:
-        self.chain.links.append(raised)
+        self.links.append(raised)
         self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
         self._awaits_operation = raised.message == _IN_GRAPH
 
     def _between(self, text: str, line: Line) -> bool:
         if opening := opens(text):
             if opening["inner"]:
-                self.chain.root = len(self.chain.links)
+                self.root = len(self.links)
             elif of_rank := _OF_RANK.match(text):
                 self._set_rank(int(of_rank[1]))
             elif not self._linked:
@@ -176,47 +211,47 @@ class Traceback:
         elif link := _LINK.search(text):
             self._linked, self._handling = True, link[0].startswith("During")
         elif spawned := _INNER_LINK.search(text):
-            self._linked, self.chain.root = True, len(self.chain.links)
-            if self.chain.where.rank is None:
-                self.chain.where = self.chain.where.filled(Location(local_rank=int(spawned[1])))
+            self._linked, self.root = True, len(self.links)
+            if self.where.rank is None:
+                self.where = self.where.filled(Location(local_rank=int(spawned[1])))
         elif self._awaits_operation:
             self._await_operation(text, line)
         elif text.strip():
             self._go_on(text, line)
             self._idle_lines += 1
             if self._idle_lines > _MOST_MESSAGE_LINES:
-                self.chain.hooked = False
+                self.hooked = False
             self.done = self._idle_lines > _LINES_TO_LINK
             return False
         return True
 
     def _set_rank(self, rank: int) -> None:
         """Begin with what a rank raised that a collective operation names; of several the first counts."""
-        if not self._of_rank and not self.chain.root:
-            self._of_rank, self.chain.root = True, len(self.chain.links)
-            if self.chain.where.rank != rank:
-                self.chain.where = Location(rank=rank)
+        if not self._of_rank and not self.root:
+            self._of_rank, self.root = True, len(self.links)
+            if self.where.rank != rank:
+                self.where = Location(rank=rank)
 
     def _await_operation(self, text: str, line: Line) -> None:
         """Take a line below what TensorFlow says of a graph, of which an operation's error is the message."""
         if found := _OF_OPERATION.match(text):
-            raised = self.chain.links[-1]
+            raised = self.links[-1]
             said = shown(f"{raised.message} {found['said']}")
-            self.chain.links[-1] = replace(raised, message=said, line=line)
+            self.links[-1] = replace(raised, message=said, line=line)
             self._awaits_operation = False
 
     def _go_on(self, text: str, line: Line) -> None:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""
-        raised = self.chain.links[-1]
+        raised = self.links[-1]
         last = raised.more[-1] if raised.more else raised.line
-        if shown(text) in {raised.text, *(frame.source for frame in self.chain.frames)}:
+        if shown(text) in {raised.text, *(frame.source for frame in self.frames)}:
             return  # of a twin that writes into the same pipe
-        if line.mild and not self.chain.mild:
+        if line.mild and not self.mild:
             return  # of a logger
         in_turn = bool(line.writer) and last.number == self._seen
         at_once = line.number == last.number + 1
         if at_once or in_turn or _NESTED.match(text):
-            go_on(raised, text, line, whole=self.chain.hooked and not text.startswith("["))
+            go_on(raised, text, line, whole=self.hooked and not text.startswith("["))
 
 
 def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool:
@@ -248,23 +283,15 @@ def _frame(found: re.Match[str]) -> TracebackFrame:
 
 def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:
     own = [frame for frame in frames if not frame.is_library]
-    inner = [frame for frame in frames if not _IMPORT.search(frame.file)]
-    while len(inner) > 1 and inner[-1].function == "__getattr__":
-        inner.pop()  # a library's way to say that its caller asked for what is not there
-    if inner and _HANDS_ON.search(inner[-1].file):
-        inner = []  # who raised it first is not told here
+    scripts = (frame.file for frame in own if frame.function == "<module>" and not _CELL.match(frame.file))
     return Raised(
         ending[1],
         shown(ending[2] or ""),
         line,
         own[-1] if own else None,
-        frames[0].function if frames else "",
-        innermost=inner[-1] if inner else None,
+        (*frames[:1], *frames[1:][1 - _MOST_PLACES :]),
         handling=handling,
-        places="\n".join(frame.whole_place for frame in frames[-_MOST_PLACES:]),
-        script=next(
-            (frame.file for frame in own if frame.function == "<module>" and not _CELL.match(frame.file)), ""
-        ),
+        script=next(scripts, ""),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from platform_launch.why.answer.answer import unknown, verdict_of, with_oom_kills
 from platform_launch.why.answer.verdict import Ranked, Verdict
-from platform_launch.why.lines.line import NOWHERE, Location
+from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
 from platform_launch.why.rank.beside import (
@@ -127,8 +127,6 @@ def _complete(
             ends = [one for one in ends if 0 < chosen.start - one.line.number <= _LINES_OF_A_STACK]
             near = [one.where for one in ends if node.log == chosen.log]
             chosen.where = chosen.where.filled(near[0]) if near else chosen.where
-    if chosen.signature.id == "exited_first" and best.node is not None:
-        chosen.where = chosen.where.filled(_root_on(chosen.where.host, best.node))
     others = [other for other in events if _is_of_another_program(other, chosen)]
     if chosen.role is SignatureRole.CAUSE and others:
         chosen.role = SignatureRole.SUSPECT  # nothing says which program was meant
@@ -147,16 +145,6 @@ def _is_of_another_program(other: Occurrence, cause: Occurrence) -> bool:
     told = second.signature.patterns or is_of_the_code(second)
     left_out = second.signature.id in LEFT_BY_PROGRAMS
     return len(scripts) > 1 and "" not in scripts and bool(told) and not left_out
-
-
-def _root_on(host: str | None, node: NodeEvents) -> Location:
-    """Return the rank that torchrun on a host saw end first, if it is one."""
-    roots = {
-        Location(rank=one.where.rank)
-        for one in node.episode.endings
-        if one.is_root and (one.where.host or "").partition(".")[0] == host
-    }
-    return roots.pop() if len(roots) == 1 else NOWHERE
 
 
 def _placed(error: FirstError, events: Sequence[Occurrence]) -> FirstError:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from platform_launch.why.lines.clock import Clock, Span
+from platform_launch.why.lines.clock import Clock
 from platform_launch.why.lines.line import NOWHERE, Line, Location
-from platform_launch.why.messages.exceptions import TAKES_AWAY, Chain, Raised, operation
+from platform_launch.why.messages.exceptions import TAKES_AWAY, Raised, operation
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.messages.tracebacks import Traceback, is_frame, opens, quotes_task
 
@@ -17,44 +17,11 @@ _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
 # What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
 HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
-# What only the place where it was raised tells: a spawned process reads from its parent what to run, shared
-# memory is a file system of its own, and what a signal's handler raises only ends the process.
-_BY_PLACE = (
-    (
-        re.compile(r"/multiprocess(?:ing)?/spawn\.py in "),
-        re.compile(r"Ran out of input|pickle data was truncated"),
-        "parent_gone",
-    ),
-    (
-        re.compile(r"/multiprocess(?:ing)?/(?:heap|shared_memory|synchronize)\.py in "),
-        re.compile("No space left on device"),
-        "shared_memory",
-    ),
-    (
-        re.compile(r" in \w*sigterm\w*$", re.IGNORECASE),
-        re.compile("^(?:SystemExit|KeyboardInterrupt)\\b"),
-        "terminated",
-    ),
-    # Paddle's launcher stumbles while it ends the others.
-    (re.compile(r"/paddle/distributed/.* in terminate_local_procs$"), re.compile(""), "child_failed"),
-)
-
 # A file that one of several processes was to remove or rename, and that is gone, was taken by another one.
 _TAKEN = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 
-# A process of a DataLoader, which a fork started, cannot use the GPU that its parent uses.
-_FORKED_CUDA = re.compile(r"CUDA [Ee]rror: initialization error")
-
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
-
-
-@dataclass
-class OpenTraceback:
-    """A traceback that is being read, and when it was printed."""
-
-    traceback: Traceback
-    span: Span
 
 
 class Assembly:
@@ -62,9 +29,9 @@ class Assembly:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._open: dict[str, list[OpenTraceback]] = {}
-        self._latest: OpenTraceback | None = None
-        self._finished: list[OpenTraceback] = []
+        self._open: dict[str, list[Traceback]] = {}
+        self._latest: Traceback | None = None
+        self._finished: list[Traceback] = []
         self._attention_ends = 0
         self._harmless: dict[str, int] = {}
         self._announced: dict[str, tuple[int, Location, str]] = {}
@@ -85,23 +52,23 @@ class Assembly:
         if task := quotes_task(line.text):
             self.announce(line, Location(host=task["host"]), task["raised"] or "")
         readings = self._open.get(line.writer, [])
-        for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
-            if line.text.startswith(reading.traceback.prefix) and self._read(line, reading):
+        for reading in sorted(readings, key=lambda one: -len(one.prefix)):
+            if line.text.startswith(reading.prefix) and self._read(line, reading):
                 return True
         opening = opens(line.text)
         if len(self._open) > _MOST_OPEN or (opening is None and not is_frame(line.text)):
             return False
         if opening is None and self._hand_over(line):
             return True
-        reading = OpenTraceback(Traceback(line, opening), self._clock.span(line))
+        reading = Traceback(line, opening, self._clock.span(line))
         if line.number - self._harmless.get(line.writer, -9) <= 2:
-            reading.traceback.chain.harmless = True
+            reading.harmless = True
         number, place, quoted = self._announced.get(line.writer, (-9, NOWHERE, ""))
         if line.number - number <= 2:
-            reading.traceback.chain.where = line.where.filled(place)
-            reading.traceback.chain.quoted = quoted
+            reading.where = line.where.filled(place)
+            reading.quoted = quoted
         if opening is None:
-            reading.traceback.read(line)
+            reading.read(line)
         self._latest = reading
         self._open.setdefault(line.writer, []).append(reading)
         self._attention_ends = line.number + _ATTENTION_LINES
@@ -119,15 +86,15 @@ class Assembly:
     def ends_a_twin(self, line: Line) -> bool:
         """Tell whether a line may end a traceback that began among the lines of another one."""
         for reading in self._open.get(line.writer, []):
-            if reading.traceback.twins and reading.traceback.chain.links:
-                reading.traceback.twins -= 1
+            if reading.twins and reading.links:
+                reading.twins -= 1
                 return True
         return False
 
     def _hand_over(self, line: Line) -> bool:
         """Give a frame to a traceback whose first line alone has a prefix, as many a logger writes it."""
         latest = self._latest
-        if latest is None or latest.traceback.chain.frames or latest.traceback.done or line.writer:
+        if latest is None or latest.frames or latest.done or line.writer:
             return False
         for writer, readings in self._open.items():
             if latest in readings:
@@ -143,22 +110,22 @@ class Assembly:
         self._finished += [reading for readings in self._open.values() for reading in readings]
         self._open.clear()
 
-    def finished(self) -> Iterator[OpenTraceback]:
+    def finished(self) -> Iterator[Traceback]:
         """Yield what was completed since the last call, in the order of completion."""
         while self._finished:
             yield self._finished.pop(0)
 
-    def _read(self, line: Line, reading: OpenTraceback) -> bool:
-        links = len(reading.traceback.chain.links)
-        consumed = reading.traceback.read(line)
+    def _read(self, line: Line, reading: Traceback) -> bool:
+        links = len(reading.links)
+        consumed = reading.read(line)
         if consumed:
-            reading.traceback.end = line.number
-        if links == 0 and reading.traceback.chain.links:
+            reading.end = line.number
+        if links == 0 and reading.links:
             # Printed up to here: only a later time bounds it.
             self._clock.keep_open(reading.span)
         if consumed:
             self._attention_ends = max(self._attention_ends, line.number + _ATTENTION_LINES)
-        if reading.traceback.done:
+        if reading.done:
             readings = self._open[line.writer]
             readings.remove(reading)
             if not readings:
@@ -167,7 +134,7 @@ class Assembly:
         return consumed
 
 
-def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, SignatureRole]:
+def meaning_of(chain: Traceback, catalogue: Catalogue) -> tuple[Raised, Match, SignatureRole]:
     """Return the link of a chain that tells most (a known cause, else the first) and what it is."""
     raised, match = _telling_link(chain, catalogue)
     if raised.frame is None:
@@ -186,17 +153,14 @@ def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, Signa
     return raised, match, signature.role
 
 
-def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
+def _telling_link(chain: Traceback, catalogue: Catalogue) -> tuple[Raised, Match]:
     root = _root(chain)
-    for place, message, told in _BY_PLACE:
-        if root.innermost and place.search(root.innermost.whole_place) and message.search(root.text):
-            return root, Match(catalogue[told], 0, NOWHERE)
+    if placed := catalogue.raised_at(root.places, root.text):
+        return root, Match(placed, 0, NOWHERE)
     taken = _TAKEN.search(root.message)
     one_of_many = chain.where.rank is not None
     if taken and one_of_many and operation(root) in TAKES_AWAY:
         return root, Match(catalogue["file_race"], 0, NOWHERE, (("path", taken["path"]),))
-    if root.entry == "_worker_loop" and _FORKED_CUDA.search(root.message):
-        return root, Match(catalogue["cuda_fork"], 0, NOWHERE)
     # What code raises of another package's, where something else failed, says only what the code made of it.
     own = [link for link in chain.links if link in (chain.links[0], root) or not link.is_borrowed]
     known = [(link, found) for one in own for link, found in _known(one, catalogue)]
@@ -210,7 +174,7 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     return root, Match(catalogue["python_exception"], 0, NOWHERE)
 
 
-def _root(chain: Chain) -> Raised:
+def _root(chain: Traceback) -> Raised:
     """Return the root cause of a chain.
 
     Of a lookup that failed it is what its handler raised on purpose, and of a wait that was broken off what

@@ -35,7 +35,8 @@ class Occurrence:
     """One thing that happened: the first line that shows it, and how many more did.
 
     ``mention``: its writer calls it a warning, or quotes it in a line about something else. ``last`` is the
-    last line that shows it. ``doubtful``: a traceback that may be quoted, or got over. ``pairs`` are the
+    last line that shows it, ``suffered_at`` the first one below a cause that shows what others suffered.
+    ``doubtful``: a traceback that may be quoted, or got over. ``pairs`` are the
     hosts that show it, each with the peer that it names.
     """
 
@@ -57,6 +58,7 @@ class Occurrence:
     doubtful: bool = False
     of_one_process: bool = True
     last: int = 0
+    suffered_at: int = 0
     pairs: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -167,11 +169,6 @@ class Episode:
     def ends(self) -> bool:
         """Tell whether anyone says that a process ended."""
         return bool(self.endings or self.of_role(SignatureRole.SUMMARY))
-
-    @property
-    def has_failed(self) -> bool:
-        """Tell whether a process ended, had a cause to, or suffered from another one's end."""
-        return self.ends or bool(self.of_role(SignatureRole.CAUSE) or self.of_role(SignatureRole.CONSEQUENCE))
 
     def tells_from(self, number: int) -> bool:
         """Tell whether an exception ended a process, or others suffered in a line from ``number`` on."""

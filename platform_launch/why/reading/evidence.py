@@ -160,7 +160,7 @@ class Surroundings:
     def make_doubtful(self, traceback: Traceback) -> bool:
         """Tell whether the lines around a traceback quote it, or say that its code goes on."""
         number, current = self._scanner.number, self._scanner.current
-        behind = max(0, number - traceback.chain.start)
+        behind = max(0, number - traceback.start)
         above = self._scanner.preceding(behind + _LINES_AROUND)
         opening = above[behind - 1] if 0 < behind <= len(above) else current
         between = above[: max(0, number - 1 - traceback.end)]

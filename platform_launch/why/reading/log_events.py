@@ -1,10 +1,16 @@
-"""Gathers what one log tells by nodes, and takes back what work went on after."""
+"""Gathers what one log tells by nodes, and takes back what its processes got over.
+
+A line that says a cause stays one unless work went on below it, or the first uncaught exception below it has
+a cause of its own. Then it is a suspect, as a warning is: it may be harmless. What a process had held back
+is written at its end, below its last error; so where the clock says that work went on until later, or nothing
+tells of an end, the line is no answer at all.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from platform_launch.why.lines.clock import Clock, Span
 from platform_launch.why.lines.line import Line, Location, parse
@@ -12,14 +18,33 @@ from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole, SignatureTrait
-from platform_launch.why.reading.claims import Claims, has_own_cause, is_of_the_code
+from platform_launch.why.reading.claims import has_own_cause, is_of_the_code
 from platform_launch.why.reading.endings import ENDED_ALONG, Ending
 from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
 from platform_launch.why.reading.work import FEW_STEPS, shows_work, states_success
 from platform_launch.why.sources import LogSource
 
 _MOST_NODES = 2048
-_MOST_LOOKS_AT_WORK = 200
+_MOST_LOOKS = 400
+_MOST_UNDECIDED = 200
+# A line so close above an end is the last word of the process.
+_FEW_LINES = 2
+# Others may work so long before they miss the one that failed.
+_SOON_S = 60.0
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The line from which on a few steps of work are shown, and when the last one of them was."""
+
+    number: int = 0
+    time_s: float | None = None
+
+    def since_s(self, event: Occurrence) -> float | None:
+        """Return how long work went on after an event, 0 if no clock tells; None if it did not go on."""
+        said = event.span.not_before_s if event.span.exact else None
+        later_s = 0.0 if said is None or self.time_s is None else self.time_s - said
+        return later_s if event.last < self.number and later_s >= 0 else None
 
 
 class LogEvents:
@@ -31,10 +56,11 @@ class LogEvents:
         self.source = source
         self._catalogue = catalogue
         self._scanner = scanner
+        self._prefixes = prefixes
         self._clock = clock
-        self._claims = Claims(scanner.preceding, partial(parse, prefixes=prefixes))
         self._nodes: dict[object, NodeEvents] = {}
-        self._looks_at_work = 0
+        self._undecided: list[tuple[NodeEvents, Occurrence]] = []
+        self._looks = 0
         self._begun_anew_at = 0
         self._job_began = False
 
@@ -79,13 +105,62 @@ class LogEvents:
         if role is SignatureRole.CAUSE:
             self._leave_behind(event.start, event if event.is_proof else None)
         if event.is_proof:
-            self._claims.proved(event, self._scanner.number)
+            self._decide_by(event)
         elif role is SignatureRole.CONSEQUENCE:
-            self._claims.suffered(event, self._scanner.number)
+            self._suffer(event)
         kept = holder.add(event, self._parting_lines)
-        if kept is event and (role is SignatureRole.CAUSE or match.signature.has(SignatureTrait.MEETS)):
-            self._claims.add(holder, event)
+        undecided = role is SignatureRole.CAUSE or match.signature.has(SignatureTrait.MEETS)
+        if kept is event and undecided and not event.is_proof and len(self._undecided) < _MOST_UNDECIDED:
+            self._undecided.append((holder, event))
         return kept
+
+    def _decide_by(self, proof: Occurrence) -> None:
+        """Decide on the causes above an uncaught exception."""
+        above = [one for one in self._undecided if one[1].last < proof.start]
+        work = self._work_below(above, proof.start)
+        self._get_over([one for one in above if one[1].role is SignatureRole.CONSEQUENCE], work)
+        for one in (one for one in above if one[1].role is not SignatureRole.CONSEQUENCE):
+            holder, event = one
+            self._undecided.remove(one)
+            stood = 0 < event.suffered_at < proof.start
+            if work.since_s(event) is not None or (not stood and has_own_cause(proof, event)):
+                holder.overcome(event)
+
+    def _suffer(self, event: Occurrence) -> None:
+        """Take note of a consequence: work may have gone on until then."""
+        above = [one for one in self._undecided if one[1].last < event.start and not one[1].suffered_at]
+        self._get_over(above, self._work_below(above, event.start))
+        for _, cause in above:
+            cause.suffered_at = event.start
+
+    def _get_over(self, causes: list[tuple[NodeEvents, Occurrence]], work: _Work) -> None:
+        for holder, event in causes:
+            if (since_s := work.since_s(event)) is None:
+                continue
+            self._undecided.remove((holder, event))
+            long = since_s > _SOON_S and not event.signature.explains
+            if event.role is SignatureRole.CONSEQUENCE or long:
+                holder.outlive(event)
+            else:
+                holder.overcome(event)
+
+    def _work_below(self, causes: list[tuple[NodeEvents, Occurrence]], until: int) -> _Work:
+        """Return what is known of the work above line ``until``, as far as that matters to causes."""
+        if not causes:
+            return _Work()
+        shown = self._lines_that(shows_work, min(event.last for _, event in causes), until)
+        if len(shown) < FEW_STEPS:
+            return _Work()
+        return _Work(shown[FEW_STEPS - 1][0], parse(*shown[0], self._prefixes).time_s)
+
+    def _lines_that(self, show: Callable[[bytes], bool], since: int, until: int) -> list[tuple[int, bytes]]:
+        """Return the lines between two that show something, nearest first, as far as they are at hand."""
+        if self._looks >= _MOST_LOOKS:
+            return []
+        self._looks += 1
+        now = self._scanner.number
+        above = self._scanner.preceding(min(now - since, now - until + SURVIVED_LINES))[now - until :]
+        return [(until - distance, data) for distance, data in enumerate(above, 1) if show(data)]
 
     def begin_anew(self, line: Line, *, job: bool = False) -> None:
         """Take note of a line that says that the training is begun once more, or another job."""
@@ -93,22 +168,16 @@ class LogEvents:
         self._job_began = job or (self._begun_anew_at > 0 and self._job_began)
         self._begun_anew_at = line.number
 
-    @property
-    def has_failed(self) -> bool:
-        """Tell whether anything failed in the log so far."""
-        return any(node_events.episode.has_failed for node_events in self._nodes.values())
-
     def _leave_behind(self, until: int, proof: Occurrence | None = None) -> None:
         """Drop earlier attempts if the latest one worked before line ``until``.
 
         So too if it ended with a ``proof`` that has a cause of its own.
         """
-        since, now = self._begun_anew_at, self._scanner.number
-        if not since or self._looks_at_work >= _MOST_LOOKS_AT_WORK:
+        since = self._begun_anew_at
+        if not since:
             return
-        self._looks_at_work += 1
-        below = self._scanner.preceding(min(now - since, now - until + SURVIVED_LINES))[now - until :]
-        if sum(map(shows_work, below)) >= FEW_STEPS or (proof is not None and self._is_new(proof, since)):
+        few = len(self._lines_that(shows_work, since, until)) < FEW_STEPS
+        if not few or (proof is not None and self._is_new(proof, since)):
             self._begun_anew_at = 0
             for node_events in self._nodes.values():
                 node_events.leave_behind(since)
@@ -143,7 +212,9 @@ class LogEvents:
 
     def ended(self, line: Line) -> None:
         """Take note of a line that tells of an end: what stands right above was a process's last word."""
-        self._claims.ended(line.number, self._scanner.number)
+        above = (one for one in self._undecided if not 0 < line.number - one[1].last <= _FEW_LINES)
+        self._undecided = list(above)
+        self._get_over(self._undecided[:], self._work_below(self._undecided, line.number))
 
     def err(self, error: FirstError, writer: Location) -> None:
         """Take note of a line that looks like an error."""
@@ -170,15 +241,14 @@ class LogEvents:
     def _go_on(self) -> None:
         """Take what work went on after for none of a failure, where nothing below tells of one."""
         end, episodes = self._scanner.number, [node_events.episode for node_events in self._nodes.values()]
-        above = list(enumerate(self._scanner.preceding(SURVIVED_LINES), 1))
-        done = [end - distance for distance, data in above if states_success(data)]
-        steps = [end - distance for distance, data in above if shows_work(data)]
+        done = [number for number, _ in self._lines_that(states_success, 0, end)]
+        work = self._lines_that(shows_work, 0, end)
+        steps = [number for number, _ in work]
         few = max([*done, *steps[FEW_STEPS - 1 :], 0])
         last = max([*done, *steps, 0])
         if not last or any(one.ends or one.tells_from(few) for one in episodes):
             return
-        worked_at = max(steps[:1] or done)
-        until_s = math.inf if done else parse(0, above[end - worked_at - 1][1]).time_s
+        until_s = math.inf if done else parse(*work[0], self._prefixes).time_s
         for node_events in self._nodes.values():
             node_events.go_on(few, last, until_s)
 

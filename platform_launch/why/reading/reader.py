@@ -11,11 +11,11 @@ from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
-from platform_launch.why.messages.exceptions import Chain, Raised
+from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
-from platform_launch.why.messages.tracebacks import go_on, is_frame, lone, opens
+from platform_launch.why.messages.tracebacks import Traceback, go_on, is_frame, lone, opens
 from platform_launch.why.note import Note, note
-from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
+from platform_launch.why.reading.assembly import Assembly, meaning_of
 from platform_launch.why.reading.claims import begins_anew, loads_modules
 from platform_launch.why.reading.endings import Ending, EndingReader, ending_in
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
@@ -77,8 +77,6 @@ class LogReader:
         for raw in self._scanner.lines():
             self._survey(raw)
             taken = False
-            if self._scanner.begins_again:
-                self._begin_again(raw)
             for data in unwrap(raw.data):
                 line = self._parse(raw.number, data)
                 self._clock.read(line)
@@ -92,14 +90,6 @@ class LogReader:
         self._close_tracebacks()
         self._own.handle_unread(self._scanner.lines_read + 1)
         return self._events.finished()
-
-    def _begin_again(self, raw: RawLine) -> None:
-        """Take a line with which the log's first ones come again for the beginning of another attempt."""
-        self._close_tracebacks()
-        if self._events.has_failed:
-            self._events.begin_anew(self._parse(raw.number, raw.data))
-        else:
-            self._scanner.ignore_beginning()
 
     def _survey(self, raw: RawLine) -> None:
         """Look at what lines begin with, at the start of a log and further on more and more seldom."""
@@ -185,7 +175,7 @@ class LogReader:
             return False
         assembly.close()
         for reading in assembly.finished():
-            if reading.traceback.chain.links:
+            if reading.links:
                 self._conclude(reading)
         return True
 
@@ -293,13 +283,12 @@ class LogReader:
         self._errors.record(line)
         return False
 
-    def _conclude(self, reading: OpenTraceback) -> None:
+    def _conclude(self, chain: Traceback) -> None:
         """Turn a finished traceback into an event."""
-        chain = reading.traceback.chain
         if chain.harmless:
             return
         if not chain.links or chain.is_wrapper:
-            self._conclude_cut(chain, reading)
+            self._conclude_cut(chain)
             return
         raised, match, role = meaning_of(chain, self._catalogue)
         raised = replace(raised, script=chain.script)
@@ -313,9 +302,9 @@ class LogReader:
         gpus = (link.line.where.gpu for link in chain.links)
         where = where.filled(Location(gpu=next(filter(None, gpus), None)))
         self._events.of(where).collectives.read(raised.line, self._scanner.preceding)
-        doubtful = self._around.make_doubtful(reading.traceback)
+        doubtful = self._around.make_doubtful(chain)
         event = self._events.add(
-            match, role, raised.line, where, raised, chain.start, reading.span, doubtful=doubtful
+            match, role, raised.line, where, raised, chain.start, chain.span, doubtful=doubtful
         )
         event.mention = chain.mild and role is SignatureRole.SUSPECT
         if raised.text != chain.links[-1].text and not chain.root:
@@ -323,7 +312,7 @@ class LogReader:
         if not chain.root and raised.handling and raised.text != chain.links[0].text:
             event.handling = chain.links[0].text
 
-    def _match_above(self, chain: Chain) -> tuple[Match, SignatureRole] | None:
+    def _match_above(self, chain: Traceback) -> tuple[Match, SignatureRole] | None:
         """Return what stands before a traceback on its first line, unless it only introduces that."""
         said = self._catalogue.match(chain.said)
         if said is not None and said.signature.role is SignatureRole.CAUSE:
@@ -332,29 +321,29 @@ class LogReader:
             return None
         return (said, said.signature.role) if said.signature.role is SignatureRole.CONSEQUENCE else None
 
-    def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
+    def _conclude_cut(self, chain: Traceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""
         frames = chain.frames
         if above := self._match_above(chain):
             match, role = above
             where = match.where.filled(chain.where)
-            self._events.add(match, role, reading.traceback.opened_by, where, None, chain.start)
+            self._events.add(match, role, chain.opened_by, where, None, chain.start)
             return
         if not frames or (len(frames) < 2 and not chain.headless and not self._at_end):
             return
-        last, line = frames[-1], reading.traceback.last_line
+        last, line = frames[-1], chain.last_line
         if last.is_launcher:
             told = self._catalogue["master_unreachable" if _STORE.search(last.file) else "child_failed"]
             match, role, raised = Match(told, 0, chain.where), told.role, None
         elif chain.quoted:
-            raised = Raised(chain.quoted, "", line, chain.place, innermost=last)
+            raised = Raised(chain.quoted, "", line, chain.place, (last,))
             match, role = Match(self._catalogue["python_exception"], 0, chain.where), SignatureRole.SUSPECT
         else:
             place = ("innermost", f"{last.file}:{last.line} in {last.function}")
             match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))
             role, raised = SignatureRole.SUSPECT, Raised("", "", line, chain.place)
-        event = self._events.add(match, role, line, chain.where, raised, chain.start, reading.span)
-        event.last = max(event.last, reading.traceback.end)
+        event = self._events.add(match, role, line, chain.where, raised, chain.start, chain.span)
+        event.last = max(event.last, chain.end)
 
 
 def _where(match: Match, written: Location) -> Location:

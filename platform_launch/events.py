@@ -33,9 +33,9 @@ _IN_A_MARK = re.compile(r"[\w.:+-]+")
 
 @dataclass(frozen=True)
 class Event:
-    """One report. ``where`` names a variable, file, device or node that it is about, if any.
+    """One report. ``where`` names the variable, file, device or node that it is about, if any.
 
-    ``fields`` hold what JSON can; ``node_rank`` and ``time`` (UTC, ISO 8601) are known of one that was read.
+    ``fields`` are JSON values. ``node_rank`` and ``time`` (UTC, ISO 8601) are set for events that were read.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Event:
 
 
 class Kind(NamedTuple):
-    """An entry of the catalogue: how bad, the line for people, and the fields that its mark carries."""
+    """An entry of the catalogue: the level, the line for people, and the fields in its mark."""
 
     level: str
     template: str
@@ -142,7 +142,7 @@ CATALOGUE: dict[str, Kind] = {
     "nodes-trained": Kind("INFO", "nodes that trained, in each attempt: {nodes}"),
     "record-written": Kind("INFO", "launch record: {path}"),
     "verdict": Kind("ERROR", "{text}"),
-    # A training in which nothing moves.
+    # A job without progress.
     "no-progress": Kind("WARN", "no progress for {still_s:.0f} s: {headline}", ("kind", "ranks")),
     "no-progress-detail": Kind("WARN", "{text}"),
     "slow-but-working": Kind(
@@ -178,14 +178,14 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "nodes-well": Kind("INFO", "GPUs and ports are healthy on all nodes of the job ({nodes})"),
     "not-observed": Kind("WARN", "hangs cannot be detected: {problem}"),
-    # Staying responsible for processes.
+    # Processes that are left.
     "end-asked": Kind("INFO", "{reason}: stopping {what}, SIGKILL in {grace_s:g} s{again}", ("signal",)),
     "leftovers-asked": Kind("WARN", "stopping processes left behind by {what}: {processes}"),
     "leftovers-killed": Kind("WARN", "killing leftover processes of {what}: {processes}"),
     "process-stuck": Kind(
         "ERROR", ("still alive {limit_s:g} s after SIGKILL, stuck in a driver or file system: {processes}")
     ),
-    # What the screen gets in place of a traceback, which the log has.
+    # What the screen shows instead of a traceback; the log has all of it.
     "traceback-folded": Kind(
         "INFO", "{package} raised {exception} because a rank failed; the log has all {lines} lines"
     ),
@@ -270,7 +270,7 @@ CATALOGUE: dict[str, Kind] = {
     "nodes-run-failed": Kind(
         "ERROR", "failed after {duration}; first on {first_failed}; exit code {exit_code}", ("exit_code",)
     ),
-    # Rehearsals on one machine.
+    # Simulations on one machine.
     "gpus-not-split": Kind(
         "WARN", "GPUs ({gpus}) cannot be split among {nodes} nodes: simulating on the CPU"
     ),
@@ -281,7 +281,7 @@ CATALOGUE: dict[str, Kind] = {
     "simulated-node-failed": Kind("ERROR", "node {node} failed first; its log: {log}", ("node",)),
 }
 
-# Events that only the log has, unless somebody watches the screen.
+# Events that go only to the log, unless the screen is a terminal.
 DETAILS = frozenset(
     {
         "log-written",
@@ -296,7 +296,7 @@ DETAILS = frozenset(
 OF_NODE_0 = frozenset(
     {
         *("log-opened", "roll-call-complete", "run-cost"),
-        # Every node learns of these; node 0 is the one that looks for them.
+        # Every node knows these; node 0 detects them.
         *("no-progress", "no-progress-detail", "hang-recorded", "progress-again"),
         *("slow-but-working", "slow-but-working-detail", "slow-rank", "slow-rank-over"),
         *("slower-than-before", "as-fast-as-before"),
@@ -305,7 +305,7 @@ OF_NODE_0 = frozenset(
 
 
 def is_for_every_screen(event: Event, node_rank: int) -> bool:
-    """Return whether an event belongs in a pipe or a platform's log, which nobody watches."""
+    """Return whether an event belongs in a pipe or a platform's log, which has no live reader."""
     if event.id == "end-asked":  # without a signal it follows from what another node reported
         return bool(event.fields.get("signal"))
     return event.id not in DETAILS and (node_rank == 0 or event.id not in OF_NODE_0)
@@ -322,7 +322,7 @@ def line(event: Event) -> str:
 
 
 def message(event: Event) -> Phrase:
-    """Return the line for people as a message. A finding is not in the catalogue and brings its own words."""
+    """Return the line for people as a message. A finding is not in the catalogue and has its own text."""
     kind = CATALOGUE.get(event.id)
     if kind is None:
         words = (event.fields.get(name) for name in ("what", "hint"))
@@ -332,7 +332,7 @@ def message(event: Event) -> Phrase:
         fields["duration"] = seconds(lasted)
     try:
         return Phrase.checked(kind.template, fields)
-    except (KeyError, ValueError, IndexError):  # a field is missing: what is there is better than nothing
+    except (KeyError, ValueError, IndexError):  # a field is missing: show what there is
         return Phrase("{id}: {fields}", id=event.id, fields=fields)
 
 
@@ -341,7 +341,7 @@ def _value(value: object) -> object:
 
 
 def mark(event: Event) -> str:
-    """Return what closes the event's line in a text that programs may read: ``[id key=value]``."""
+    """Return the mark at the end of the event's line, for programs: ``[id key=value]``."""
     kind = CATALOGUE.get(event.id)
     values = {name: str(event.fields.get(name, "")) for name in (kind.marked if kind else ())}
     fields = [f"{name}={value}" for name, value in values.items() if _IN_A_MARK.fullmatch(value)]
@@ -351,7 +351,7 @@ def mark(event: Event) -> str:
 def marked(text: str) -> tuple[str, Event] | None:
     """Split a line with a mark: its text, and the event with the fields of the mark (as text).
 
-    None for any other line. ``text`` comes without what stands before the launcher's own part of the line.
+    None for any other line. ``text`` excludes any prefix before the launcher's own part of the line.
     """
     opening = _SAID_BY_US.match(text)
     found = _MARKED.search(text) if opening is not None else None
@@ -363,12 +363,12 @@ def marked(text: str) -> tuple[str, Event] | None:
 
 
 def in_text(event: Event) -> str:
-    """Return the event as the end of a line in a log: level, words and mark."""
+    """Return the event as the end of a line in a log: level, text and mark."""
     return f"[{event.level}] {line(event)} {mark(event)}"
 
 
 def as_json(event: Event, node_rank: int) -> bytes:
-    """Return the event's line in an event file, stamped with the time of now."""
+    """Return the event's line in an event file, with the current time."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     document = {"time": now, "node_rank": node_rank, "id": event.id, "level": event.level}
     if event.where:
@@ -378,12 +378,12 @@ def as_json(event: Event, node_rank: int) -> bytes:
 
 
 def beside(log: Path) -> Path:
-    """Return where the events of a launch lie: beside its log."""
+    """Return the event file of a launch, which is next to its log."""
     return log.with_suffix(SUFFIX)
 
 
 def read(path: Path) -> list[Event] | None:
-    """Read an event file; None where there is none to read. Lines that are no events are left out."""
+    """Read an event file; None if it cannot be read. Lines that are not events are skipped."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
             return None

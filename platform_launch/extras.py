@@ -23,7 +23,7 @@ def named(extra: str) -> str:
 
     A checkout that pip did not install is named by its folder, because no package index has it.
     """
-    from importlib.metadata import PackageNotFoundError, distribution  # a launch needs it for nothing else
+    from importlib.metadata import PackageNotFoundError, distribution  # a launch needs it only here
 
     try:
         distribution("platform-launch")

@@ -45,7 +45,7 @@ def yaml_values(data: str | bytes) -> Any:
 
 
 def made_of(module: Path, files: Sequence[Path], make: Callable[[], Any]) -> Any:
-    """Return what ``make`` computes from files of this package: numbers, texts, tuples, lists, dictionaries.
+    """Return the result of ``make`` for files of this package: numbers, texts, tuples, lists, dictionaries.
 
     The result is cached next to the compiled ``module``, if Python caches any, until the content of a file
     changes. (Times would not do: some installers give all files of all versions the same one.) Anyone who may
@@ -54,7 +54,7 @@ def made_of(module: Path, files: Sequence[Path], make: Callable[[], Any]) -> Any
     content = [file.read_bytes() for file in files]
     try:
         kept = Path(cache_from_source(str(module))).with_suffix(".made")
-    except NotImplementedError:  # the interpreter caches none
+    except NotImplementedError:  # the interpreter caches nothing
         return make()
     with suppress(OSError, EOFError, ValueError, TypeError):
         of, made = marshal.loads(kept.read_bytes())  # noqa: S302 - see above
@@ -93,7 +93,7 @@ def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) ->
 def write_new(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
     """Write a file that must not exist yet, atomically. Raises FileExistsError, OSError."""
     with _written_beside(path, content, mode) as new:
-        os.link(new, path)  # unlike a rename, refuses to replace
+        os.link(new, path)  # unlike a rename, this refuses to replace
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -160,7 +160,9 @@ def private_problem(path: Path) -> str:
         return Phrase("it is a symbolic link")
     if not stat.S_ISDIR(found.st_mode):
         return Phrase("it is not a folder")
-    if found.st_uid != os.geteuid():  # one that belongs to root will not do: it could not be written
+    if (
+        found.st_uid != os.geteuid()
+    ):  # one that belongs to root is not usable, because it could not be written
         return Phrase("it belongs to user {uid}", uid=found.st_uid)
     return foreign_problem(found, OTHERS_MAY_CHANGE)
 

@@ -120,7 +120,7 @@ def _print(found: Examination) -> None:
 
 
 def _summary(checked: Sequence[str], passed: int) -> str:
-    """Return how many checks passed, and which there were, by topic."""
+    """Return how many checks passed, and which were made, by topic."""
     topics: dict[str, list[str]] = {}
     for topic, _, what in (name.partition(": ") for name in checked):
         topics.setdefault(topic, []).append(what)

@@ -1,4 +1,4 @@
-"""Writing the files a user asked for: whole or not at all, and never over another file unasked."""
+"""Writes files atomically, and never over an existing file unless asked to."""
 
 from __future__ import annotations
 

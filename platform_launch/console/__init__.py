@@ -54,7 +54,8 @@ class Console:
         self.quiet = self.verbose = False
 
     def open_log(self, path: Path) -> Path | None:
-        """Also write every line from now on to a log, and all events, even earlier ones, to a file beside it.
+        """Also write every line from now on to a log, and all events, even earlier ones, to a file next to
+        it.
 
         The log is a new file, under a similar name if this one is taken. Returns its path, or None.
         """
@@ -184,7 +185,9 @@ class Console:
 
     @contextmanager
     def changing_line(self, first: str) -> Iterator[Callable[[str], None]]:
-        """Yield a function that shows a state: in one changing line on a terminal, else a line each time."""
+        """Yield a function that shows a state: in one changing line on a terminal, otherwise a new line each
+        time.
+        """
         if not self._screen.is_terminal:
             yield self.info
             return

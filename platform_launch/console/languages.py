@@ -1,6 +1,6 @@
 """The language of messages, and :func:`translate`, which translates one.
 
-The language is ``--lang``, else PLATFORM_LAUNCH_LANG, else that of the system's LC_ALL, LC_MESSAGES or LANG.
+The language is ``--lang``, otherwise PLATFORM_LAUNCH_LANG, otherwise that of LC_ALL, LC_MESSAGES or LANG.
 English is in the code; every other language has one file of gettext's format under ``platform_launch/locale``
 (``docs/decisions/0023-messages.md``). Reading English opens no file.
 """
@@ -29,7 +29,7 @@ _chosen: list[str] = []
 
 
 def choose(language: str) -> None:
-    """Use one of ``LANGUAGES`` in this process, whatever the variables are."""
+    """Use one of ``LANGUAGES`` in this process, regardless of the variables."""
     _chosen[:] = [language]
 
 
@@ -43,7 +43,7 @@ def current(env: Mapping[str, str] | None = None) -> str:
 
 
 def translate(text: Event | str, language: str = "") -> str:
-    """Return a message in a language, by default this process's; what has no translation stays English.
+    """Return a message in a language, by default this process's; messages without a translation stay English.
 
     An event becomes its line. A phrase is looked up by its template, and so are the phrases among its values,
     however deep. A plain text is a message without values; plain values are names and are never looked up.

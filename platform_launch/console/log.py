@@ -34,7 +34,7 @@ class LogFile:
 
     @property
     def tail(self) -> bytes:
-        """The end of what was appended, from memory: works without a file, and is never an earlier run's."""
+        """The end of the log, from memory: works without a file, and never shows an earlier run."""
         return b"".join(self._tail)[-_TAIL_BYTES:]
 
     def open(self) -> None:

@@ -24,7 +24,7 @@ class LogLimit:
         self._left_out_bytes = 0
 
     def grown(self, by: int, progress: Callable[[], None]) -> None:
-        """Count what was written, and cut the middle out if that is too much. Raises OSError.
+        """Count what was written, and remove the middle if that is too much. Raises OSError.
 
         ``progress`` is called now and then: moving the tail of a large file takes a while.
         """
@@ -33,7 +33,9 @@ class LogLimit:
             self._size = self._cut(progress)
 
     def _cut(self, progress: Callable[[], None]) -> int:
-        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # without O_APPEND, which rules where a write goes
+        fd = os.open(
+            self._path, os.O_RDWR | os.O_CLOEXEC
+        )  # without O_APPEND, which would decide where a write goes
         try:
             size = os.fstat(fd).st_size
             if size < self._most_bytes:

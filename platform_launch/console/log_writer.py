@@ -18,8 +18,8 @@ _FLOOD_BYTES = 32 * 1024
 _FLOOD_ON_ITS_WAY_BYTES = 4 * _FLOOD_BYTES
 _MOST_QUEUED_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES = 1024 * 1024
-# How long a disk may take nothing: with a full queue; at the end; and while there is room in the queue, long
-# enough for a file system's snapshot or a file server's restart.
+# How long a disk may hang: with a full queue; at the end; and with space in the queue, where a file system's
+# snapshot or a file server's restart must pass.
 _FULL_S = 10.0
 _END_S = 5.0
 _HUNG_S = 300.0
@@ -95,7 +95,7 @@ class LogWriter:
         try:
             while data := self._next():
                 self._write(data)
-        except Exception as error:  # whatever it is, nobody must wait for this thread any longer
+        except Exception as error:  # whatever it is, nobody should wait for this thread any longer
             with self._changed:
                 self._error = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error))
                 self._changed.notify_all()

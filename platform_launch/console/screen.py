@@ -59,7 +59,7 @@ class Screen:
             self._write(text)
 
     def close(self) -> None:
-        """Wait a last moment for the reader, then drop what is held back."""
+        """Wait briefly for the reader, then drop what is held back."""
         with self._lock:
             for outlet in self._outlets.values():
                 self._push(outlet, _PATIENCE_S)

@@ -1,4 +1,4 @@
-"""dist-launch: nodes wait, and rank 0 runs commands on all of them, again and again.
+"""dist-launch: nodes wait, and rank 0 runs commands on all of them.
 
     wait           one per node: keys, a private sshd, and the removal of everything it added
     waiting_node   a process of ``wait`` that joins the cluster's rendezvous

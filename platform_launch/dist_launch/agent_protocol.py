@@ -1,6 +1,6 @@
 """The protocol between the broker and an agent, over the agent's stdin and stdout.
 
-The broker writes a line of JSON (the order), possibly the bytes of an archive, then words, one per line:
+The broker writes a line of JSON (the order), possibly the bytes of an archive, then commands, one per line:
 ``go``, ``beat``, ``stop SECONDS``. The agent answers with one marked line of JSON; anything that a login
 shell prints before it is ignored. After that, its stdout and stderr belong to the job.
 """
@@ -67,14 +67,16 @@ class AnswerReader:
 
 
 class AgentInput:
-    """Reads the broker's input from a descriptor, with its own buffer because words and bytes alternate."""
+    """Reads the broker's input from a descriptor, with its own buffer, because lines and bytes alternate."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._held = b""
 
     def line(self, limit_s: float) -> str | None:
-        """Return the next line without its end; None if the broker is gone or silent for ``limit_s``."""
+        """Return the next line without its end; None if the broker has disconnected or been silent for
+        ``limit_s``.
+        """
         deadline = time.monotonic() + limit_s
         while b"\n" not in self._held:
             left_s = deadline - time.monotonic()
@@ -84,7 +86,7 @@ class AgentInput:
         return line.decode(errors="surrogateescape")
 
     def exactly(self, count: int) -> bytes | None:
-        """Return ``count`` bytes; None if the broker is gone before that."""
+        """Return ``count`` bytes; None if the broker disconnects before that."""
         while len(self._held) < count:
             if not self._read():
                 return None

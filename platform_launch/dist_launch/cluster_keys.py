@@ -47,7 +47,7 @@ def key_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> C
             )
         private = public.with_suffix("")
     if private is None:
-        if folder.key.exists():  # left by a ``wait`` that was killed; the other nodes may know it already
+        if folder.key.exists():  # left by a ``wait`` that was killed; the other nodes may already know it
             return ClusterKey(folder.key, public_of(folder.key))
         return ClusterKey(folder.key, make_pair(folder.key))
     beside = Path(f"{private}.pub")
@@ -71,7 +71,7 @@ def key_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> C
 def make_pair(private: Path) -> str:
     """Write a new private key and return its public one.
 
-    Uses the library below asyncssh, because a waiting node with its own sshd does not need asyncssh
+    Uses the cryptography library directly, because a waiting node with its own sshd does not need asyncssh
     otherwise.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -82,7 +82,7 @@ class WaitFolder:
         write_private(self.wait_pid, f"{os.getpid()} {me.started if me else 0}\n")
 
     def owner(self) -> int | None:
-        """Return the process id of the ``wait`` that owns the folder, None if it is gone."""
+        """Return the process id of the ``wait`` that owns the folder, None if it has ended."""
         try:
             pid, started = map(int, self.wait_pid.read_text().split())
         except (OSError, ValueError):

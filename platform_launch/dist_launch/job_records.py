@@ -57,7 +57,7 @@ def write(folder: WaitFolder, record: JobRecord) -> None:
 
 
 def forget(folder: WaitFolder, name: str) -> None:
-    """Remove the record of a job that is gone."""
+    """Remove the record of a job that has ended."""
     with suppress(FileNotFoundError):
         _path(folder, name).unlink()
 

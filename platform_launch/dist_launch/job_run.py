@@ -141,12 +141,12 @@ class JobRun:
             self._stop_all(self.job.grace_s)
 
     def expect_the_end(self, code: int) -> None:
-        """Expect that the job is being killed: what ends from now on is not a failure."""
+        """Expect the job to be killed: processes that end from now on are not failures."""
         self._code = self._code or code
         self._stopping.set()
 
     def abandon(self) -> None:
-        """Stop the job: the command that requested it is gone."""
+        """Stop the job, because the command that requested it has ended."""
         self._output.abandon()
         self.stop(129)
 

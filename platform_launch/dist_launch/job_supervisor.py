@@ -175,7 +175,7 @@ class JobSupervisor:
             word, _, seconds = line.partition(" ")
             if word == "stop":
                 self._watch.stop("told by rank 0", float(seconds))
-            elif self._folder.owner() != self._owner:  # it was killed, so it could not signal anybody
+            elif self._folder.owner() != self._owner:  # it was killed, so it could not signal anyone
                 self._wait_ends = True
                 self._watch.stop(Phrase("this node's dist-launch wait is gone"))
         self._watch.stop("the connection to rank 0 was lost", min(self._grace_s, _LOST_GRACE_S))

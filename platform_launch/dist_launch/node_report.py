@@ -11,7 +11,7 @@ from platform_launch.dist_launch.job_end import gpus
 
 
 def report(folder: WaitFolder) -> dict[str, Any]:
-    """Return wait's process id (None: it is gone), jobs, GPUs, and problems as text."""
+    """Return wait's process id (None: it has ended), jobs, GPUs, and problems as text."""
     known = job_records.records(folder)
     found, problem = gpus()
     return {

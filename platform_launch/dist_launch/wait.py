@@ -26,7 +26,7 @@ from platform_launch.text import Phrase
 
 # Sessions of a private sshd stop their jobs.
 _GRACE_S = 8.0
-# A process of ours that ends by itself sooner than this would not last longer the next time.
+# If one of our processes ends sooner than this, it is not restarted, because it would fail again.
 _SHORTEST_LIFE_S = 5.0
 
 
@@ -108,7 +108,7 @@ class _WaitProcesses:
         )
 
     def run(self) -> int:
-        """Start everything and stay."""
+        """Start everything, and wait."""
         settings, folder = self._settings, self._folder
         pair = (
             cluster_keys.key_pair(folder, settings.key, settings.public_key) if settings.rank == 0 else None

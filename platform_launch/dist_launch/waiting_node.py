@@ -50,7 +50,7 @@ _SILENT_S = 40.0
 
 
 class WaitingNode:
-    """Joins the cluster, rejoins it if the connection is lost, and stays."""
+    """Joins the cluster, and rejoins it if the connection is lost."""
 
     def __init__(self, task: WaitTask, secret: Secret | None) -> None:
         self._task = task
@@ -79,7 +79,7 @@ class WaitingNode:
         self._complete_at: float | None = None
 
     def run(self) -> NoReturn:
-        """Stay until this process is stopped. Raises LaunchError if there can be no cluster."""
+        """Run until this process is stopped. Raises LaunchError if there can be no cluster."""
         if self._me.rank == 0:
             self._formation = self._form()
         while True:

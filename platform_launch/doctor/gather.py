@@ -52,7 +52,7 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
         exempt_from_memlock=host.may_lock_any(),
         clock_s=time.time(),
         devices=_devices(plan),
-        # Last, so that the resolver had the time of everything above.
+        # last, so that the resolver has had time
         own_name=own.answer_by(deadline_s),
         master_name=master.answer_by(deadline_s) if master else None,
         reverse_name=reverse.answer_by(deadline_s) if reverse else None,
@@ -93,7 +93,7 @@ def _installation(env: Environment, plan: LaunchPlan) -> Installation:
     beside_torch = (vendor.torch_module,) if vendor is not None and vendor.torch_module else ()
     modules = packages.find((*plan.packages, *beside_torch))
     first = _import_folder(plan)
-    # conda's base is active in every shell of those who let it, and means nothing.
+    # conda's base is active in every shell by default, and means nothing
     conda = env.get("CONDA_PREFIX") if env.get("CONDA_DEFAULT_ENV") != "base" else None
     active = env.get("VIRTUAL_ENV") or conda
     return Installation(

@@ -56,7 +56,7 @@ def spare_memory_bytes(sys_root: Path, proc_root: Path) -> int | None:
 def oom_kills(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> int | None:
     """Return how many processes the kernel has killed for lack of memory in this process's own group.
 
-    None if nothing counts them. A group's children are counted in (cgroup-v2.rst, memory.events).
+    None if nothing counts them. A group's children are included (cgroup-v2.rst, memory.events).
     """
     mount = sys_root / "fs/cgroup"
     for controllers, path in _memberships(proc_root):
@@ -102,7 +102,7 @@ def own_folder(sys_root: Path, proc_root: Path) -> Path | None:
 
 
 def members(group: Path) -> list[int]:
-    """Return the processes in a control group; empty when it is gone."""
+    """Return the processes in a control group; empty if the group no longer exists."""
     return [int(word) for word in text(group / "cgroup.procs").split() if word.isdigit()]
 
 

@@ -52,7 +52,7 @@ class Dcmi:
     def alarm(self, number: int) -> int | None:
         """Return an NPU's worst alarm: 0 none, 1 minor, 2 major, 3 critical; None if it is unknown.
 
-        Raises LookupError with the answer for an NPU that is gone.
+        Raises LookupError with the answer for an NPU that is lost.
         """
         chip, level = self._chips.get(number), c_uint()
         if chip is None:

@@ -23,7 +23,7 @@ from platform_launch.text import Phrase
 
 _GIB = 1024**3
 _TIMEOUT = 10
-# Answers of a GPU that is gone or unusable, and NVML's names for them.
+# NVML's answers for a lost or unusable GPU, and their names.
 _LOST = {6: "NOT_FOUND", 15: "GPU_IS_LOST", 16: "RESET_REQUIRED", 28: "GPU_NOT_FOUND"}
 # NVML_FI_DEV_…: recovery action, PCIe replays, and errors of all NVLinks: flit and data checksums, replays
 # and recoveries (to Hopper); receive errors, recoveries and retried blocks (Blackwell).
@@ -123,7 +123,7 @@ class GpuHealthProbe:
         self._handles.clear()
 
     def read(self) -> tuple[GpuHealth, ...]:
-        """Return a reading of each GPU that existed at first, also of one that is gone."""
+        """Return a reading of each GPU that existed at first, even if it is lost."""
         nvidia = self._devices.values() if self._nvml is not None else ()
         return (
             *(self._gpu(gpu) for gpu in nvidia),
@@ -221,7 +221,7 @@ class GpuHealthProbe:
 
     def _clock_reasons(self, handle: Any) -> int | None:
         found = self._ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-        if found is None:  # as older drivers call it
+        if found is None:  # the name in older drivers
             found = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         return None if found is None else int(found)
 

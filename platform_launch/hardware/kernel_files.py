@@ -14,7 +14,7 @@ def text(path: Path) -> str:
 
 
 def entries(folder: Path) -> list[str]:
-    """Return the entries of a folder."""
+    """Return the entries of a folder; none if it cannot be read."""
     try:
         return [entry.name for entry in folder.iterdir()]
     except OSError:

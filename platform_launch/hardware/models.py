@@ -146,7 +146,7 @@ def parse(text: str) -> Gpus:
 
 
 def _other(kind: str) -> _Model | None:
-    """Return the device of another vendor that is meant, None for none."""
+    """Return the device of another vendor with this name, None if there is none."""
     return {plain(name): model for name, model in _OTHERS.items()}.get(plain(kind))
 
 

@@ -80,7 +80,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _addresses(name: str) -> tuple[str, ...]:
-    # As bytes, else Python imports its tables for names of other alphabets.
+    # As bytes, otherwise Python imports its tables for internationalised names.
     host = name.encode() if name.isascii() else name
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in answers))

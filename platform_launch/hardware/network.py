@@ -31,8 +31,8 @@ _SIOCGIFMTU = 0x8921  # linux/sockios.h
 class Interface:
     """A network interface that can carry the job's traffic (up, not loopback, docker, veth or virbr).
 
-    ``addresses`` are IPv4 and IPv6 without prefix length, link-local ones left out. ``speed_mbps`` is None
-    where the kernel does not know it.
+    ``addresses`` are IPv4 and IPv6 without prefix length, link-local ones left out. ``speed_mbps`` is None if
+    the kernel does not know it.
     """
 
     name: str
@@ -112,8 +112,8 @@ def _links() -> list[Link]:
 def route_towards(master_addr: str, interfaces: Iterable[Interface]) -> str | None:
     """Return the interface on this machine's route to the master.
 
-    Where the master is this machine, that is the interface which holds its address. None when the name does
-    not resolve at once, no route exists, or the address belongs to no usable interface (loopback).
+    If the master is this machine, that is the interface with its address. None if the name does not resolve
+    at once, no route exists, or the address belongs to no usable interface (loopback).
     """
     for family, address in _resolve(master_addr):
         own = _source_address(family, address)
@@ -130,7 +130,9 @@ def is_own(address: str) -> bool:
 
 
 def address_towards(master_addr: str, interfaces: Iterable[Interface]) -> str | None:
-    """Return this machine's address on its route to the master, else its first routed one, else None."""
+    """Return this machine's address on its route to the master, otherwise its first routed one, otherwise
+    None.
+    """
     interfaces = tuple(interfaces)
     known = [address for interface in interfaces for address in interface.addresses]
     routed = [_source_address(family, address) for family, address in _resolve(master_addr)]

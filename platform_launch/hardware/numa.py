@@ -80,7 +80,7 @@ def _node_of(device: Path) -> int | None:
 
 
 def parse_cpus(ranges: str) -> tuple[int, ...]:
-    """Read a kernel list of CPUs: ``0-3,8`` is 0, 1, 2, 3 and 8; what is none is empty."""
+    """Read a kernel list of CPUs: ``0-3,8`` is 0, 1, 2, 3 and 8; invalid text is empty."""
     found: list[int] = []
     for part in filter(None, (part.strip() for part in ranges.split(","))):
         first, _, last = part.partition("-")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from platform_launch.values import dataclass
 
-# What is hidden by a file of that name: not what is part of the interpreter, nor what it loads first.
+# Modules that a file of the same name hides: not built-in ones, and not those that the interpreter loads
+# first.
 _PYTHONS_OWN = (
     sys.stdlib_module_names
     - set(sys.builtin_module_names)
@@ -61,7 +62,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
     Read from the names of their ``{name}-{version}.dist-info`` folders (packaging.python.org, "Recording
     installed projects"): importlib.metadata costs every start some 40 ms for the same answer. Like Python, it
-    passes over an entry of the path that cannot be read: PYTHONPATH may name what was root's in the image.
+    skips an entry of the path that cannot be read: PYTHONPATH may name a folder of root in the image.
     """
     wanted = {re.sub(r"[-_.]+", "-", name).lower(): name for name in names}
     found: dict[str, str] = {}
@@ -84,7 +85,7 @@ def _entries(folder: str) -> list[str]:
 
 
 def torch_build(torch: Module) -> TorchBuild | None:
-    """Read torch's own note of its build, ``torch/version.py``; None if there is none."""
+    """Read torch's own record of its build, ``torch/version.py``; None if there is none."""
     if torch.origin is None:
         return None
     try:
@@ -98,7 +99,7 @@ def torch_build(torch: Module) -> TorchBuild | None:
 
 
 def user_site() -> Path | None:
-    """Return the folder of packages below the user's home, None where this interpreter leaves it out."""
+    """Return the folder of packages below the user's home, None if this interpreter does not use it."""
     import site
 
     return Path(site.getusersitepackages()) if site.ENABLE_USER_SITE else None

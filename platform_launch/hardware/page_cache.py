@@ -25,8 +25,8 @@ _LOWEST_PRIORITY = 19
 
 @cache
 def warm(names: tuple[str, ...], script: Path | None) -> None:
-    """Begin to read these packages and those that the script imports, in the background; once."""
-    with suppress(RuntimeError):  # no thread is left
+    """Start reading these packages and those that the script imports, once, in the background."""
+    with suppress(RuntimeError):  # no thread can be started
         threading.Thread(target=_read, args=(names, script), name="page-cache", daemon=True).start()
 
 

@@ -76,7 +76,7 @@ def reserve(number: int) -> bool:
 
 
 def reserved_by(number: int) -> str:
-    """Return which process has reserved a port, in words."""
+    """Describe which process has reserved a port."""
     name = _reservation(number).replace("\0", "@")
     with suppress(OSError):
         rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]

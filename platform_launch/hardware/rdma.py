@@ -61,7 +61,7 @@ def _address(device: Path) -> str:
 
 
 def parse_rate(rate: str) -> float | None:
-    """Read ``400 Gb/sec (4X NDR)`` as 400.0, None where the kernel writes anything else."""
+    """Read ``400 Gb/sec (4X NDR)`` as 400.0, None if the kernel writes anything else."""
     number, _, unit = rate.partition(" ")
     try:
         return float(number) if unit.startswith("Gb/sec") else None
@@ -90,8 +90,9 @@ ERROR_COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class PortHealth:
-    """One port at one moment. ``state`` is the kernel's word, ``ACTIVE`` when it carries traffic, empty when
-    the port is gone. ``counters`` only grow, and hold those that this adapter has."""
+    """One port at one moment. ``state`` is the kernel's word, ``ACTIVE`` when it carries traffic, empty if
+    the port no longer exists. ``counters`` only grow; they are those that this adapter has.
+    """
 
     device: str
     port: int
@@ -100,7 +101,7 @@ class PortHealth:
 
     @property
     def place(self) -> str:
-        """How NCCL_IB_HCA names it."""
+        """Its name in NCCL_IB_HCA."""
         return f"{self.device}:{self.port}"
 
 

@@ -19,7 +19,7 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Process:
-    """A process. ``started`` is in clock ticks since boot: with ``pid`` it means one process for ever.
+    """A process. ``started`` is in clock ticks since boot: with ``pid`` it identifies a process for ever.
 
     ``command`` is the beginning of its command line, or its name in brackets.
     """
@@ -123,6 +123,6 @@ def holders(wanted: set[str]) -> dict[str, list[int]]:
 
 
 def _target(descriptor: Path) -> str:
-    with suppress(OSError):  # closed meanwhile
+    with suppress(OSError):  # closed in the meantime
         return str(descriptor.readlink())
     return ""

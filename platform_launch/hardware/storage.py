@@ -37,7 +37,7 @@ class Storage:
 def read(folder: Path) -> Storage:
     """Measure the file system of a folder, or of the nearest one above it that exists. Writes nothing."""
     existing = folder
-    # By os.path, to which what may not be looked into is not there; pathlib raises.
+    # os.path, because pathlib raises for folders that may not be searched
     while not os.path.exists(existing) and existing != existing.parent:  # noqa: PTH110
         existing = existing.parent
     problem = "" if existing.is_dir() else Phrase("{folder} is not a folder", folder=existing)

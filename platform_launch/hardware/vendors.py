@@ -18,14 +18,14 @@ class Vendor:
 
     ``visible`` lists the variables that choose devices in stages: what the first stage leaves is renumbered
     for the next, and of one stage the first variable that is set counts. ``exported`` is the one to set when
-    none is. ``granted`` are set by container runtimes and device plugins, ``marks`` by platforms.
-    ``nodes`` are patterns of device nodes below /dev. Where a folder of /dev is shared with other kinds of
-    devices (``shared``), its nodes are this vendor's if the bus has devices of these ``pci`` ids.
-    ``backend`` is torch.distributed's name, ``collectives`` the library behind it, ``torch_module`` what
-    torch needs beside itself. ``deepspeed`` is a value of DS_ACCELERATOR and ``jax`` of JAX_PLATFORMS, empty
-    where the library finds the devices by itself or does not know them.
-    ``counted``: this launcher counts the devices; the others start with ``--nproc-per-node`` only.
-    ``container`` is how a container gets them, as the source says.
+    none is. ``granted`` are set by container runtimes and device plugins, ``marks`` by platforms. ``nodes``
+    are patterns of device nodes below /dev. If a folder of /dev is shared with other kinds of devices
+    (``shared``), its nodes are this vendor's if the bus has devices with these ``pci`` ids. ``backend`` is
+    torch.distributed's name, ``collectives`` the library behind it, ``torch_module`` is the extra module that
+    torch needs. ``deepspeed`` is a value of DS_ACCELERATOR and ``jax`` of JAX_PLATFORMS, empty if the library
+    finds the devices itself or does not support them. ``counted``: this launcher counts the devices; the
+    others start with ``--nproc-per-node`` only. ``container`` is how a container gets them, according to the
+    source.
     """
 
     key: str
@@ -206,7 +206,7 @@ OTHERS = (
     ),
 )
 
-# In the order in which drivers are queried: a desktop may have an integrated GPU beside its real one.
+# In the order in which drivers are queried: a desktop may have an integrated GPU as well.
 VENDORS: tuple[Vendor, ...] = (NVIDIA, AMD, ASCEND, INTEL, *OTHERS)
 
 # Devices that a platform counted without naming the vendor.

@@ -72,7 +72,7 @@ def read(
 ) -> tuple[QuarantinedNode, ...]:
     """Return the nodes that are in quarantine now, by name; none if there is no file.
 
-    ``tell`` is called for unreadable lines, which are skipped. Raises InputError for a file that cannot be
+    ``report`` is called for unreadable lines, which are skipped. Raises InputError for a file that cannot be
     read.
     """
     try:

@@ -1,4 +1,4 @@
-"""A job as its author writes it, in a YAML file or as flags, and how that becomes a :class:`Job`.
+"""A job description in a YAML file or as flags, and its conversion to a :class:`Job`.
 
 Both have one form: strings, lists and mappings of strings. The YAML is read without types, so ``yes``,
 ``012`` and ``1:30`` stay strings, and a value is checked as a number only if a number is needed.

@@ -243,7 +243,7 @@ class Job:
 
     @property
     def shm(self) -> int:
-        """Size of /dev/shm in GiB: as asked, or half the memory, as Linux itself would make it."""
+        """Size of /dev/shm in GiB: as given, or half the memory, as Linux itself would make it."""
         if self.shm_gib is not None:
             return self.shm_gib
         return _DEFAULT_SHM_GIB if self.memory_gib is None else max(1, self.memory_gib // 2)
@@ -263,7 +263,7 @@ class Job:
 
     @property
     def may_lose(self) -> int:
-        """How many of them it can do without."""
+        """How many of them the job can lose."""
         return self.started - (self.nodes if self.min_nodes is None else self.min_nodes)
 
     @property
@@ -325,7 +325,7 @@ class Job:
         return (*self.program, "quarantine", *listing)
 
     def has_option(self, name: str) -> bool:
-        """Tell whether the launcher's options hold ``--name`` or ``--name=…``."""
+        """Return whether the launcher's options contain ``--name`` or ``--name=…``."""
         return any(option.split("=")[0] == name for option in self.options)
 
     @property

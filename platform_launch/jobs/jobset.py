@@ -1,4 +1,4 @@
-"""Target ``jobset``: one Indexed child Job, started again as a whole. Source: jobset api/jobset/v1alpha2."""
+"""Target ``jobset``: one Indexed child Job, restarted as a whole. Source: jobset api/jobset/v1alpha2."""
 
 from __future__ import annotations
 

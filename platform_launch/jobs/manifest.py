@@ -17,8 +17,8 @@ Notes = Iterable[str]
 
 _COMMENT_COLUMNS = 100
 
-# Plain to YAML 1.1 and 1.2 alike. All else is quoted: Kubernetes' own parser reads 1e3 and 0o17 as numbers
-# and y as true, which PyYAML takes for text.
+# Plain to YAML 1.1 and 1.2 alike. Everything else is quoted: Kubernetes' own parser reads 1e3 and 0o17 as
+# numbers and y as true, which PyYAML takes for text.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./=-]*(?: [A-Za-z0-9_./=-]+)*")
 _TRUTHS = frozenset({"y", "n"})
 
@@ -88,7 +88,7 @@ def _pod_templates(value: Any) -> list[Document]:
 def comments(notes: Notes) -> str:
     """Return the notes as a list in comment lines, in the language of this process.
 
-    Notes are our own words: a value of the job could break out of a comment.
+    Notes are fixed texts, because a value of the job could break out of a comment.
     """
     listed = (wrapped(translate(note), _COMMENT_COLUMNS - len("# - ")) for note in notes)
     return "".join(f"# - {first}\n" + "".join(f"#   {line}\n" for line in rest) for first, *rest in listed)

@@ -2,7 +2,7 @@
 
 As ``kubectl patch`` merges (Kubernetes, "Update API Objects in Place Using kubectl patch"): mappings merge,
 null deletes, lists that have a key merge by it, all other lists are replaced. A container without a name is
-the training's own, whose name differs between targets.
+the job's own, whose name differs between targets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OWN = ("restartPolicy", "subdomain", "hostname", "setHostnameAsFQDN")
 
 
 def read(text: str, source: str) -> Document:
-    """Read a patch. Raises InputError if it is no part of a pod template."""
+    """Read a patch. Raises InputError if it is not a part of a pod template."""
     try:
         loaded = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:

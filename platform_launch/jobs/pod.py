@@ -94,7 +94,7 @@ def pod_group(job: Job) -> list[Document]:
 
 
 def spare_notes(job: Job) -> tuple[Phrase, ...]:
-    """Return what to know if the job may lose nodes, nothing otherwise."""
+    """Return notes for a job that may lose nodes, none otherwise."""
     if not job.may_lose:
         return ()
     spares = Phrase(

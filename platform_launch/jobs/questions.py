@@ -97,7 +97,7 @@ class Question:
     kind: str = ""
 
     def is_answered(self, given: Description) -> bool:
-        """Tell whether flags have answered it."""
+        """Return whether flags have answered it."""
         if self.key == _PROGRAM:
             options = given.get("options", [])
             named = any(option.startswith(("--example", "--script", "--module")) for option in options)

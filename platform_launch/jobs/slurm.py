@@ -161,7 +161,7 @@ def _directives(job: Job) -> list[str]:
         "mem": None if job.memory_gib is None else f"{job.memory_gib}G",
         "time": None if job.time_limit_s is None else clock(job.time_limit_s),
         "output": "%x-%j.out",
-        # A requeued job keeps its number, and would write over the log of its first run.
+        # A requeued job keeps its number, and would overwrite the log of its first run.
         "open-mode": "append",
         "signal": f"{'B:' if job.requeue else ''}USR1@{job.notice_s}",
     }

@@ -103,7 +103,7 @@ def _node_log(path: Path) -> NodeLog:
 
 
 def missing_nodes(logs: Sequence[NodeLog]) -> list[int]:
-    """Return the nodes of the launch without a log here, as far as the others' events tell."""
+    """Return the nodes of the launch without a log here, as far as the others' events show."""
     counts = [
         count
         for log in logs

@@ -1,6 +1,6 @@
 """Python frames → what a process is busy with, if that has a name: a checkpoint, a compilation, data.
 
-A table, searched from the innermost frame outwards: the first entry that fits is what it does.
+A table, searched from the innermost frame outwards: the first match wins.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from platform_launch.sentences import Sentence, sentence
 
 @dataclass(frozen=True)
 class Activity:
-    """What a frame does. ``lengthy``: it works for long by itself instead of waiting for others.
+    """What a frame does. ``lengthy``: it may work for long by itself instead of waiting for others.
 
-    ``id`` is what programs read, ``doing`` the code of what completes "rank 0 …".
+    ``id`` is for programs; ``doing`` is the code of a sentence that continues "rank 0 …".
     """
 
     id: str
@@ -28,7 +28,7 @@ class Activity:
 
     @property
     def sentence(self) -> Sentence:
-        """What it does, in words."""
+        """Return what it does."""
         return sentence(self.doing)
 
     def covers(self, frame: PythonFrame) -> bool:
@@ -37,7 +37,7 @@ class Activity:
 
 
 ACTIVITIES = (
-    # Before all others: it is above whatever the rank was doing.
+    # First, because it is called from whatever the rank was doing.
     Activity("debugger", "is-debugged", r"/_platform_launch_look\.py$"),
     Activity("compile", "compiles-model", r"/torch/(_dynamo|_inductor|_functorch)/", lengthy=True),
     Activity("compile", "compiles-kernels", r"/triton/(compiler|backends|runtime)/", lengthy=True),

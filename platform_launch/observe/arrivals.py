@@ -1,9 +1,9 @@
-"""When each rank came to each collective → which rank makes the steps longer. Pure.
+"""When each rank reached each collective → which rank makes the steps longer. Pure.
 
-A rank is late at an operation by how much later it came than the lower median of its group. Operations that
-overlap (buckets that are reduced while the backward pass goes on) show the same lateness again, so only the
-last one of each such round counts. A step is the time between two operations of the rarest kind that still
-came often enough. Rules and what they were tried on: docs/decisions/0014-a-hang-explains-itself.md.
+A rank's lateness at an operation is its arrival minus the lower median of its group. Operations that overlap
+(buckets that are reduced during the backward pass) show the same lateness again, so only the last one of each
+such round counts. A step is the time between two operations of the rarest kind that is frequent enough. For
+the rules and the data they were tested on, see docs/decisions/0014-a-hang-explains-itself.md.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median, median_low
 
-# Fewer steps, or a shorter time, are chance.
+# With fewer steps or less time, a difference may be chance.
 LEAST_STEPS = 20
 LEAST_S = 30.0
-# A rank that is late by less of a step costs less than it takes to find out.
+# Smaller lateness is not worth a closer look.
 SLOW_SHARE, CLEAR_SHARE = 0.10, 0.05
 _LATE_STEPS = 0.5
-# Lateness has to be this many times what the clocks of two nodes may differ.
+# Lateness must exceed the possible difference of the nodes' clocks by this factor.
 _CLOCK_ERRORS = 3.0
 _MOST_OPERATIONS = 2000
 
 
 @dataclass(frozen=True)
 class GroupArrivals:
-    """When a rank came to the operations of one group, packed to travel.
+    """When a rank reached the operations of one group, packed for transfer.
 
-    Of each operation: its sequence number, the kind it is of (an index of ``kinds``), when the rank enqueued
-    it in microseconds after ``base_s`` (time.time()), and for how long it ran on the device, in microseconds.
-    A duration of 0 is not known.
+    Each operation has its sequence number, its kind (an index of ``kinds``), when the rank enqueued it
+    (microseconds after ``base_s``, a time.time()), and its duration on the device in microseconds, 0 if
+    unknown.
     """
 
     group: str
@@ -55,7 +55,7 @@ class GroupArrivals:
         return GroupArrivals(group, base_s, tuple(kinds), base64.b64encode(numbers.tobytes()).decode())
 
     def operations(self) -> list[tuple[int, str, float, float]]:
-        """Return what was packed; nothing if a stranger packed it otherwise."""
+        """Return the operations; none if the packed data is malformed."""
         numbers = array("q")
         try:
             numbers.frombytes(base64.b64decode(self.packed, validate=True))
@@ -79,7 +79,7 @@ class RankArrivals:
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """How far a node's clock is ahead of that of node 0, and how wrong that may be, in seconds."""
+    """How far a node's clock is ahead of that of node 0, and the maximum error, in seconds."""
 
     offset_s: float = 0.0
     error_s: float = 0.0
@@ -97,12 +97,12 @@ class RankPace:
 
     @property
     def share(self) -> float:
-        """The part of a step for which the others wait for it."""
+        """The share of a step that the others wait for it."""
         return self.late_s / self.step_s if self.step_s else 0.0
 
     @property
     def longer(self) -> float:
-        """By how much of itself it makes each step longer."""
+        """The factor by which it makes each step longer, minus 1."""
         return self.late_s / max(self.step_s - self.late_s, 1e-6)
 
     @property
@@ -115,7 +115,7 @@ class RankPace:
 class Window:
     """The result of one window: the pace of each rank, by rank, and the median step.
 
-    ``unknown`` says why nothing can be told, as a code of ``words``; empty if something can.
+    ``unknown`` is why there is no result, as a code of ``words``; empty if there is one.
     """
 
     paces: Mapping[int, RankPace] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Window:
 
 @dataclass(frozen=True)
 class _Operation:
-    """One operation that all members of a group came to: when each of them did, on node 0's clock."""
+    """One operation that all members of a group reached: when each of them did, on node 0's clock."""
 
     sequence: int
     kind: str
@@ -160,7 +160,7 @@ def window(
                     found[pace.rank] = pace
             if paces and paces[0].steps > steps:
                 step_s, steps = paces[0].step_s, paces[0].steps
-    # Lateness that the clocks may explain is none.
+    # ignore lateness that the clocks may explain
     known = {
         rank: pace
         if _is_beyond_clocks(pace, rank, node_of, clocks)
@@ -175,7 +175,7 @@ def _comparable(
     node_of: Mapping[int, int],
     clocks: Mapping[int, ClockOffset],
 ) -> list[dict[int, list[tuple[int, str, float, float]]]]:
-    """Part a group by clocks that can be compared; a device's durations need no clock."""
+    """Split a group into ranks with comparable clocks; durations on a device need no clock."""
     if all(duration_s > 0 for operations in members.values() for *_, duration_s in operations):
         return [dict(members)] if len(members) > 1 else []
     parts: dict[object, dict[int, list[tuple[int, str, float, float]]]] = {}
@@ -190,7 +190,7 @@ def _common(
     node_of: Mapping[int, int],
     clocks: Mapping[int, ClockOffset],
 ) -> list[_Operation] | str:
-    """Return the operations that all members came to, in order; a code of ``words`` if there are none."""
+    """Return the operations that all members reached, in order; a code of ``words`` if there are none."""
     came: dict[tuple[int, str], dict[int, tuple[float, float]]] = {}
     for rank, operations in members.items():
         offset_s = clocks.get(node_of[rank], ClockOffset()).offset_s
@@ -200,7 +200,7 @@ def _common(
     found = []
     for (sequence, kind), at in whole.items():
         if all(duration_s > 0 for _, duration_s in at.values()):
-            # All leave it at the same time: the rank that was in it for the shortest time came last.
+            # All leave it at the same time, so the rank that was in it for the shortest time was last.
             end_s = median_low(at_s for at_s, _ in at.values()) + median_low(d for _, d in at.values())
             came_s = {rank: end_s - duration_s for rank, (_, duration_s) in at.items()}
             found.append(_Operation(sequence, kind, came_s, on_device=True))
@@ -237,7 +237,7 @@ def _paces(operations: Sequence[_Operation]) -> list[RankPace]:
         return []
     step_s = median(lengths_s)
     paces = []
-    # Chance makes every rank late now and then: only what exceeds the others' counts.
+    # Every rank is sometimes late by chance: only the excess over the others counts.
     usual_s = [median_low(step.values()) if step else 0.0 for step in late]
     for rank in sorted(operations[0].at_s):
         over_s = [step.get(rank, 0.0) - usual for step, usual in zip(late, usual_s, strict=True)]
@@ -264,7 +264,7 @@ def _is_beyond_clocks(
 
 
 class SlowRule:
-    """Tells from one window after the other which ranks are slow: three in a row begin it, three end it."""
+    """Decides which ranks are slow from consecutive windows: three in a row begin it, three end it."""
 
     def __init__(self, in_a_row: int = 3) -> None:
         self._in_a_row = in_a_row
@@ -290,7 +290,7 @@ class SlowRule:
 
 
 class OwnPace:
-    """Tells from the step times of a job's own windows when it became slower than it was."""
+    """Detects from a job's step times that it has become slower than at first."""
 
     def __init__(self, first: int = 6, in_a_row: int = 3) -> None:
         self._first, self._in_a_row = first, in_a_row
@@ -311,7 +311,7 @@ class OwnPace:
         self._last = [*self._last, step_s][-self._in_a_row :]
         if len(self._last) < self._in_a_row:
             return False
-        # Slower than ever before, and by more than these windows differ among themselves.
+        # slower than ever before, by more than the spread of these windows
         limit_s = max(self._usual) + (max(self._usual) - min(self._usual)) + SLOW_SHARE * self.usual_s
         slower = min(self._last) > limit_s
         over = max(self._last) <= max(self._usual) + CLEAR_SHARE * self.usual_s

@@ -1,9 +1,10 @@
-"""Checkpoints that a job writes: which, how long a save takes, and whether one came after a request to stop.
+"""Checkpoints that a job writes: which, how long a save takes, and whether one followed a request to stop.
 
-No script is asked, and no library is known. A checkpoint is a file with the suffix of one, or in a folder
-whose name counts steps. Files that a rank has open for writing show in /proc how long a save takes and
-where checkpoints are kept. What came after a request is the difference between two listings of those folders,
-of the working directory, and of folders among the script's arguments, so no clock of a file server counts.
+This needs no help from the script or its libraries. A checkpoint is a file with a known suffix, or in a
+folder whose name counts steps. The files that a rank has open for writing (/proc) show how long a save takes
+and where checkpoints are. To find a checkpoint that followed a request, those folders, the working directory
+and the folders among the script's arguments are listed before and after; the clock of a file server does not
+matter.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 _SCAN_S = 2.0
-# After a request, when every second of a save counts.
+# After a request to stop.
 _LOOK_CLOSELY_S = 0.25
-# A file system stamps files with a clock that may be this far behind.
+# Timestamps of files may be this far behind.
 _COARSE_NS = 20_000_000
-# A scheduler warns, asks, and kills within so long.
+# A scheduler warns, requests and kills within this time.
 _SAME_REQUEST_S = 600.0
-# Between the files of one save.
+# The longest pause between the files of one save.
 _SAME_SAVE_S = 5.0
 _MOST_FOLDERS = 16
 _MOST_ENTRIES = 5000
 _MOST_DEPTH = 4
 _LISTING_S = 3.0
-# What a request may wait for the listing before it.
+# How long a request may wait for the first listing.
 _LISTED_S = 0.5
 
 _SUFFIXES = frozenset(
@@ -56,7 +57,7 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class StopReport:
-    """What became of a request to stop.
+    """The result of a request to stop.
 
     ``path`` is the last checkpoint, written after the request if ``saved``; None if none was found. ``age_s``
     is its age at the end. ``unfinished``: it was still being written when its rank was killed.
@@ -70,7 +71,7 @@ class StopReport:
 
 
 def checkpoint_of(file: Path) -> Checkpoint | None:
-    """Return the checkpoint that a file belongs to, None if it is none's."""
+    """Return the checkpoint that a file belongs to, None if there is none."""
     own = _STEP.search(file.name) if file.suffix in _SUFFIXES else None
     if own is not None:
         return Checkpoint(file, int(own[1]))
@@ -94,7 +95,7 @@ def written_by(pid: int) -> set[Path] | None:
         numbers = os.listdir(folder)  # noqa: PTH208 - names alone are wanted
     except OSError:
         return None
-    if not numbers:  # a process that is ending, or has ended and waits for its parent
+    if not numbers:  # a process that is exiting, or a zombie
         return None
     for number in numbers:
         with suppress(OSError):
@@ -153,21 +154,21 @@ def folders_named(arguments: Sequence[str], working_directory: Path) -> list[Pat
 
 
 class CheckpointWatch:
-    """Watches the checkpoints of one node, in a thread of its own, from :meth:`start` to :meth:`report`.
+    """Watches the checkpoints of one node in its own thread, from :meth:`start` to :meth:`report`.
 
-    ``pids()`` are the ranks; ``folders()`` is where checkpoints may be kept; ``took(seconds)`` is called
-    after each save that took long enough to be seen.
+    ``pids()`` are the ranks; ``folders()`` is where checkpoints may be kept; ``report_save(seconds)`` is
+    called after each save that took long enough to be measured.
     """
 
     def __init__(
         self,
         pids: Callable[[], list[int]],
         folders: Callable[[], list[Path]],
-        took: Callable[[float], None],
+        report_save: Callable[[float], None],
     ) -> None:
         self._pids = pids
         self._folders = folders
-        self._took = took
+        self._report_save = report_save
         self._learned: dict[Path, None] = {}
         self._began_at = self._seen_at = 0.0
         self._writing: set[Path] = set()
@@ -187,7 +188,7 @@ class CheckpointWatch:
     def request(self) -> None:
         """Record a request to stop; one soon after another counts as the same.
 
-        Returns when it is known what was there before, which takes milliseconds unless a disk is slow.
+        Returns once the first listing is done, which takes milliseconds unless a disk is slow.
         """
         now = time.monotonic()
         with self._lock:
@@ -200,14 +201,14 @@ class CheckpointWatch:
             self._late_ns = time.time_ns()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._ended.set()
         self._woken.set()
 
     def report(self, *, killed: bool, limit_s: float) -> StopReport | None:
-        """Return what became of a request; None without one, or if it is not known in time.
+        """Return the result of a request; None without one, or if it is not known in time.
 
-        ``killed``: the ranks did not end by themselves.
+        ``killed``: the ranks were killed.
         """
         self.stop()
         if not self._is_asked:
@@ -224,7 +225,7 @@ class CheckpointWatch:
             path
             for path, changed in after.items()
             if self._at_start.get(path, changed) != changed
-            # Of a folder that was not known at the start the clock decides.
+            # a folder that was not known at the start: use the clock
             or (path not in self._at_start and changed >= self._began_ns)
         ]
         newest = max(new, key=lambda path: after[path], default=None)
@@ -234,7 +235,7 @@ class CheckpointWatch:
         with self._lock:
             before, last = self._before, self._last
         after = listing(self._everywhere())
-        if before is None or self._late_ns:  # ranks may have saved before it was known: the clock decides
+        if before is None or self._late_ns:  # ranks may have saved before it was known: use the clock
             before = {path: changed for path, changed in after.items() if changed < self._late_ns}
         new = [path for path, changed in after.items() if before.get(path) != changed]
         newest = max(new or after, key=lambda path: after[path], default=None)
@@ -285,10 +286,10 @@ class CheckpointWatch:
         self._writing = writing
 
     def _conclude_save(self) -> None:
-        """Report how long a save took, which began and ended somewhere between two scans."""
+        """Report how long a save took; it began and ended between two scans."""
         if self._began_at:
             took_s, self._began_at = self._seen_at - self._began_at + _SCAN_S, 0.0
-            self._took(took_s)
+            self._report_save(took_s)
 
     def _learn(self, path: Path) -> None:
         checkpoint = checkpoint_of(path)
@@ -297,7 +298,7 @@ class CheckpointWatch:
 
 
 def _within(limit_s: float, find: Callable[[], T | None]) -> T | None:
-    """Return what a function finds, None if it takes too long: a file system may hang."""
+    """Return the result of a function, None if it takes too long, because a file system may hang."""
     found: list[T | None] = []
     thread = Thread(target=lambda: found.append(find()), name="checkpoint-report", daemon=True)
     try:

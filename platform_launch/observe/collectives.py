@@ -1,8 +1,8 @@
-"""From the traces of all ranks to who keeps the others waiting.
+"""Finds the ranks that the others wait for, from the traces of all ranks.
 
 A rank waits for another when it has enqueued an operation that the other has not enqueued, or that the
-other's device has not reached: its completed operations of the same group are fewer. Whoever is waited for
-and waits for nobody is a suspect. So a rank that is late only because it waits elsewhere is none.
+other's device has not reached: its completed operations of the same group are fewer. A rank that others wait
+for and that waits for nobody is a suspect. A rank that is late only because it waits elsewhere is not.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from platform_launch.observe.words import english
 from platform_launch.sentences import Sentence, sentence
 
 _MOST_PARTS = 16
-# ``nccl:send 1->0``: the kind, and the number that the other end has in the group.
+# ``nccl:send 1->0``: the kind, and the peer's number in the group.
 _POINT_TO_POINT = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Ranks that wait in one operation of one group, and those of the group that have not come to it.
+    """Ranks that wait in one operation of one group, and those of the group that have not reached it.
 
-    ``behind`` have not enqueued it; ``stopped`` have, and are still in an earlier one; ``differ`` are at an
-    operation of another name or shape under the same number, which ``others`` lists.
+    ``behind`` have not enqueued it; ``stopped`` have, and are still in an earlier one; ``differ`` are in an
+    operation of another name or shape with the same number; ``others`` lists these.
     """
 
     operation: Collective
@@ -60,11 +60,11 @@ class Waiting:
         return english(self.sentence())
 
     def sentence(self) -> Sentence:
-        """Return who waits where, and for whom."""
+        """Return which ranks wait where, and for which."""
         what = in_group(self.operation, self.group)
         if self.operation.frame:
             what = sentence("called-at", what=what, frame=self.operation.frame)
-        # Those that differ wait there as well, but not in this operation.
+        # those that differ wait too, but in another operation
         here = [rank for rank in self.ranks if rank not in self.differ] or self.ranks
         told = sentence("are-in", who=ranks_named(here), what=what)
         reasons: list[str | Sentence] = [
@@ -85,7 +85,7 @@ class Waiting:
 class WaitReport:
     """Which ranks wait for which. ``suspect_ranks`` are sorted global ranks; empty if none waits.
 
-    With ``circular`` each of them waits for another one of them, in operations of several groups.
+    ``circular``: they wait for each other, in operations of several groups.
     """
 
     suspect_ranks: tuple[int, ...]
@@ -107,7 +107,7 @@ def in_group(operation: Collective, group: GroupStatus) -> Sentence:
 
 
 def ranks_named(ranks: Iterable[int]) -> Sentence:
-    """Name ranks in few words: ``ranks 0-14 and 16``; of many scattered ones the first."""
+    """Name ranks briefly: ``ranks 0-14 and 16``; if there are many scattered ones, only the first."""
     numbers = sorted(set(ranks))
     runs: list[list[int]] = []
     for number in numbers:
@@ -130,9 +130,10 @@ def ranks_named(ranks: Iterable[int]) -> Sentence:
 def compare(
     traces: Mapping[int, RankTrace], world_size: int | None = None, unknown: Collection[int] = ()
 ) -> WaitReport:
-    """Compare the traces of a job's ranks. ``world_size`` names ranks without a trace; else the groups do.
+    """Compare the traces of a job's ranks.
 
-    A rank without a trace counts as one that did not come, except the ``unknown`` ones.
+    ``world_size`` shows which ranks lack a trace; without it, the groups do. A rank without a trace counts as
+    missing, except the ``unknown`` ones.
     """
     members = _members(traces)
     everyone = set(traces).union(*(ranks for ranks in members.values() if ranks), range(world_size or 0))
@@ -165,7 +166,7 @@ def _members(traces: Mapping[int, RankTrace]) -> dict[str, set[int]]:
 
 
 def _assumed_members(name: str, traces: Mapping[int, RankTrace], everyone: set[int]) -> set[int]:
-    """Return the ranks of a group that no dump describes: all for the default group, else its users."""
+    """Return the ranks of a group that no dump describes: all for the default group, otherwise its users."""
     status = next(trace.groups[name] for trace in traces.values() if name in trace.groups)
     if name in DEFAULT_GROUPS or status.description == "default_pg":
         return everyone
@@ -186,7 +187,9 @@ class _Waits:
             self.waited_for.update(others)
 
     def suspects(self, traces: Mapping[int, RankTrace]) -> set[int]:
-        """Return who is waited for and waits for nobody; in a ring, those without a trace, else the ring."""
+        """Return the ranks that others wait for and that wait for nobody; in a ring, those without a trace,
+        otherwise the ring.
+        """
         sinks = self.waited_for - self.waiters
         if sinks or not self.waited_for:
             return sinks
@@ -195,7 +198,7 @@ class _Waits:
 
 @dataclass
 class _Stalled:
-    """An operation of a group that ranks wait in, while it is found out who is missing there."""
+    """An operation of a group in which ranks wait, and which ranks are missing there."""
 
     operation: Collective
     ranks: list[int] = field(default_factory=list)
@@ -205,7 +208,7 @@ class _Stalled:
     differ: set[int] = field(default_factory=set)
 
     def waiting(self, group: GroupStatus) -> Waiting:
-        """Return what was found."""
+        """Return the result."""
         behind, stopped, differ = (tuple(sorted(one)) for one in (self.behind, self.stopped, self.differ))
         ranks, others = tuple(self.ranks), tuple(self.others)
         return Waiting(self.operation, group, ranks, behind, stopped, differ, others)
@@ -227,12 +230,12 @@ def _waits_in_group(
         at.stopped = earlier - behind
         waits.add(at.ranks, at.stopped)
         if any(oldest[rank].on_gloo and oldest[rank].kind in WITH_A_ROOT for rank in earlier):
-            # One of them may have another root: the recorder does not record which.
+            # one of them may have another root, which the recorder does not record
             waits.add(earlier, at.ranks)
         waits.add([rank for rank in at.ranks if behind != {rank}], at.behind)
         _compare_kinds(at, oldest, waits)
     status = next(trace.groups[name] for trace in traces.values() if name in trace.groups)
-    if not status.ranks:  # gloo's dumps do not name them
+    if not status.ranks:  # gloo's dumps lack them
         status = replace(status, ranks=tuple(sorted(ranks)))
     return [at.waiting(status) for at in stalled.values()]
 
@@ -240,7 +243,7 @@ def _waits_in_group(
 def _oldest_pending(
     name: str, traces: Mapping[int, RankTrace], ranks: Collection[int]
 ) -> dict[int, Collective]:
-    """Return the operation of a group that each rank is in, if it is in one."""
+    """Return the operation of a group that each rank is in, if any."""
     oldest = {}
     for rank in ranks:
         if rank in traces:
@@ -251,7 +254,7 @@ def _oldest_pending(
 
 
 def _enqueued(name: str, traces: Mapping[int, RankTrace], ranks: Collection[int]) -> dict[int, float]:
-    """Return how far each rank of a group came, as far as that is known."""
+    """Return the last operation that each rank of a group enqueued, if known."""
     named = any(trace.groups[name].ranks for trace in traces.values() if name in trace.groups)
     found: dict[int, float] = {}
     for rank in ranks:
@@ -264,7 +267,7 @@ def _enqueued(name: str, traces: Mapping[int, RankTrace], ranks: Collection[int]
 
 
 def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: _Waits) -> None:
-    """Find those that came to an operation of another name than most, else of another shape."""
+    """Find the ranks whose operation has another name than most, or the same name and another shape."""
     names = {oldest[rank].kind for rank in at.ranks}
     if len(names) == 1 and names <= _SHAPES_MAY_DIFFER:
         return
@@ -286,7 +289,7 @@ def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: _Waits
     at.others = [one for kind, one in first.items() if kind != usual[0]]
 
 
-# Ranks bring pieces of their own size to these.
+# In these, the sizes may differ between ranks.
 _SHAPES_MAY_DIFFER = frozenset(
     {"all_to_all", "alltoall", "alltoall_base", "all_gather", "gather", "scatter", "ALLGATHER"}
 )
@@ -295,7 +298,7 @@ WITH_A_ROOT = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
 def _point_to_point(traces: Mapping[int, RankTrace], waits: _Waits) -> None:
-    """Let a rank wait for its partner in sends and receives that the partner has no counterpart of."""
+    """Record waits in sends and receives whose peer has not issued the counterpart."""
     pairs: Counter[tuple[str, int, int, str]] = Counter()
     for rank, trace in traces.items():
         for collective in trace.pending:
@@ -310,7 +313,7 @@ def _point_to_point(traces: Mapping[int, RankTrace], waits: _Waits) -> None:
 
 
 def _global_rank(number: int, group: GroupStatus | None) -> int | None:
-    """Return which rank of the job has a number in a group; None if that is not known."""
+    """Return the global rank of a member of a group; None if unknown."""
     if group is None or not group.ranks:
         return None if group is None else number
     return group.ranks[number] if number < len(group.ranks) else None

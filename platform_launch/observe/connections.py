@@ -1,7 +1,7 @@
 """TCP connections of a process, as the kernel counts them: bytes moved, packets that were not acknowledged.
 
-A firewall, a switch or a wrong MTU may let packets vanish without a reset. Both ends then wait in the same
-collective, and no recorder tells them apart; the kernel alone knows that it sends the same bytes again.
+A firewall, a switch or a wrong MTU may drop packets without a reset. Both ends then wait in the same
+collective, and recorders show no difference. Only the kernel knows that it retransmits.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from platform_launch.hostlist import bracketed
 
-# Two in a row may be lost by chance; the third attempt comes 1.4 s after the first, and doubles from there.
+# Two losses in a row may be chance. The third attempt is 1.4 s after the first; each further pause doubles.
 _ATTEMPTS = 3
-_RETRANSMITS = "01"  # the kind of the kernel's timer; others wait, or ask a peer whose window is full
+_RETRANSMITS = "01"  # the retransmission timer; others are for keepalives and full windows
 _MOST = 8
 _MOST_LINES = 100_000
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
@@ -38,7 +38,7 @@ class UnheardConnection:
 
 
 def unheard_connections(pid: int) -> tuple[UnheardConnection, ...]:
-    """Return those of a process, the longest silent first; none if the kernel hides them."""
+    """Return those of a process, those silent for longest first; none if the kernel hides them."""
     found = [one for name in ("tcp", "tcp6") for one in _silent(Path(f"/proc/{pid}/net/{name}"))]
     if not found:
         return ()
@@ -61,9 +61,9 @@ def parse_connection(line: str) -> tuple[str, UnheardConnection] | None:
 
 
 def peer_of(process: Path, link: str) -> str:
-    """Return the address at the other end of a TCP socket, ``HOST:PORT``; else the link as it is.
+    """Return the address at the other end of a TCP socket, ``HOST:PORT``; otherwise the link unchanged.
 
-    ``process`` is /proc/PID, ``link`` what a descriptor of it leads to: ``socket:[INODE]``.
+    ``process`` is /proc/PID; ``link`` is the target of one of its descriptors: ``socket:[INODE]``.
     """
     found = _SOCKET.fullmatch(link)
     for name in ("tcp", "tcp6"):
@@ -91,7 +91,7 @@ _SOCK_DIAG, _BY_FAMILY, _DUMP, _ERROR, _DONE = 4, 20, 0x301, 2, 3
 _HEADER, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=HH")
 _MESSAGE_BYTES, _INODE_AT = 72, 68  # struct inet_diag_msg
 _INFO = 2  # INET_DIAG_INFO, a struct tcp_info
-_BYTES_ACKED_AT = 120  # … and bytes_received behind it
+_BYTES_ACKED_AT = 120  # … followed by bytes_received
 _DIAG_LIMIT_S = 1.0
 
 
@@ -105,7 +105,7 @@ def moved_by_sockets(inodes: Collection[str]) -> dict[str, int]:
 
 
 def _diagnosed(family: int) -> list[tuple[str, int]]:
-    """Ask the kernel for all TCP sockets of a family, with their counters."""
+    """Query the kernel for all TCP sockets of a family, with their counters."""
     body = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 0xFFFFFFFF)
     request = _HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _DUMP, 1, 0) + body
     found: list[tuple[str, int]] = []

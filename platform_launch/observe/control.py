@@ -42,11 +42,11 @@ class ControlSocket:
         self._socket.listen(4)
 
     def start(self) -> None:
-        """Begin to answer, in a thread."""
+        """Start answering, in a thread."""
         Thread(target=self._serve, name="inspect", daemon=True).start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -59,7 +59,7 @@ class ControlSocket:
                 return
             try:
                 Thread(target=self._serve_one, args=(connection,), name="inspect", daemon=True).start()
-            except RuntimeError:  # no further thread can be started
+            except RuntimeError:  # no thread can be started
                 connection.close()
 
     def _serve_one(self, connection: socket.socket) -> None:
@@ -78,13 +78,13 @@ class ControlSocket:
 
 
 def find_sockets(temporary: Path) -> list[Path]:
-    """Return the control sockets below a folder for temporary files that this user may ask, the newest last.
+    """Return the control sockets below a temporary folder that this user may query, the newest last.
 
-    A launch lies in ``platform_launch_UID/observe…``; root finds those of all users.
+    A launch's is in ``platform_launch_UID/observe…``; root finds those of all users.
     """
     found = []
     for path in temporary.glob(f"platform_launch_*/observe*/{_NAME}"):
-        with suppress(FileNotFoundError):  # it ended just now
+        with suppress(FileNotFoundError):  # it has just ended
             at = path.lstat()
             if os.geteuid() in (0, at.st_uid):
                 found.append((at.st_mtime, path))
@@ -92,7 +92,7 @@ def find_sockets(temporary: Path) -> list[Path]:
 
 
 def ask(path: Path, limit_s: float = _LIMIT_S, **request: object) -> dict[str, object] | None:
-    """Return what a launch answers, None if it has ended. Raises TimeoutError, ValueError."""
+    """Return a launch's answer, None if it has ended. Raises TimeoutError, ValueError."""
     deadline = time.monotonic() + limit_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(limit_s)
@@ -102,13 +102,13 @@ def ask(path: Path, limit_s: float = _LIMIT_S, **request: object) -> dict[str, o
         except (ConnectionRefusedError, FileNotFoundError):
             return None
         data = bytearray()
-        with suppress(BrokenPipeError, ConnectionResetError):  # it ends just now
+        with suppress(BrokenPipeError, ConnectionResetError):  # it is ending
             connection.sendall(json.dumps(request).encode() + b"\n")
             while chunk := connection.recv(1024 * 1024):
                 data += chunk
                 if time.monotonic() > deadline or len(data) > _MOST_BYTES:
                     raise TimeoutError(f"no whole answer in {limit_s:g} s and {_MOST_BYTES >> 20} MiB")
-    if not data:  # it ended when it was asked
+    if not data:  # it ended during the query
         return None
     try:
         document = json.loads(bytes(data))

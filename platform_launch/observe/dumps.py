@@ -1,8 +1,8 @@
-"""Flight recorder dumps: what torch wrote down of a rank's last collectives, NCCL's and gloo's.
+"""Flight recorder dumps: torch's record of a rank's last collectives, for NCCL and gloo.
 
-A dump is a pickle of plain dictionaries and lists (NCCL's watchdog writes one a rank) or the same as JSON, as
-a worker's own server answers. Sources: torch 2.13, FlightRecorder.hpp and FlightRecorder.cpp. gloo's, as
-torch 2.13 dumps it, says every number of ``pg_status`` as text, and of at most one group who is in it.
+A dump is a pickle of plain dictionaries and lists (NCCL's watchdog writes one per rank), or the same as JSON
+from a worker's own server. Sources: torch 2.13, FlightRecorder.hpp and FlightRecorder.cpp. gloo's dump (torch
+2.13) has the numbers of ``pg_status`` as text, and lists the members of at most one group.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase
 
-# Two thousand entries with stacks stay far below this.
+# 2,000 entries with stacks are far smaller.
 _LARGEST_DUMP = 256 * 1024 * 1024
 _GLOO = "gloo:"
-# Of folders in folders, and of their files.
+# Limits of nested folders, and of their files.
 _DEEPEST, _MOST_FILES = 3, 100_000
-# A rank that is stuck may have enqueued its last operation this long before another enqueued its first.
+# A stuck rank may have enqueued its last operation this long before another's recorded first one.
 _APART_S = 600.0
-# Of a value that a dump holds, so much is shown.
+# Characters that are shown of a value.
 _MOST_WRITTEN = 200
 _RANK_IN_NAME = re.compile(r"(\d+)(?:\.json|\.pickle|\.pkl)?$")
 
@@ -34,9 +34,9 @@ _RANK_IN_NAME = re.compile(r"(\d+)(?:\.json|\.pickle|\.pkl)?$")
 class Collective:
     """One operation of a process group, as a rank enqueued it. ``sequence`` counts those of its group from 1.
 
-    ``name`` is the recorder's, such as ``nccl:all_reduce``; ``shapes`` are its inputs', ``frame`` is the
-    innermost line of Python that called it, ``file:line (function)``, if the dump has stacks; ``thread`` is
-    the identity of the thread that issued it, 0 if it is unknown.
+    ``name`` is the recorder's, such as ``nccl:all_reduce``. ``shapes`` are those of its inputs. ``frame`` is
+    the innermost Python line that called it, ``file:line (function)``, if the dump has stacks. ``thread`` is
+    the id of the thread that issued it, 0 if unknown.
     """
 
     group: str
@@ -65,8 +65,8 @@ class Collective:
 class GroupStatus:
     """How far a rank is in one process group; numbers are sequence numbers, None if the dump has none.
 
-    ``ranks`` are the group's, in its own order; empty if they are not known. ``operations`` counts what was
-    enqueued and what was completed, together, sends and receives included.
+    ``ranks`` are the group's, in its own order; empty if unknown. ``operations`` is the number of enqueued
+    plus completed operations, including sends and receives.
     """
 
     name: str
@@ -79,7 +79,8 @@ class GroupStatus:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """One rank's dump: its groups by name, and what it has enqueued and not completed, the oldest first.
+    """One rank's dump: its groups by name, and the operations that it has enqueued but not completed, oldest
+    first.
 
     ``earliest_s`` and ``latest_s`` are when the first and the last of its operations were enqueued, by the
     rank's clock (time.time()); 0 if it recorded none.
@@ -95,7 +96,7 @@ class RankTrace:
 def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
     """Return the dumps among files and folders, and in folders below them, by the rank that ends each name.
 
-    Of a folder with the dumps of several launches, whose names differ before the rank, those of the last.
+    If a folder has the dumps of several launches, whose names differ before the rank, only those of the last.
     """
     found: dict[int, Path] = {}
     for path in paths:
@@ -115,7 +116,7 @@ def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Return the files of a folder and of those below it: people collect a folder per node."""
+    """Return the files in a folder and below it, because people collect one folder per node."""
     found: list[Path] = []
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(folders) if len(Path(at).relative_to(folder).parts) < _DEEPEST else []
@@ -128,7 +129,7 @@ def _files_below(folder: Path) -> list[Path]:
 def last_job(traces: Mapping[int, RankTrace]) -> set[int]:
     """Return the ranks whose dumps are of the job that ran last.
 
-    The ranks of a job run at the same time: what they recorded overlaps. A dump without times is of any job.
+    The ranks of a job run at the same time, so their records overlap. A dump without times may be of any job.
     """
     known = sorted(
         (trace.earliest_s, trace.latest_s, rank) for rank, trace in traces.items() if trace.latest_s
@@ -146,7 +147,7 @@ def last_job(traces: Mapping[int, RankTrace]) -> set[int]:
 
 def _by_rank(files: Iterable[Path]) -> dict[int, Path]:
     found: dict[int, Path] = {}
-    for file in sorted(files, key=_written):  # of two of the same rank, the newer one
+    for file in sorted(files, key=_written):  # of two dumps of a rank, the newer one
         match = _RANK_IN_NAME.search(file.name)
         if match:
             found[int(match[1])] = file
@@ -161,7 +162,9 @@ def _written(file: Path) -> float:
 
 
 def looks_like_dump(path: Path) -> bool:
-    """Tell by the first bytes: a pickle of protocol 2 or newer, or a JSON object that names its entries."""
+    """Return whether the first bytes are those of a pickle (protocol 2 or newer) or of a JSON object with
+    entries.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(4096)
@@ -189,7 +192,7 @@ def read_dump(path: Path, rank: int) -> RankTrace:
 
 
 def parse_dump(data: bytes, rank: int) -> RankTrace:
-    """Make a trace of a dump's bytes, which a stranger may have written. Raises InputError."""
+    """Parse a dump, which a stranger may have written. Raises InputError."""
     document = _load(data)
     entries = document.get("entries", []) if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(entries, list):
@@ -203,7 +206,7 @@ def parse_dump(data: bytes, rank: int) -> RankTrace:
 def operations_since(data: bytes, since_s: float) -> dict[str, list[tuple[int, str, float, float]]]:
     """Return the collectives of a dump by group: number, kind, when enqueued, and duration on the device.
 
-    Times are in seconds (time.time()); a duration of 0 is not known. Raises InputError.
+    Times are in seconds (time.time()); a duration of 0 is unknown. Raises InputError.
     """
     document = _load(data)
     entries = document.get("entries", []) if isinstance(document, dict) else None
@@ -257,7 +260,7 @@ def _load(data: bytes) -> object:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
             raise InputError(Phrase("it is not complete JSON: {problem}", problem=error)) from None
-    # A launch that watches its ranks asks for JSON, and has no use for pickles.
+    # a launch that observes its ranks requests JSON
     from platform_launch.observe.plain_pickle import load
 
     return load(data)
@@ -333,9 +336,9 @@ def _description_of(entry: dict[str, object]) -> str:
 
 
 def written(value: object, most: int = _MOST_WRITTEN) -> str:
-    """Return a value as text of at most ``most`` characters, in as many steps.
+    """Return a value as text of at most ``most`` characters, in at most as many steps.
 
-    Values of a pickle may hold each other again and again: all of one may be without end.
+    Values of a pickle may contain each other, so the full text may be endless.
     """
     if isinstance(value, str):
         return value[:most]
@@ -359,7 +362,7 @@ def written(value: object, most: int = _MOST_WRITTEN) -> str:
 
 @dataclass(frozen=True)
 class _Close:
-    """A sign between values that are being written."""
+    """A closing sign to write after the current values."""
 
     sign: str
 
@@ -374,7 +377,7 @@ def _ranks(ranks: object) -> tuple[int, ...]:
 
 
 def _whole(value: object) -> int | None:
-    """Read a number that may be written as text; the recorder's -1 is a 0, nothing has happened yet."""
+    """Read a number that may be text. The recorder's -1 means 0: nothing has happened yet."""
     try:
         return max(0, int(written(value)))
     except ValueError:

@@ -46,8 +46,8 @@ class FindingKind(str, Enum):
 class Culprit:
     """A rank that others wait for, or that is stuck by itself.
 
-    ``doing`` says what it does for programs and ``does`` for people; ``busy`` if that is work.
-    ``stack`` holds the lines of its threads, the user's own frames first.
+    ``doing`` is what it does for programs, ``does`` for people; ``busy`` if that is work. ``stack`` has the
+    lines of its threads, the user's own frames first.
     """
 
     rank: int
@@ -84,7 +84,7 @@ def rank_on(rank: int, node: int, host: str, pid: int, gpu: str) -> Sentence:
 
 @dataclass(frozen=True)
 class HangFinding:
-    """What is known of a job in which nothing moves. ``waiting`` and ``groups`` are lines for people."""
+    """What is known about a job that makes no progress. ``waiting`` and ``groups`` are lines for people."""
 
     kind: FindingKind
     culprits: tuple[Culprit, ...]
@@ -93,11 +93,11 @@ class HangFinding:
     suspect_ranks: tuple[int, ...]
 
     def headline(self) -> Phrase:
-        """Return the one line that matters."""
+        """Return the most important line."""
         return joined(map(message, self.headlines()), "; ")
 
     def headlines(self) -> list[Sentence]:
-        """Return it as a line for each rank that is named."""
+        """Return the same as one line per named rank."""
         if not self.culprits:
             return list(self.waiting) or [sentence("nobody-apart")]
         more = len(self.culprits) - _MOST_CULPRITS
@@ -120,7 +120,7 @@ class HangFinding:
         return [self.headline(), *(Phrase("  {line}", line=one) for one in below)]
 
     def line_documents(self) -> Sequence[Sequence[object]]:
-        """Return for each of :meth:`lines` the sentences that it was made of: none for a line of a stack."""
+        """Return the sentences of each of :meth:`lines`; none for a line of a stack."""
         below = ([] if isinstance(one, str) else [one.document()] for one in self.details())
         return [[one.document() for one in self.headlines()], *below]
 
@@ -147,13 +147,13 @@ def judge(nodes: Sequence[NodeSnapshot], world_size: int, silent_nodes: Mapping[
         return HangFinding(FindingKind.BUSY, (), (sentence("all-ended"),), (), ())
     traces = {rank: found.trace for rank, found in alive.items() if found.trace is not None}
     waiters = {rank: found for rank, found in alive.items() if _waits_for_others(found)}
-    # Without a trace a rank counts as one that did not come: one that ended is meant only if others wait.
+    # A rank without a trace counts as missing. One that has ended is a suspect only if others wait.
     report = (
         compare(traces, world_size, () if waiters else set(ranks) - set(alive)) if traces else WaitReport(())
     )
     suspects = _suspects(ranks, alive, waiters, report)
     idle = [found.work for rank, found in waiters.items() if found.work is not None and rank not in suspects]
-    if not suspects:  # no rank stands out; if one works, it is no hang
+    if not suspects:  # no rank stands out; if one works, this is not a hang
         suspects = {rank for rank, found in alive.items() if rank not in waiters and _works(found, idle)}
     culprits = [
         _culprit(rank, ranks.get(rank), home.get(rank), report, idle, silent_nodes)
@@ -208,9 +208,10 @@ _WAITS_FOR_RANKS = ("collective", "store")
 
 
 def _operation(found: RankSnapshot) -> Collective | None:
-    """Return the operation that the main thread is in: it issued it, and waits in the library since.
+    """Return the operation that the main thread issued and waits for in the library.
 
-    An operation of another thread, or one that was left pending to do something else, is not meant.
+    An operation of another thread, or one that is pending while the thread does something else, does not
+    count.
     """
     if found.trace is None or found.state.gone:
         return None
@@ -227,13 +228,15 @@ def _operation(found: RankSnapshot) -> Collective | None:
     if activity is not None:
         return oldest if activity.id in (*_WAITS_FOR_RANKS, "device") else None
     if not oldest.on_gloo:
-        return oldest  # a thread that waits for its device may spin, at any line of the user's
+        return oldest  # a thread that waits for its device may spin, at any line of the script
     in_torch = "/torch/" in main.frames[0].file
     return oldest if in_torch or found.state.call == "futex" else None
 
 
 def _works(found: RankSnapshot, idle: Sequence[Work]) -> str:
-    """Return what shows that a rank works, see ``evidence``; of one watched too shortly, what seems to."""
+    """Return what shows that a rank works, see ``evidence``; if it was observed too briefly, what seems to
+    show it.
+    """
     if found.state.stopped:
         return ""
     activity = activity_of(found.main.frames) if found.main else None
@@ -252,7 +255,7 @@ def _works(found: RankSnapshot, idle: Sequence[Work]) -> str:
 
 
 def _device_computes(found: RankSnapshot) -> bool:
-    """Return whether a rank's GPU does something other than waiting for other ranks."""
+    """Return whether a rank's GPU computes, instead of waiting for other ranks."""
     alone = found.trace is not None and all(one.on_gloo for one in found.trace.pending)
     return alone and found.gpu_busy is not None and found.gpu_busy >= _BUSY_GPU_PERCENT
 
@@ -289,7 +292,9 @@ def _named(operation: Collective, waiting: Waiting, *, always: bool = False) -> 
 
 
 def _stuck_by_themselves(alive: Mapping[int, RankSnapshot]) -> set[int]:
-    """Return who is stopped or blocked in the kernel, else the few that compute outside a collective."""
+    """Return the ranks that are stopped or blocked in the kernel, otherwise the few that compute outside a
+    collective.
+    """
     stuck = {rank for rank, found in alive.items() if found.state.stopped or found.state.state == "D"}
     computing = {rank for rank, found in alive.items() if not _waits_for_others(found) and _computes(found)}
     return stuck or (computing if len(computing) * 2 <= len(alive) else set())
@@ -299,9 +304,9 @@ def _computes(found: RankSnapshot) -> bool:
     return found.work.main >= _BUSY_SHARE if found.work is not None else found.state.state == "R"
 
 
-# Distinguishes what computes from what wakes up now and then.
+# Separates computing from occasional wake-ups.
 _BUSY_SHARE = 0.05
-# A device that only keeps a process's context computes for 0 % of the time.
+# A device that only holds a process's context is 0 % busy.
 _BUSY_GPU_PERCENT = 5.0
 
 
@@ -353,7 +358,7 @@ def _at(what: Sentence, frame: PythonFrame | None) -> Sentence:
 
 
 def _doing(found: RankSnapshot, report: WaitReport, idle: Sequence[Work]) -> tuple[str, Sentence, bool]:
-    """Return what a rank does: a word, words, and whether it works."""
+    """Return what a rank does: for programs, for people, and whether it is work."""
     state, main = found.state, found.main
     own = main.own if main is not None else None
     if state.gone:
@@ -386,7 +391,7 @@ def _doing(found: RankSnapshot, report: WaitReport, idle: Sequence[Work]) -> tup
 def _working(
     found: RankSnapshot, shown: str, activity: Activity | None, own: PythonFrame | None
 ) -> tuple[str, Sentence, bool]:
-    """Return what a rank works at, and what shows it. Frames only give it its name."""
+    """Return what a rank is working on, and the evidence. Frames only provide the name."""
     work = found.work or Work(0.0)
     known = activity is not None and activity.id not in _WAITS_FOR_RANKS
     base = activity.sentence if activity is not None and known else sentence("runs")
@@ -410,7 +415,7 @@ def _working(
         return doing, sentence("bytes-move", what=_at(base, own), rate=f"{work.bytes_per_s / 1e6:.2g}"), True
     if doing != "busy" and activity is not None and activity.lengthy:
         return doing, _at(base, own), True
-    # Threads of Python take turns where one calls into C, so that samples of a loop over library calls agree.
+    # Python threads switch when one calls into C, so samples of a loop over library calls look the same.
     in_library = found.main is not None and found.main.frames[0].is_library
     stays = found.moving is False and not in_library
     return ("loop" if stays else "busy"), _at(sentence("loops" if stays else "computes"), own), True
@@ -423,7 +428,7 @@ def _percent(share: float) -> str:
 def _waiting_for(
     found: RankSnapshot, activity: Activity | None, own: PythonFrame | None
 ) -> tuple[str, Sentence, bool]:
-    """Return what a rank waits for that shows no sign of work, and is in no collective."""
+    """Return what a rank waits for that neither works nor is in a collective."""
     state = found.state
     if activity is not None and activity.id in ("data", "child"):
         child = _stuck_child(found)
@@ -453,7 +458,7 @@ def _waiting_for(
 
 
 def _waits(state: ProcessState) -> Sentence:
-    """Return what the main thread of a process waits for, as far as the kernel knows."""
+    """Return what the main thread of a process waits for, according to the kernel."""
     if state.call == "lock" and state.waits_for:
         code = "waits-lock-of" if state.lock_owner else "waits-lock"
         values = {"pid": state.lock_owner} if state.lock_owner else {}
@@ -521,7 +526,9 @@ def _in_a_collective(
 
 
 def _in(found: RankSnapshot, activity: Activity | None, operation: Collective | None) -> Sentence:
-    """Return the operation that a rank is in, by the recorder, or by the function of torch that it called."""
+    """Return the operation that a rank is in, according to the recorder, or to the torch function that it
+    called.
+    """
     if operation is not None:
         return _is_in(found, operation)
     if activity is None or found.main is None:
@@ -558,7 +565,7 @@ def _own_operation(found: RankSnapshot, waiting: Waiting) -> Collective | None:
 
 
 def _stuck_child(found: RankSnapshot) -> ChildSnapshot | None:
-    """Return the child that is blocked, the surest sign first; all may be waiting for work instead."""
+    """Return the child that is most certainly blocked; all may be waiting for work instead."""
     return min(
         (child for child in found.children if _blockage(child) < _NOT_BLOCKED), key=_blockage, default=None
     )
@@ -568,7 +575,7 @@ _NOT_BLOCKED = 5
 
 
 def _blockage(child: ChildSnapshot) -> int:
-    """Return how sure it is that a child is blocked, 0 the surest."""
+    """Return how certain it is that a child is blocked; 0 is the most certain."""
     state = child.state
     own = [thread.own for thread in child.threads]
     signs = (

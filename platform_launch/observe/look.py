@@ -1,4 +1,4 @@
-"""Looks into ranks of this node on request: torch's profiler, and a debugger (hook/_platform_launch_look)."""
+"""Runs torch's profiler or a debugger in ranks of this node (hook/_platform_launch_look)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from platform_launch.observe.control import short_path
 from platform_launch.observe.workers import HookedProcess, NoAnswerError
 from platform_launch.process_stat import catches
 
-# A rank answers as soon as it executes Python again.
+# A rank answers when it next executes Python.
 CONNECT_LIMIT_S = 10.0
-# To stop the profiler and write the trace of a busy rank takes a while.
+# Stopping the profiler and writing the trace of a busy rank takes a while.
 WRITE_LIMIT_S = 120.0
 
 
@@ -37,7 +37,7 @@ class RankTraceFile:
 def connected(
     hooked: HookedProcess, request: Mapping[str, object], limit_s: float
 ) -> Iterator[socket.socket]:
-    """Let a rank connect, and send it what is wanted. Raises NoAnswerError."""
+    """Wait for a rank to connect, and send it the request. Raises NoAnswerError."""
     if not hooked.look_signal or not catches(hooked.pid, hooked.look_signal):
         raise NoAnswerError("it does not answer to its signal: a script of its own uses it, or it has ended")
     path = hooked.folder / f"{hooked.pid}.look"

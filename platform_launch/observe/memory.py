@@ -1,4 +1,4 @@
-"""The most memory that a node's processes held, and how busy its GPUs are, in numbers and in words. Pure."""
+"""The peak memory of a node's processes, and how busy its GPUs are. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from platform_launch.text import Phrase, joined
 
-# One line a node up to here; of more nodes only the one that held the most.
+# One line per node up to this number; otherwise only the node that held the most.
 _MOST_NODES = 8
 
 
@@ -43,12 +43,12 @@ class MemoryHeld:
 
     @property
     def processes(self) -> str:
-        """What the processes held, with its unit."""
+        """The memory of the processes, with its unit."""
         return _shown(self.processes_gib)
 
     @property
     def gpus(self) -> str:
-        """What the GPUs held and how busy they were, after a semicolon; empty without GPUs."""
+        """The memory and utilization of the GPUs, after a semicolon; empty without GPUs."""
         alike: dict[str, list[int]] = {}
         for index, gib in sorted(self.gpus_gib.items()):
             alike.setdefault(_shown(gib), []).append(index)
@@ -63,12 +63,12 @@ class MemoryHeld:
 
     @property
     def busy_now(self) -> Phrase | None:
-        """How busy the GPUs are at the moment; None if unknown."""
+        """The current utilization of the GPUs; None if unknown."""
         return _busy("GPUs {percent:.0f}% busy now{idle}", self.gpus_busy_now) if self.gpus_busy_now else None
 
 
 def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
-    """Return what the nodes held at most, each under its name; of many nodes, the one that held the most."""
+    """Return a line with the peak of each node; if there are many nodes, only the one that held the most."""
     known = [(name, held) for name, held in nodes if held]
     if len(known) <= _MOST_NODES:
         return [
@@ -92,7 +92,7 @@ def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
 
 
 def _busy(words: str, percents: Mapping[int, float]) -> Phrase:
-    """Return the mean, and the GPU that is far less busy than the others."""
+    """Return the mean utilization, and the GPU that is far less busy than the others."""
     mean = sum(percents.values()) / len(percents)
     index, least = min(percents.items(), key=lambda one: one[1])
     idle = Phrase(", GPU {index} only {least:.0f}%", index=index, least=least) if least < mean / 2 else ""

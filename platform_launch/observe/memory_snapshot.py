@@ -1,4 +1,4 @@
-"""What held a GPU's memory when a rank ran out of it, by the snapshot that CUDA's allocator left.
+"""What held a GPU's memory when a rank ran out of it, from a snapshot of CUDA's allocator.
 
 The form is that of ``torch.cuda.memory._snapshot`` (https://docs.pytorch.org/docs/stable/torch_cuda_memory.html).
 """
@@ -23,7 +23,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True)
 class MemoryOwner:
-    """A line of the script, and what was allocated there and is still held: bytes, in so many blocks."""
+    """A line of the script, and the memory that was allocated there and is still held: bytes and blocks."""
 
     place: str
     bytes: int
@@ -61,7 +61,7 @@ class MemorySnapshot:
 
 
 def find_snapshots(folders: Iterable[Path], started: Iterable[str]) -> list[tuple[int, Path]]:
-    """Return the snapshots in folders, by rank, of launches that started then (``20261129-041539``)."""
+    """Return the snapshots in folders, by rank, of launches with this start time (``20261129-041539``)."""
     wanted = set(started)
     found = []
     for folder in sorted(set(folders)):
@@ -102,7 +102,7 @@ def read_snapshot(path: Path, rank: int) -> MemorySnapshot:
 
 
 def _place(block: Mapping[str, object]) -> str:
-    """Return the innermost line of the user's own, else the innermost of all."""
+    """Return the innermost line of the user's own code, otherwise the innermost of all."""
     frames = [
         PythonFrame(str(frame.get("filename")), _number(frame.get("line")), str(frame.get("name")))
         for frame in _dicts(block, "frames")

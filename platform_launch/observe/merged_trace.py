@@ -11,7 +11,7 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.text import Phrase
 
-# A rank's rows come together, above those of the next rank.
+# The rows of a rank are adjacent, above those of the next rank.
 _ROWS_PER_RANK = 1000
 # Events that belong together across rows: their ids are unique in one trace only.
 _LINKED = ("s", "t", "f", "b", "n", "e")

@@ -1,8 +1,8 @@
 """Watches the job's processes on one node for progress, in a thread; finds the stuck rank if nothing moves.
 
-One node of a job leads: when nothing has moved on it for long, it asks the others, and only if none of them
-has moved either all are looked at, and judged. The others answer, and hear what was found. A monitor that
-fails reports that once and then stops: the job never notices it.
+One node of a job leads. When it has seen no progress for long, it queries the others. Only if none of them
+has made progress either, all ranks are examined. The other nodes receive the finding. A monitor that fails
+reports that once and stops; the job is not affected.
 """
 
 from __future__ import annotations
@@ -20,36 +20,37 @@ from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.progress import NewLines, Progress
 from platform_launch.observe.snapshot import NodeSnapshot
 
-# Reading /proc and the end of the log costs next to nothing; asking the recorders locks them for a moment.
+# Reading /proc and the end of the log is cheap; querying the recorders locks them for a moment.
 _LOOK_S = 5.0
 ASK_S = 15.0
-# After this the evidence of work is collected, for who asks what the job is doing.
+# After this long, evidence of work is collected, for `inspect`.
 _QUIET_S = 10.0
 
 
 def work_window_s(hang_after_s: float) -> float:
-    """Return the time over which evidence of work is taken: half of a silence, and 10 s if that fits in."""
+    """Return the time over which evidence of work is collected: half of a silence, but 10 s if that fits."""
     return max(hang_after_s / 2, min(10.0, hang_after_s * 2 / 3)) if hang_after_s < float("inf") else 10.0
 
 
-# How long the others may take to look at their ranks and to answer over the rendezvous.
+# How long the others may take to examine their ranks and to answer over the rendezvous.
 ANSWER_LIMIT_S = 8.0
-# A launcher that is late by this much was stopped.
+# A launcher that is this late was stopped.
 _PAUSE_S = 5.0
 _LONGEST_READ = 1024 * 1024
-# While a job moves or prints, its recorders are asked this often in the time that makes a hang.
+# While a job progresses or prints, its recorders are queried this often within --hang-after.
 _ASKED_WHILE_MOVING = 3
-# For so many times that time, new output counts although no collective moves.
+# New output without new collectives counts for this many times --hang-after.
 _OUTPUT_DELAYS = 3
-# A job whose suspect works is judged again this often in that time: it may get stuck after all.
+# A job whose suspect works is examined again this often within --hang-after, because it may get stuck after
+# all.
 _JUDGED_WHILE_BUSY = 4
-# The other nodes see the last step a moment earlier or later.
+# The nodes see the last step at slightly different times.
 _ABOUT_AS_LONG = 0.6
 
 
 @dataclass(frozen=True)
 class NodeReply:
-    """A node's answer: for how long nothing has moved there and, if that is long, its snapshot."""
+    """A node's answer: how long it has made no progress and, if that is long, its snapshot."""
 
     still_s: float
     snapshot: NodeSnapshot | None = None
@@ -65,7 +66,7 @@ class Replies:
 
 @dataclass(frozen=True)
 class HangReport:
-    """Nothing has moved anywhere for ``still_s``; ``nodes`` is what all ranks were doing."""
+    """No node has made progress for ``still_s``; ``nodes`` is what all ranks were doing."""
 
     still_s: float
     finding: HangFinding
@@ -73,12 +74,12 @@ class HangReport:
 
 
 class HangMonitor:
-    """Watches one start of a training. Its methods may be called from any thread.
+    """Watches one attempt of a job. Its methods may be called from any thread.
 
-    ``ask_others(still_s, limit_s)`` asks all other nodes for a reply; those that have been still for so long
-    send a snapshot.
-    ``reported`` hears of each finding, ``resumed`` for how long nothing had moved when it goes on after one,
-    ``failed`` what keeps the monitor from going on. Only a monitor that ``leads`` looks for hangs by itself.
+    ``ask_others(still_s, limit_s)`` requests a reply from all other nodes; those without progress for
+    ``still_s`` send a snapshot. ``reported`` is called with each finding, ``resumed`` with the seconds
+    without progress when the job continues after one, ``failed`` with the problem that stops the monitor.
+    Only a monitor that ``leads`` looks for hangs.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class HangMonitor:
         self._progress = Progress(now, hang_after_s / 4, _OUTPUT_DELAYS * hang_after_s)
         self._queried_at = self._sampled_at = self._looked_at = now
         self._ran_at = now
-        self._known_still_s = 0.0  # of the last finding, 0 where there is none
+        self._known_still_s = 0.0  # of the last finding, 0 if there is none
         self._known_kind: FindingKind | None = None
         self._report_at_s = hang_after_s
         self._lock = Lock()
@@ -118,26 +119,26 @@ class HangMonitor:
     def start(self) -> None:
         """Begin to watch."""
         if self._log is not None:
-            with suppress(OSError):  # none yet, or none that may be written
+            with suppress(OSError):  # none yet, or not writable
                 self._position = self._log.stat().st_size
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what is being asked at the moment is not waited for."""
+        """Stop, without waiting for a running query."""
         self._ended.set()
 
     def reply(self, still_s: float) -> NodeReply:
-        """Answer another node, which asks as ``ask_others``; 0 asks for a snapshot in any case."""
+        """Answer another node's ``ask_others``; with 0, always with a snapshot."""
         with self._lock:
             self._check(time.monotonic(), thoroughly=True)
             still = self._progress.still_s(time.monotonic())
             return NodeReply(still, self._probe.snapshot() if still >= still_s else None)
 
     def still_s(self, within_s: float) -> float | None:
-        """Return for how long nothing has moved here, None while no rank is seen.
+        """Return how long this node has made no progress, None while no rank is visible.
 
-        What moved in the last ``within_s`` may be missed, and nothing that moved before. Whoever looks at
-        the moment is not waited for: to see all that a rank started takes half a minute where that is stuck.
+        Progress within the last ``within_s`` may be missed. Does not wait for a running examination, which
+        may take half a minute.
         """
         if self._lock.acquire(blocking=False):
             try:
@@ -152,7 +153,8 @@ class HangMonitor:
     def record_finding(self, report: HangReport) -> None:
         """Record what another node found, so that this node notices when the job continues.
 
-        A shorter time than the last means that it went on in between, though it was not seen here.
+        A shorter time than the last one means that the job continued in between, although this node did not
+        see it.
         """
         if report.still_s < self._known_still_s:
             self._resumed(self._known_still_s)
@@ -172,12 +174,14 @@ class HangMonitor:
                 if self._leads and still >= self._report_at_s:
                     self._conclude()
         except Exception as error:  # whatever it is, the job continues
-            # What it looks at goes away as the training ends.
+            # what it observes disappears as the job ends
             if not self._ended.is_set():
                 self._failed(f"{type(error).__name__}: {error}")
 
     def _leave_out_pause(self) -> None:
-        """Do not count the time for which this launcher was stopped: its processes probably were, too."""
+        """Do not count the time in which this launcher was stopped, because its processes probably were,
+        too.
+        """
         now = time.monotonic()
         pause_s = now - self._ran_at
         if pause_s >= self._look_s + _PAUSE_S:
@@ -199,7 +203,7 @@ class HangMonitor:
             if thoroughly or due or (still >= self._report_at_s and now - self._queried_at >= ask_s / 4):
                 self._queried_at = now
                 self._progress.collectives(self._probe.collectives(), now, time.time())
-            # Stacks only if it is quiet already: to give them costs a process a moment.
+            # stacks only if it is quiet already, because they cost a process a moment
             stacks = quiet_s >= self._hang_after_s / 2 and now - self._sampled_at >= self._hang_after_s / 10
             if stacks:
                 self._sampled_at = now
@@ -207,10 +211,12 @@ class HangMonitor:
         if self._progress.moved_at > before:
             self._probe.forget_samples()
             self._probe.forget_work()  # earlier work says nothing about a silence that begins now
-        self._ran_at = time.monotonic()  # a look may take long
+        self._ran_at = time.monotonic()  # this may take long
 
     def _evidence(self, still_s: float, quiet_s: float) -> AbstractContextManager[None]:
-        """Measure how the ranks work, unless the job moves: then it will not be needed soon."""
+        """Measure the work of the ranks, unless the job makes progress, because then it is not needed
+        soon.
+        """
         soon_s = self._hang_after_s - work_window_s(self._hang_after_s) - 3 * self._look_s
         if still_s >= soon_s or quiet_s >= min(_QUIET_S, self._hang_after_s / 4):
             return self._probe.asking()
@@ -218,7 +224,7 @@ class HangMonitor:
         return nullcontext()
 
     def _conclude(self) -> None:
-        """Nothing has moved here for long: is it so everywhere, and who is it?"""
+        """Check whether all nodes are without progress, and which rank is stuck."""
         with self._lock:
             self._check(time.monotonic(), thoroughly=True)
         still = self._progress.still_s(time.monotonic())
@@ -227,7 +233,7 @@ class HangMonitor:
         replies = self._ask_others(self._hang_after_s * _ABOUT_AS_LONG, ANSWER_LIMIT_S)
         moving = [reply.still_s for reply in replies.given.values() if reply.snapshot is None]
         if moving:
-            # Somebody works: look again when that, too, could have been long ago.
+            # A rank works: check again later.
             self._report_at_s = still + max(self._hang_after_s - min(moving), self._hang_after_s / 10)
             return
         with self._lock:
@@ -262,7 +268,7 @@ class HangMonitor:
 
 
 def _of_the_training(text: str) -> str:
-    """Leave out what the launcher itself wrote into the log."""
+    """Remove the launcher's own lines from the log."""
     return "\n".join(line for line in text.splitlines() if marked(_without_prefix(line)) is None)
 
 

@@ -1,7 +1,7 @@
-"""Looks at the processes of one node: samples, and snapshots from every source that answers in time.
+"""Observes the processes of one node: samples, and snapshots from every source that answers in time.
 
 Sources, in order: torch's own server (collectives, stacks), faulthandler's signal (stacks, also while a
-thread holds the GIL), py-spy if it is installed, /proc. What failed is in ``problems``.
+thread holds the GIL), py-spy if it is installed, /proc. ``problems`` lists what failed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from platform_launch.process_stat import catches, read_stat
 T = TypeVar("T")
 
 _TORCH_LIMIT_S = 1.5
-# Before a process is considered to hold its GIL: on a loaded machine an answer may be late.
+# How long until a process counts as holding its GIL; on a loaded machine, an answer may be late.
 _SURE_LIMIT_S = 3.0
 _SIGNAL_LIMIT_S = 2.0
 # The limit for all children of a rank: the caller waits 8 s for a node, and ignores later answers.
@@ -57,9 +57,9 @@ _MOST_CHILDREN = 16
 
 
 class NodeProbe:
-    """Looks at the processes of one node that the hook opened; remembers what it sampled before.
+    """Observes the hooked processes of one node, and remembers earlier samples.
 
-    Where it opened none, at those below the process ``root`` that have a rank in their environment.
+    If there are none, it observes those below the process ``root`` that have a rank in their environment.
     ``slowed_devices()`` returns what holds GPUs back, by their names in ``gpus``.
     """
 
@@ -89,7 +89,9 @@ class NodeProbe:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Count what the ranks work up to here, and on from the end: what they use in between answers us."""
+        """Count the ranks' work before and after this context, but not inside it, where they answer
+        queries.
+        """
         with self._one_asks:
             for pid, (at, usage) in self._usages().items():
                 self._meters.setdefault(pid, WorkMeter(self._work_window_s)).end(at, usage)
@@ -102,7 +104,7 @@ class NodeProbe:
                     self._meters[pid].begin(at, usage)
 
     def forget_work(self) -> None:
-        """Begin to count anew with the next :meth:`asking`."""
+        """Start counting anew with the next :meth:`asking`."""
         with self._one_asks:
             self._meters.clear()
 
@@ -116,13 +118,13 @@ class NodeProbe:
         }
 
     def ranks(self) -> list[HookedProcess]:
-        """Return the process of each rank: of several with one rank the first, which started the others."""
+        """Return the process of each rank; of several with one rank, the first, which started the others."""
         hooked = [one for one in find_hooked(self._folder) if one.rank is not None]
         if not hooked:  # the script's interpreter ignores its environment
             hooked = find_unhooked(self._folder, self._root)
         descendants = {child for one in hooked for child in processes.children(one.pid)}
         first: dict[int, HookedProcess] = {}
-        # Where a rank was started again, its earlier process is gone.
+        # If a rank was restarted, its earlier process has exited.
         for one in sorted(hooked, key=lambda one: (one.pid in descendants, _gone(one), -one.pid)):
             first.setdefault(one.rank or 0, one)
         return [first[rank] for rank in sorted(first)]
@@ -134,12 +136,12 @@ class NodeProbe:
         *,
         failed_here: bool = False,
     ) -> list[int]:
-        """Return the ranks that have ended by themselves, and by no exception.
+        """Return the ranks that have exited by themselves and without an exception.
 
-        A process cannot tell in its last moments whether ``sys.exit`` ended it with a code of its own, or
-        because it was asked to: its launcher can, which knows the ``failed_local_ranks`` and when it asked
-        which process to end. With ``failed_here`` it knows that one of this node failed, and not always
-        which: where all ended by no exception, none is returned. Until it hears of an end, the kernel knows.
+        A process cannot know whether ``sys.exit`` ended it by its own choice or on request. Its launcher
+        knows the ``failed_local_ranks``, and which processes it asked to stop. With ``failed_here``, some
+        rank of this node failed, but it may be unknown which: if all exited without an exception, none is
+        returned.
         """
         ranks = self.ranks()
         ended = [one for one in ranks if one.finished and _gone(one) and not _failed(one)]
@@ -153,7 +155,7 @@ class NodeProbe:
         ]
 
     def collectives(self) -> dict[int, RankTrace]:
-        """Return how far the collectives of the ranks that answer came."""
+        """Return the collectives of the ranks that answer."""
 
         def ask(hooked: HookedProcess) -> RankTrace | None:
             return _tried(lambda: ask_collectives(hooked, _TORCH_LIMIT_S), [])
@@ -166,11 +168,11 @@ class NodeProbe:
         }
 
     def stacks_of(self, hooked: HookedProcess) -> tuple[ThreadStack, ...]:
-        """Return the stacks of a rank's threads; none if it does not give them."""
+        """Return the stacks of a rank's threads; none if it does not answer."""
         return parse_stacks(_tried(lambda: self._stacks(hooked), []) or "", hooked.main_thread)
 
     def sample(self, *, stacks: bool) -> dict[int, Sample]:
-        """Look at all ranks without holding them up; at their stacks only when asked to."""
+        """Sample all ranks without delaying them; their stacks only if requested."""
         ranks = self.ranks()
         found = self._at_once(lambda one: self._sample(one, stacks=stacks), ranks)
         samples = {one.pid: sample for one, sample in zip(ranks, found, strict=True)}
@@ -179,12 +181,12 @@ class NodeProbe:
         return {one.rank or 0: samples[one.pid] for one in ranks}
 
     def forget_samples(self) -> None:
-        """Start over: something moved, so the GIL was released."""
+        """Discard the samples: there was progress, so the GIL was released."""
         self._samples.clear()
         self._without_gil.clear()
 
     def snapshot(self) -> NodeSnapshot:
-        """Look at all ranks with all sources."""
+        """Take a snapshot of all ranks with all sources."""
         with self.asking():
             ranks = tuple(self._at_once(self._snapshot, self.ranks()))
         return NodeSnapshot(self._node_rank, self._host, time.time(), ranks, self._gpus, self._memory())
@@ -203,13 +205,13 @@ class NodeProbe:
         return _sample_of(state, functions)
 
     def _stacks(self, hooked: HookedProcess, *, surely: bool = False) -> str:
-        """Return the stacks of a process; ``surely`` asks one again that was slow. Raises NoAnswerError."""
+        """Return the stacks of a process; ``surely`` repeats a query that was slow. Raises NoAnswerError."""
         if hooked.socket.exists() and (surely or hooked.pid not in self._without_gil):
             limit_s = _SURE_LIMIT_S if surely else _TORCH_LIMIT_S
             try:
                 traceback = ask_torch(hooked, "dump_traceback", limit_s)
             except NoAnswerError:
-                # Each further question would block one of the few threads of that server.
+                # Each further query would block one of that server's few threads.
                 self._without_gil.add(hooked.pid)
             else:
                 self._without_gil.discard(hooked.pid)
@@ -236,7 +238,7 @@ class NodeProbe:
             state,
             threads,
             source,
-            # A server that answers without the GIL, and does not with it.
+            # A server that answers only queries that need no GIL.
             gil_held=answer is not None and hooked.pid in self._without_gil,
             moving=has_moved(samples),
             work=self._meters[hooked.pid].work() if hooked.pid in self._meters else None,
@@ -248,7 +250,7 @@ class NodeProbe:
         )
 
     def slowed_device(self, local_rank: int | None) -> str:
-        """Return what holds a rank's GPU back; empty if nothing is known to."""
+        """Return what slows a rank's GPU down; empty if nothing is known."""
         return self._slowed_devices().get(self._gpus.get(local_rank or 0, ""), "")
 
     def _gpu_busy(self, local_rank: int | None) -> float | None:
@@ -259,7 +261,7 @@ class NodeProbe:
     def _threads(
         self, hooked: HookedProcess, state: ProcessState, problems: list[str]
     ) -> tuple[tuple[ThreadStack, ...], str]:
-        if not state.stopped:  # then it cannot answer
+        if not state.stopped:  # a stopped process cannot answer
             text = _tried(lambda: self._stacks(hooked, surely=True), problems)
             if threads := parse_stacks(text or "", hooked.main_thread):
                 return threads, "faulthandler" if hooked.pid in self._without_gil else "python"
@@ -267,9 +269,10 @@ class NodeProbe:
         return threads, "py-spy" if threads else ""
 
     def _children(self, hooked: HookedProcess, problems: list[str]) -> tuple[ChildSnapshot, ...]:
-        """Look at what a rank started; those that write to its file one after the other, while there is time.
+        """Examine the children of a rank.
 
-        Workers of a data loader that hang in the kernel are many, and each would be waited for in vain.
+        Those that write to the same file are queried one after the other, while there is time: many workers
+        of a data loader may hang in the kernel, and none of them would answer.
         """
         children, deadline = [], time.monotonic() + _CHILDREN_LIMIT_S
         for pid in processes.children(hooked.pid)[:_MOST_CHILDREN]:
@@ -303,7 +306,7 @@ def _answers(hooked: HookedProcess) -> bool:
 
 
 def _tried(ask: Callable[[], T], problems: list[str]) -> T | None:
-    """Ask a source; record why it does not answer."""
+    """Query a source; record why it does not answer."""
     try:
         return ask()
     except NoAnswerError as error:

@@ -47,7 +47,7 @@ class MetadataService:
 
     def get(self, path: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
         """Return the text at a path, None if there is none. Raises OSError."""
-        # Here: no other launch needs it, and it costs a start some 20 ms.
+        # imported here, because other launches do not need it and it takes 20 ms
         from http.client import HTTPConnection, HTTPException
 
         connection = HTTPConnection(self._host, timeout=_ANSWER_S)

@@ -1,4 +1,4 @@
-"""What all ranks are doing now, for one screen: ranks that are at the same place are one line."""
+"""What all ranks are doing now, for one screen: ranks at the same place share a line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from platform_launch.sentences import Sentence, Value, sentence
 
 MOST_LINES = 20
 """So many places fit a screen."""
-# While something moves, a rank that others wait for now is waited for only briefly.
+# While the job progresses, others wait for a rank only briefly.
 _STILL_S = 10.0
 
 
 def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> list[Sentence]:
-    """Return what fits a terminal: the places of most ranks, and the nodes that are silent."""
+    """Return what fits on a terminal: where most ranks are, and the nodes that are silent."""
     lines = place_lines(nodes)
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], sentence("more-places", count=len(lines) - MOST_LINES)]
@@ -52,14 +52,16 @@ def place_lines(nodes: Sequence[NodeSnapshot]) -> list[Sentence]:
 
 
 def finding_lines(finding: HangFinding, still_s: float | None) -> list[Sentence]:
-    """Return who keeps whom waiting, without stacks; nothing while something has moved within a step."""
+    """Return which ranks wait for which, without stacks; nothing if there was progress within a step."""
     if still_s is None or still_s < _STILL_S:
         return []
     return [*finding.headlines(), *(finding.waiting if finding.culprits else ())]
 
 
 def stack_lines(nodes: Sequence[NodeSnapshot], translated: Callable[[Sentence], str] = english) -> list[str]:
-    """Return the stacks of all ranks and of what they started; ``translated`` translates all but code."""
+    """Return the stacks of all ranks and of their children; ``translated`` translates everything except
+    code.
+    """
     lines = []
     for node in nodes:
         for rank in node.ranks:
@@ -89,7 +91,9 @@ def stack_lines(nodes: Sequence[NodeSnapshot], translated: Callable[[Sentence], 
 
 
 def rarest(nodes: Sequence[NodeSnapshot], most: int) -> list[NodeSnapshot]:
-    """Return that many ranks, each with its node, the rarest stacks first: one of equal ones is enough."""
+    """Return up to that many ranks, each with its node, the rarest stacks first, and only one of equal
+    ones.
+    """
     found = [(_place(rank), rank, node) for node in nodes for rank in node.ranks]
     at = Counter(place for place, _, _ in found)
     found.sort(key=lambda one: (at[one[0]], one[1].rank))

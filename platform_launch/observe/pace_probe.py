@@ -1,4 +1,4 @@
-"""Reads when the ranks of this node came to their collectives, and looks closer at some of them."""
+"""Reads when the ranks of this node reached their collectives, and samples some of them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from platform_launch.process_stat import read_stat
 _LIMIT_S = 3.0
 _AT_ONCE = 4
 _SAMPLES = 20
-# Of a core: less than this delays no other rank.
+# Share of a core; less than this delays no other rank.
 _RIVAL_SHARE = 0.25
 _FEWEST_SEGMENTS = 500
-# Random, so that a step that takes as long as the pause is not always met at the same place.
+# Random, so that steps as long as the pause are not always sampled at the same place.
 _PAUSES_S = (0.05, 0.35)
 
 
 def arrivals_here(probe: NodeProbe, host: str, since_s: float, clock: ClockOffset | None) -> NodeArrivals:
-    """Return when this node's ranks came to their collectives since a time (time.time())."""
+    """Return when this node's ranks reached their collectives since a time (time.time())."""
     ranks = probe.ranks()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda one: _arrivals(one, since_s), ranks))
@@ -49,7 +49,7 @@ def _arrivals(hooked: HookedProcess, since_s: float) -> RankArrivals | None:
 
 
 def samples_here(probe: NodeProbe, slow: Sequence[int]) -> list[RankSamples]:
-    """Look at slow ranks of this node in some moments, and at others for comparison; takes a few seconds."""
+    """Sample slow ranks of this node several times, and others for comparison; takes a few seconds."""
     ranks = {one.rank or 0: one for one in probe.ranks()}
     chosen = [rank for rank in slow if rank in ranks][:2] + chosen_others(sorted(ranks), slow)
     before = {rank: _used(ranks[rank].pid) for rank in chosen}
@@ -99,14 +99,14 @@ def samples_here(probe: NodeProbe, slow: Sequence[int]) -> list[RankSamples]:
 
 
 def _used(pid: int) -> tuple[float, float, float, float]:
-    """Return for how long a main thread ran, queued and was throttled, and the process's faults on a disk."""
+    """Return how long a main thread ran, queued and was throttled, and the process's disk faults."""
     state, stat = processes.read_process(pid), read_stat(Path("/proc", str(pid)))
     faults = stat.disk_faults if stat is not None else 0
     return state.main_cpu_s, state.main_queued_s, processes.throttled_s(pid), float(faults)
 
 
 def _cpu_of_all() -> dict[int, tuple[str, float, int]]:
-    """Return the name, CPU time and last processor of each process on this machine that can be seen."""
+    """Return the name, CPU time and last processor of each visible process on this machine."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         if (stat := read_stat(folder)) is not None:
@@ -120,7 +120,7 @@ def _rival(
     after: Mapping[int, tuple[str, float, int]],
     took_s: float,
 ) -> str:
-    """Return the other process that used the processors of this one most; empty if none used much."""
+    """Return the other process that used this one's processors most; empty if none used much."""
     try:
         processors = os.sched_getaffinity(pid)
     except OSError:
@@ -137,7 +137,7 @@ def _rival(
 
 @dataclass(frozen=True)
 class NodeUse:
-    """What a node's processors and network did, in the kernel's counts: ticks, and TCP segments."""
+    """The kernel's counts of a node's processor ticks and TCP segments."""
 
     ticks: int = 0
     stolen_ticks: int = 0
@@ -146,7 +146,7 @@ class NodeUse:
 
     @staticmethod
     def read(pid: int) -> NodeUse:
-        """Read the counts; ``pid`` is in the network namespace that is meant."""
+        """Read the counts, in the network namespace of ``pid``."""
         with suppress(OSError, ValueError, IndexError):
             ticks = [int(count) for count in _lines(Path("/proc/stat"))[0].split()[1:9]]
             tcp = [
@@ -159,7 +159,7 @@ class NodeUse:
         return NodeUse()
 
     def since(self, before: NodeUse) -> NodeUse:
-        """Return what was counted since then."""
+        """Return the difference to earlier counts."""
         return NodeUse(
             self.ticks - before.ticks,
             self.stolen_ticks - before.stolen_ticks,

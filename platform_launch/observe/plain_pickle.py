@@ -14,25 +14,25 @@ from platform_launch.text import Phrase
 def load(data: bytes) -> object:
     """Return dictionaries, lists, text and numbers. Raises InputError, also if a class is named.
 
-    Values may share others, so that what a few bytes hold is endless when it is written out in full.
+    Values may share others, so the full text of a few bytes may be endless.
     """
     try:
         return _PlainUnpickler(io.BytesIO(data)).load()
     except InputError:
         raise
-    except Exception as error:  # a broken pickle raises nearly anything
+    except Exception as error:  # a broken pickle may raise almost anything
         raise InputError(
             Phrase("it is not a complete pickle: {kind}: {problem}", kind=type(error).__name__, problem=error)
         ) from None
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """Makes lists of tuples: a dictionary's key that is a tuple of shared tuples takes forever to hash.
+    """Turns tuples into lists, because a key that is a tuple of shared tuples takes forever to hash.
 
-    A key that is no plain value becomes None.
+    A key that is not a plain value becomes None.
     """
 
-    stack: list[object]  # made anew by load()
+    stack: list[object]  # recreated by load()
     pop_mark: Callable[[], list[object]]
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)

@@ -1,7 +1,7 @@
-"""What the kernel knows of a process: /proc, which needs neither a library nor the process's help.
+"""What the kernel knows about a process (/proc), without a library or the process's help.
 
-Only files are read that the kernel answers without the process's memory, so that a process that is stuck in
-the kernel cannot hold its reader up.
+Only files that the kernel provides without access to the process's memory are read, so a process that is
+stuck in the kernel cannot block its reader.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _STATES = {"T": "state-stopped", "t": "state-traced", "D": "state-blocked", "Z":
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A process at one moment. ``state`` is the letter of the kernel, empty when the process is gone.
+    """A process at one moment. ``state`` is the kernel's letter, empty if the process has exited.
 
-    ``wchan`` names the function of the kernel in which its main thread waits, ``kernel_stack`` more of them
+    ``wchan`` is the kernel function in which its main thread waits, ``kernel_stack`` the functions above it
     (for root). ``call`` is what that thread waits in: read, write, open, connect, accept, lock, poll, sleep,
-    child or futex; empty if it runs or that is unknown. ``waits_for`` is the file of the call, or the address
-    of a socket's peer (``HOST:PORT``), ``lock_owner`` the process that holds the file lock it waits for.
-    ``main_cpu_s`` is the CPU time of the main thread, ``cpu_s`` that of all, ``main_queued_s`` the time that
-    the main thread waited for a processor; ``moved_bytes`` counts what was read and written.
+    child or futex; empty if it runs or if that is unknown. ``waits_for`` is the file of the call, or the
+    address of a socket's peer (``HOST:PORT``), ``lock_owner`` the process that holds the file lock it waits
+    for. ``main_cpu_s`` is the CPU time of the main thread, ``cpu_s`` that of all, ``main_queued_s`` is how
+    long the main thread waited for a processor; ``moved_bytes`` counts bytes read and written.
     """
 
     pid: int
@@ -47,7 +47,7 @@ class ProcessState:
 
     @property
     def gone(self) -> bool:
-        """Whether there is no such process any more, or only its exit code."""
+        """Whether the process has exited."""
         return self.state in ("", "Z", "X")
 
     @property
@@ -57,7 +57,7 @@ class ProcessState:
 
     @property
     def sentence(self) -> Sentence | None:
-        """What is unusual about its state; None if it runs or sleeps."""
+        """Return what is unusual about its state; None if it runs or sleeps."""
         return sentence(_STATES[self.state]) if self.state in _STATES else None
 
 
@@ -67,7 +67,7 @@ def read_process(pid: int) -> ProcessState:
     whole, main = read_stat(folder), read_stat(folder / "task" / str(pid))
     if whole is None or main is None:
         return ProcessState(pid)
-    # A stopped process, whose main thread may have been asleep in the kernel.
+    # a stopped process, whose main thread may have been asleep in the kernel
     of_all = _status(folder).get("State", "")[:1]
     state = of_all if of_all in ("T", "t", "Z") else main.state
     wchan = "" if (read := _read(folder / "wchan").strip()) == "0" else read
@@ -118,9 +118,9 @@ def read_usage(pid: int) -> Usage:
 
 
 def throttled_s(pid: int) -> float:
-    """Return for how long the kernel has kept a process's control group from running, for its quota.
+    """Return how long the kernel has throttled a process's control group because of its quota.
 
-    The quota of a group above counts as well (Linux: Documentation/scheduler/sched-bwc.rst).
+    The quota of a parent group counts as well (Linux: Documentation/scheduler/sched-bwc.rst).
     """
     longest = 0.0
     for line in _read(Path(f"/proc/{pid}/cgroup")).splitlines():
@@ -139,7 +139,7 @@ def throttled_s(pid: int) -> float:
 
 
 def holds_open(pid: int, descriptor: int, file: Path) -> bool:
-    """Return whether a descriptor of a process is this file."""
+    """Return whether a process has this file open."""
     try:
         return Path(f"/proc/{pid}/fd/{descriptor}").readlink() == file
     except OSError:
@@ -147,7 +147,7 @@ def holds_open(pid: int, descriptor: int, file: Path) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process, of any of its threads, and theirs."""
+    """Return the descendants of a process, of all its threads."""
     found: list[int] = []
     waiting = [pid]
     while waiting and len(found) < _MOST_CHILDREN:
@@ -176,7 +176,7 @@ def _status(folder: Path) -> dict[str, str]:
 
 
 def _waits_in(folder: Path, wchan: str) -> tuple[str, str, int]:
-    """Return the call that the main thread waits in, the file or peer of it, and who holds its lock."""
+    """Return the call that the main thread waits in, its file or peer, and the holder of its lock."""
     number, _, arguments = _read(folder / "syscall").partition(" ")
     call = _CALLS.get(os.uname().machine, {}).get(number, "")
     if not call:
@@ -197,7 +197,9 @@ def _waits_in(folder: Path, wchan: str) -> tuple[str, str, int]:
 
 
 def lock_owner(file: os.stat_result, waiter: int) -> int:
-    """Return who holds a lock on a file that ``waiter`` waits for; 0 if the kernel does not show it."""
+    """Return the process that holds the file lock that ``waiter`` waits for; 0 if the kernel does not show
+    it.
+    """
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     for line in _read(Path("/proc/locks")).splitlines():
         fields = line.split()
@@ -240,7 +242,7 @@ _CALLS = {
     machine: {number: call for call, numbers in table.items() for number in numbers.split()}
     for machine, table in (("x86_64", _X86_64), ("aarch64", _AARCH64))
 }
-# The same by a part of the kernel's function, if a container hides the call.
+# The same by part of the kernel function's name, if a container hides the call.
 _BY_FUNCTION = (
     ("futex", "futex"),
     ("nanosleep", "sleep"),
@@ -257,12 +259,12 @@ _BY_FUNCTION = (
 
 
 def _queued_s(folder: Path) -> float:
-    """Return for how long a thread has waited for a processor."""
+    """Return how long a thread has waited for a processor."""
     return _read_schedstat(folder)[1]
 
 
 def _read_threads(folder: Path, main: int) -> dict[int, tuple[float, int]]:
-    """Return the seconds of CPU time and the turns on a processor of each thread but the main one."""
+    """Return the CPU seconds and the time slices of each thread except the main one."""
     found = {}
     with suppress(OSError):
         for entry in folder.iterdir():
@@ -273,7 +275,7 @@ def _read_threads(folder: Path, main: int) -> dict[int, tuple[float, int]]:
 
 
 def _read_schedstat(folder: Path) -> tuple[float, float, int]:
-    """Read the seconds on a processor, the seconds in the queue for one, and the turns; zeros if unknown."""
+    """Read the seconds on a processor, the seconds in its queue, and the time slices; zeros if unknown."""
     numbers = _read(folder / "schedstat").split()
     if len(numbers) != 3:
         return 0.0, 0.0, 0

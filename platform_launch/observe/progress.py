@@ -1,10 +1,10 @@
-"""When did anything last move on this node? Pure: facts at moments in, a number of seconds out.
+"""How long this node has made no progress. Pure.
 
-Progress is any of: a collective enqueued or completed, output that is not the same line again, and, for a
-rank whose collectives nobody can tell, CPU time of its main thread unless it stays in the same functions.
-Once the collectives of all ranks are known, they decide: lines that differ from earlier ones only in their
-numbers count no more (a retry loop prints its counter), and other lines only for so long.
-The thresholds and their reasons: docs/decisions/0014-a-hang-explains-itself.md.
+Progress is any of: a collective enqueued or completed, output that is not a repeated line, and, for a rank
+whose collectives are unknown, CPU time of its main thread unless it stays in the same functions. Once the
+collectives of all ranks are known, they decide: lines that differ from earlier ones only in their numbers no
+longer count (a retry loop prints its counter), and other lines count only for a limited time. The thresholds
+and their reasons: docs/decisions/0014-a-hang-explains-itself.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from enum import IntEnum
 from platform_launch.observe.dumps import RankTrace
 from platform_launch.observe.snapshot import Sample, busy_share, has_moved, with_sample
 
-# A main thread that waits in a loop of short sleeps uses less of a core than this.
+# A main thread that waits in a loop of short sleeps uses less of a core.
 BUSY_SHARE = 0.05
-# How many lines are remembered, to recognize repeated ones.
+# Lines that are remembered to recognise repetitions.
 _MOST_LINES = 4096
 _CHANGES_BY_ITSELF = re.compile(
     r"\x1b\[[0-9;?]*[A-Za-z]"  # colours
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 
 
 class Novelty(IntEnum):
-    """How new a text is: nothing is, a line differs in its numbers, a line differs in its words."""
+    """How new a text is: not at all, in its numbers, in its words."""
 
     NONE = 0
     NUMBERS = 1
@@ -40,14 +40,14 @@ class Novelty(IntEnum):
 
 
 class NewLines:
-    """Tells lines that report something new from those that are printed again and again."""
+    """Distinguishes new lines from repeated ones."""
 
     def __init__(self) -> None:
         self._known: dict[int, None] = {}
         self._forms: dict[int, None] = {}
 
     def novelty(self, text: str) -> Novelty:
-        """Return how new the newest line of a text is, whatever its times and durations."""
+        """Return how new the newest line of a text is, apart from times and durations."""
         found = Novelty.NONE
         for line in re.split(r"[\r\n]+", text):
             lasting = " ".join(_CHANGES_BY_ITSELF.sub("", line).split())
@@ -59,7 +59,7 @@ class NewLines:
 
 
 def _remember(known: dict[int, None], text: str) -> bool:
-    """Keep a text as the newest of those that are known; return whether it was not."""
+    """Remember a text; return whether it is new."""
     key = hash(text)
     is_new = key not in known
     known.pop(key, None)
@@ -70,11 +70,11 @@ def _remember(known: dict[int, None], text: str) -> bool:
 
 
 class Progress:
-    """The moments at which something moved, on any clock that only goes forward.
+    """When something last moved, on any monotonic clock.
 
-    ``moved_at`` is the last of them, ``because`` in a word why: "start", "output", "collectives" or "cpu";
-    ``spoke_at`` the last that was more than CPU time, and ``printed_at`` the last output, progress or not.
-    Where stacks are sampled, a sample without one is not judged while the last with one is younger than
+    ``moved_at`` is the last of them, ``because`` is the reason: "start", "output", "collectives" or "cpu";
+    ``spoke_at`` is the last progress other than CPU time; ``printed_at`` the last output, progress or not. If
+    stacks are sampled, a sample without one is ignored while the last with one is younger than
     ``stack_age_s``. Once all ranks have recorders, output may delay a finding by ``output_delay_s`` at most.
     """
 
@@ -90,23 +90,23 @@ class Progress:
         self._ranks = 0
 
     def leave_out(self, pause_s: float) -> None:
-        """Count a pause, in which nothing was observed, neither as work nor as standstill."""
+        """Ignore a pause in which nothing was observed."""
         self.moved_at += pause_s
         self.spoke_at += pause_s
         self.printed_at += pause_s
         self._collective_at += pause_s
 
     def still_s(self, now: float) -> float:
-        """Return for how long nothing has moved."""
+        """Return how long there has been no progress."""
         return now - self.moved_at
 
     @property
     def sees_ranks(self) -> bool:
-        """Whether any process of the training was there when it was looked for last."""
+        """Whether the last sample found any rank."""
         return bool(self._pids)
 
     def output(self, at: float, novelty: Novelty = Novelty.WORDS) -> None:
-        """Note that something new was printed."""
+        """Record new output."""
         self.printed_at = at
         if self._all_have_recorders and (
             novelty < Novelty.WORDS or at - self._collective_at >= self._output_delay_s
@@ -119,25 +119,27 @@ class Progress:
         return self._ranks > 0 and sum(1 for counts in self._counts.values() if counts) >= self._ranks
 
     def collectives(self, traces: Mapping[int, RankTrace], now: float, wall: float) -> None:
-        """Note how far the collectives are; ``wall`` is the time of the clock by which they bear times."""
+        """Record the state of the collectives; ``wall`` is the current time on the clock of their
+        timestamps.
+        """
         for rank, trace in traces.items():
             counts = {
                 name: (status.enqueued, status.completed, status.operations)
                 for name, status in trace.groups.items()
             }
             if rank in self._counts and counts != self._counts[rank] and counts:
-                # They may have moved long before this look: the last enqueued operation bears its time.
+                # They may have moved long ago: the last enqueued operation has a timestamp.
                 moved = now - (wall - trace.latest_s) if 0 < trace.latest_s <= wall else now
                 self._collective_at = min(now, max(moved, self._collective_at))
                 self._move(min(now, max(moved, self.moved_at)), "collectives")
             self._counts[rank] = counts
 
     def samples(self, samples: Mapping[int, Sample], now: float) -> None:
-        """Note what the ranks have used, of which only those count whose collectives are unknown."""
+        """Record what the ranks have used; only those with unknown collectives count."""
         self._ranks = len(samples)
         pids = {sample.pid for sample in samples.values()}
         if pids - self._pids or not pids:
-            # Processes are still being started.
+            # processes are still starting
             self._move(max((sample.at for sample in samples.values()), default=now), "start")
             self._pids = pids
         for rank, sample in samples.items():
@@ -155,7 +157,7 @@ class Progress:
                 self._samples[rank] = [sample]
 
     def _is_not_in_one_place(self, samples: list[Sample]) -> bool:
-        """Without stacks the benefit of the doubt counts."""
+        """without stacks, assume progress"""
         known = [sample for sample in samples if sample.functions is not None]
         return len(known) < 2 or bool(has_moved(known))
 
@@ -165,4 +167,4 @@ class Progress:
         self.moved_at, self.because = at, because
         if because != "cpu":
             self.spoke_at = at
-            self._samples.clear()  # earlier places say nothing about where the rank stays from now on
+            self._samples.clear()  # earlier samples are irrelevant from now on

@@ -1,4 +1,4 @@
-"""Stacks of a process that cannot give them itself, by py-spy if that is installed."""
+"""Stacks of a process that does not answer itself, from py-spy if that is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIMIT_S = 5.0
 
 
 def ask_py_spy(pid: int) -> tuple[ThreadStack, ...]:
-    """Ask py-spy, which reads another process's memory. Raises NoAnswerError."""
+    """Query py-spy, which reads another process's memory. Raises NoAnswerError."""
     program = shutil.which("py-spy")
     if program is None:
         raise NoAnswerError("py-spy is not installed (the extra 'observe' brings it)")

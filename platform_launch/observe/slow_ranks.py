@@ -1,7 +1,7 @@
 """Names the rank that makes a job's steps longer, while it runs: on node 0, in a thread.
 
-Once a minute all nodes report when their ranks came to their collectives. A rank that is late by much, in
-most steps, in three windows in a row is looked at more closely, and reported once; so is its recovery.
+Once a minute, all nodes report when their ranks reached their collectives. A rank that is very late in most
+steps of three consecutive windows is sampled, and reported once; so is its recovery.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from platform_launch.observe.collectives import ranks_named
 from platform_launch.sentences import Sentence, sentence
 
 PERIOD_S = 60.0
-# Who asks wants an answer, and takes one that a single window gives.
+# For `inspect`, a single window is enough.
 _ASKED_S = 120.0
 _ASKED_LATE_STEPS = 0.6
-# In what part of the samples of a rank something has to be to be its reason.
+# Share of a rank's samples that a reason must have.
 _MOSTLY = 0.5
 _THROTTLED_SHARE, _QUEUED_SHARE, _STOLEN_SHARE, _RESENT_SHARE = 0.05, 0.10, 0.05, 0.01
 _MANY_DISK_FAULTS_PER_S = 20.0
-# How much more of something than the others a slow rank has to have.
+# How much a slow rank must exceed the others.
 _TIMES_THE_OTHERS = 2.0
 _MOST_OTHERS = 3
 
@@ -54,14 +54,13 @@ class NodeArrivals:
 
 @dataclass(frozen=True)
 class RankSamples:
-    """What a rank did in some moments outside of collectives: lines and activities with their counts.
+    """Samples of a rank outside of collectives: lines and activities with their counts.
 
-    ``throttled`` and ``queued`` are the parts of that time in which its control group let it not run, and in
-    which it waited for a processor that others had; ``computed`` is that in which its main thread ran.
-    ``rival`` is the process that used its processors most meanwhile. ``disk_faults_per_s`` is how often its
-    memory had to be read from a disk. Of its node: ``stolen`` is the part of the processors' time that the
-    hypervisor gave to others, ``resent`` the part of TCP segments that were sent again, ``device`` what holds
-    its GPU back.
+    ``throttled`` and ``queued`` are the shares of time in which its control group was throttled, and in which
+    it waited for a processor; ``computed`` is the share in which its main thread ran. ``rival`` is the
+    process that used its processors most. ``disk_faults_per_s`` is how often its memory was read back from
+    disk. For its node, ``stolen`` is the share of processor time that the hypervisor gave to others, and
+    ``resent`` the share of retransmitted TCP segments. ``device`` is what slows its GPU down.
     """
 
     rank: int
@@ -84,7 +83,7 @@ class SlowFinding:
 
     ``place`` is where they were in ``count`` of ``samples`` moments, the other ranks in ``others`` of theirs;
     ``reason`` is device, throttled, stolen, swapped, queued, resent, data or computing; both are empty if
-    they are not known. ``share`` and ``what`` belong to the reason.
+    unknown. ``share`` and ``what`` are details of the reason.
     """
 
     ranks: tuple[int, ...]
@@ -105,11 +104,11 @@ class SlowFinding:
 
     @property
     def longer(self) -> float:
-        """By how much of itself each step is longer."""
+        """The factor by which each step is longer, minus 1."""
         return self.late_s / max(self.step_s - self.late_s, 1e-6)
 
     def sentence(self) -> Sentence:
-        """Return what is reported of it."""
+        """Return the report."""
         who = sentence("of-node", who=ranks_named(self.ranks), node=self.node_rank, host=self.host)
         if self.whole_node:
             who = sentence("whole-node", node=self.node_rank, host=self.host)
@@ -141,7 +140,7 @@ class SlowFinding:
 
 @dataclass(frozen=True)
 class PaceChange:
-    """The job's own steps became longer than they were in its first windows, or are as they were again."""
+    """The job's steps became longer than in its first windows, or are normal again."""
 
     slower: bool
     step_s: float
@@ -150,7 +149,7 @@ class PaceChange:
 
 @dataclass(frozen=True)
 class NodesArrivals:
-    """What one reading of all nodes brought, by node rank, and what is known of their clocks."""
+    """The arrivals of all nodes in one reading, by node rank, and their clocks."""
 
     nodes: Mapping[int, NodeArrivals]
     clocks: Mapping[int, ClockOffset]
@@ -185,12 +184,12 @@ class NodesArrivals:
 
 
 class SlowRanks:
-    """Watches one start of a job for slow ranks. Its methods may be called from any thread.
+    """Watches one attempt of a job for slow ranks. Its methods may be called from any thread.
 
     ``own(since_s)`` returns this node's arrivals, ``ask_others(since_s)`` those of the others by node rank,
-    ``sample(ranks)`` looks at ranks anywhere. ``reported`` gets each finding when it begins
-    (True) and ends (False), ``changed`` a change of the job's own pace, ``slowed`` for how long all others
-    have waited for slow ranks so far. Nothing is reported in the first ``quiet_s``.
+    ``sample(ranks)`` samples ranks on any node. ``reported`` is called with each finding when it begins
+    (True) and ends (False), ``changed`` with a change of the job's own pace, ``slowed`` with the total time
+    that all others have waited for slow ranks. Nothing is reported in the first ``quiet_s``.
     """
 
     def __init__(
@@ -217,19 +216,21 @@ class SlowRanks:
         self._lost_s = 0.0
 
     def start(self) -> None:
-        """Begin to watch, in a thread."""
+        """Start watching, in a thread."""
         Thread(target=self._run, name="slow-ranks", daemon=True).start()
 
     def stop(self) -> None:
-        """End; what is being asked at the moment is not waited for."""
+        """Stop, without waiting for a running query."""
         self._ended.set()
 
     def current(self) -> list[SlowFinding]:
-        """Return what has been reported and not ended."""
+        """Return the current findings."""
         return list(self._found.values())
 
     def find(self) -> tuple[list[SlowFinding], str]:
-        """Return who is slow now, by the last two minutes, and a code of ``words`` if that is unknown."""
+        """Return the ranks that were slow in the last two minutes, and a code of ``words`` if that is
+        unknown.
+        """
         if known := self.current():
             return known, ""
         arrived = self._read(time.time() - _ASKED_S)
@@ -280,7 +281,7 @@ class SlowRanks:
         return NodesArrivals(nodes, {**clocks, self._node_rank: ClockOffset()})
 
     def _closer(self, finding: SlowFinding) -> SlowFinding:
-        """Look at a slow rank and some others, and add where it was and why, if they are known."""
+        """Sample a slow rank and some others, and add where it was and why, if known."""
         seen = {one.rank: one for one in self._sample(finding.ranks)}
         slow = [seen[rank] for rank in finding.ranks if rank in seen]
         if not slow:

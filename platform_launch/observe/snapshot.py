@@ -12,9 +12,9 @@ from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.stacks import ThreadStack, main_stack
 from platform_launch.observe.work import Work
 
-# To print its stacks moves some data, too.
+# Printing its stacks moves some data, too.
 _MUCH_DATA = 4 * 1024 * 1024
-# Of a snapshot that travels between nodes.
+# Limits of a snapshot that is sent to another node.
 _MOST_PENDING, _MOST_THREADS, _MOST_FRAMES = 64, 12, 64
 
 
@@ -28,11 +28,11 @@ class ChildSnapshot:
 
 @dataclass(frozen=True)
 class RankSnapshot:
-    """One rank. ``gil_held``: torch's server could not get the GIL, its stacks came by signal.
+    """One rank. ``gil_held``: torch's server could not get the GIL; the stacks were printed on a signal.
 
-    ``moving`` tells whether its main thread was in other functions in earlier samples, ``work`` what it did
-    lately; both None if it was not watched for long enough. ``unheard`` are its connections whose packets
-    nobody acknowledges. ``gpu_busy`` is the utilization of its GPU in the last minute, None if unknown.
+    ``moving`` is whether its main thread was in other functions in earlier samples, ``work`` what it did
+    recently; both are None if it was not observed for long enough. ``unheard`` are its connections with
+    unacknowledged packets. ``gpu_busy`` is the utilization of its GPU in the last minute, None if unknown.
     """
 
     rank: int
@@ -57,10 +57,9 @@ class RankSnapshot:
 
 @dataclass(frozen=True)
 class NodeSnapshot:
-    """All ranks of a node. ``host`` is its name for people, ``taken_at_s`` its clock's time.
+    """All ranks of a node. ``host`` is its name for people, ``taken_at_s`` is the time on its clock.
 
-    ``gpus`` names the GPU of a local rank, where there are GPUs. ``memory`` is the most that the training
-    held.
+    ``gpus`` names the GPU of each local rank, if there are GPUs. ``memory`` is the job's peak memory.
     """
 
     node_rank: int
@@ -73,7 +72,7 @@ class NodeSnapshot:
 
 @dataclass(frozen=True)
 class Sample:
-    """A short look at a rank: where its main thread was, and what it had used so far."""
+    """A sample of a rank: where its main thread was, and what it had used so far."""
 
     at: float
     pid: int
@@ -84,10 +83,10 @@ class Sample:
 
 
 def with_sample(samples: Sequence[Sample], new: Sample) -> list[Sample]:
-    """Add a sample, and drop those that no longer matter: the list stays short however many come.
+    """Add a sample, and drop those that no longer matter, so that the list stays short.
 
-    What was used and moved is told by the first and the last, of all and of those with a stack; of other
-    places the first is enough.
+    The first and the last sample show what was used and moved, among all and among those with a stack; for
+    other functions, the first sample is enough.
     """
     every = [*samples, new]
     known = [sample for sample in every if sample.functions is not None]
@@ -107,7 +106,7 @@ def has_moved(samples: Sequence[Sample]) -> bool | None:
 def busy_share(samples: Sequence[Sample]) -> float | None:
     """Return the share of a core that the main thread used; None for a single sample.
 
-    What it waited for a core is left out: on a crowded machine, too, a loop computes and a sleeper does not.
+    Time in the processor's queue is ignored, so a loop counts as computing on a crowded machine too.
     """
     if len(samples) < 2 or samples[-1].at <= samples[0].at:
         return None

@@ -1,4 +1,4 @@
-"""What faulthandler prints of a process → its threads, and which of their lines are the user's own."""
+"""faulthandler's output → the threads of a process, and which of their lines are the user's own code."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ class ThreadStack:
 
     @property
     def own(self) -> PythonFrame | None:
-        """The innermost frame of the user's own code, else the innermost of all."""
+        """The innermost frame of the user's own code, otherwise the innermost of all."""
         return next((frame for frame in self.frames if not frame.is_library), next(iter(self.frames), None))
 
     @property
     def functions(self) -> tuple[tuple[str, str], ...]:
-        """The functions it is in: what stays the same while a loop turns in one of them."""
+        """The functions it is in, which do not change while a loop runs in one of them."""
         return tuple((frame.file, frame.function) for frame in self.frames)
 
 
 def parse_stacks(text: str, main_thread: int | None = None) -> tuple[ThreadStack, ...]:
     """Read the stacks of one process, the main thread first. ``main_thread`` is its identity.
 
-    Where several dumps follow each other, the last is read. A thread without a frame of Python is left out.
+    If there are several dumps, the last is read. A thread without a Python frame is left out.
     """
     dumps: list[list[tuple[int, str, list[PythonFrame]]]] = [[]]
     for line in text.splitlines():
@@ -92,6 +92,6 @@ def main_stack(threads: Iterable[ThreadStack]) -> ThreadStack | None:
 
 
 def own_first(frames: Sequence[PythonFrame]) -> list[PythonFrame]:
-    """Return the frames that a person wants to see: the user's own, else the innermost ones."""
+    """Return the most useful frames: the user's own, otherwise the innermost ones."""
     own = [frame for frame in frames if not frame.is_library]
     return list((own or frames)[:_MOST_SHOWN])

@@ -1,4 +1,4 @@
-"""The steps that a training names in its output, read along as its log grows, and when it named them."""
+"""The steps in a job's output, read as its log grows, and when they appeared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _LOOK_S = 1.0
 _MOST_READINGS = 128
-# Of a log that grows faster the latest lines are enough.
+# If a log grows faster, the latest lines are enough.
 _MOST_BYTES = 256 * 1024
 _LONGEST_REST = 4096
 # The launcher's own lines, which may quote steps: ``[node 0] 10:00:00 [INFO] …``.
@@ -41,10 +41,10 @@ class NamedStep(NamedTuple):
 
 
 def named_steps(output: str) -> list[NamedStep]:
-    """Return the steps that an output names in its lines of progress, in its order.
+    """Return the steps in the progress lines of an output, in order.
 
-    Lines of progress are bars of tqdm, and lines in which only names and numbers stand around the step. A
-    step in a sentence, in a command line or in a message of the launcher is none.
+    Progress lines are tqdm bars, and lines that contain only names and numbers besides the step. Sentences,
+    command lines and messages of the launcher do not count.
     """
     return [step for line in re.split(r"[\r\n]+", output) if (step := _step_of(line)) is not None]
 
@@ -85,7 +85,7 @@ def _is_label(token: str, after: str) -> bool:
 
 
 def _goes_on_in_numbers(rest: str) -> bool:
-    """Tell a line of progress from a sentence by what follows the step: nothing, or numbers with names."""
+    """Return whether only named numbers follow the step, as in a progress line."""
     rest = rest.strip(" \t.'\"}")
     if rest[:1] in ("|", ",", ";", ":", "(", "[", "-", ")", "]"):
         return not rest[1:].strip() or any(sign.isdigit() for sign in rest)
@@ -93,36 +93,36 @@ def _goes_on_in_numbers(rest: str) -> bool:
 
 
 def _step_of_bar(description: str, done: int, of_all: int) -> NamedStep | None:
-    """Return the step of a bar of tqdm; bars of downloads, of shards or of an evaluation have other names."""
+    """Return the step of a tqdm bar; bars of downloads, shards or evaluations have other names."""
     name = description.rsplit("]:", 1)[-1].strip().rstrip(":")
-    if epoch := _BAR_OF_AN_EPOCH.search(name):  # each epoch has a bar that begins anew
+    if epoch := _BAR_OF_AN_EPOCH.search(name):  # each epoch has a new bar
         return NamedStep(int(epoch[1]) * of_all + done, None)
     return NamedStep(done, of_all) if _BAR_OF_STEPS.match(name) else None
 
 
 def highest_step(log: str) -> int | None:
-    """Return the highest step an output names."""
+    """Return the highest step in an output."""
     return max((named.step for named in named_steps(log)), default=None)
 
 
 class StepFollower:
-    """Reads a log from its beginning, and on from there; a log that cannot be read names no steps."""
+    """Reads a log from its beginning as it grows; a log that cannot be read has no steps."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._offset = 0
-        self._rest = b""  # a line that is being written
+        self._rest = b""  # an unfinished line
 
     def skip(self) -> None:
-        """Go on at the present end of the log."""
+        """Skip to the current end of the log."""
         self._offset = self._size()
 
     def read(self) -> list[NamedStep]:
-        """Return the steps that were named since."""
+        """Return the steps since the last call."""
         return named_steps(self.read_lines())
 
     def read_lines(self) -> str:
-        """Return the whole lines that were written since."""
+        """Return the complete lines since the last call."""
         size = self._size()
         if size < self._offset:  # a new file under the same name
             self._offset, self._rest = 0, b""
@@ -150,7 +150,7 @@ class StepFollower:
 
 @dataclass(frozen=True)
 class StepReading:
-    """A step was named ``at_s`` seconds after the training began."""
+    """A step appeared ``at_s`` seconds after the attempt began."""
 
     at_s: float
     step: int
@@ -158,14 +158,14 @@ class StepReading:
 
 @dataclass(frozen=True)
 class StepsNamed:
-    """The steps of one start, thinned out; ``target`` is the last one that the output announces."""
+    """The steps of one attempt, thinned out; ``target`` is the last step that the output announces."""
 
     readings: tuple[StepReading, ...] = ()
     target: int | None = None
 
 
 class StepWatch:
-    """Reads along from the end of a log; a convenience that never holds up or ends a training."""
+    """Follows the end of a log; never delays or ends a job."""
 
     def __init__(self, log: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._follower = StepFollower(log)
@@ -178,20 +178,20 @@ class StepWatch:
         self._began = clock()
 
     def start(self) -> None:
-        """Begin: what comes from now on is the training's."""
+        """Start: output from now on belongs to the attempt."""
         self._began = self._clock()
         self._follower.skip()
         self._thread.start()
 
     def stop(self) -> StepsNamed:
-        """Read the rest, and return what was named."""
+        """Read the rest, and return the steps."""
         self._ended.set()
-        self._thread.join(_LOOK_S)  # not for ever: a log on a network file system can hang
+        self._thread.join(_LOOK_S)  # with a limit: a log on a network file system can hang
         return self.named
 
     @property
     def named(self) -> StepsNamed:
-        """What was named so far."""
+        """The steps so far."""
         return StepsNamed(tuple(self._readings), self._target)
 
     def _follow(self) -> None:
@@ -202,7 +202,7 @@ class StepWatch:
     def _record_steps(self, found: list[NamedStep]) -> None:
         if not found:
             return
-        # The bar of an evaluation looks as the job's own, and is shorter.
+        # The bar of an evaluation looks like the job's own, and is shorter.
         largest = max((named.target for named in found if named.target is not None), default=None)
         known = max(filter(None, (largest, self._target)), default=None)
         found = [named for named in found if named.target is None or named.target == known]
@@ -220,7 +220,7 @@ class StepWatch:
         if self._readings and step <= self._readings[-1].step:
             return
         self._seen += 1
-        # The last one is always kept; of those before it every 2nd, 4th, … once there are many.
+        # The last one is always kept; of the others, every 2nd, 4th, … once there are many.
         if len(self._readings) > 1 and (self._seen - 1) % self._every:
             self._readings[-1] = reading
             return

@@ -1,4 +1,4 @@
-"""HTTP over a Unix socket. Apart, since http brings ssl and email along: only who asks torch needs them."""
+"""HTTP over a Unix socket. A separate module, because http imports ssl and email."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_launch.observe.control import short_path
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """With one limit for the whole answer's every step."""
+    """A connection with one time limit for each step of the answer."""
 
     def __init__(self, path: Path, limit_s: float) -> None:
         super().__init__("localhost", timeout=limit_s)

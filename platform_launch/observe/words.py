@@ -1,4 +1,4 @@
-"""The English words of what is seen of ranks, by code."""
+"""English templates of what ranks do, by code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS: Mapping[str, str] = {
     "ranks-more": "ranks {numbers} and {more} more",
     "rank-on": "rank {rank} (node {node}, {host}, pid {pid})",
     "rank-on-gpu": "rank {rank} (node {node}, {host}, pid {pid}, {gpu})",
-    # Who keeps whom waiting.
+    # Which ranks wait for which.
     "culprit": "{who} {does}",
     "more-ranks": "and {count} more ranks",
     "nobody-apart": "no rank stands out: see their stacks",
@@ -25,7 +25,7 @@ WORDS: Mapping[str, str] = {
     "of-group": "{operation} of group {group}",
     "from-frame": "{what} ({frame})",
     "for-ranks": "{what} for {who}",
-    # Who waits in a process group, by the dumps of the flight recorder.
+    # Who waits in a process group, according to the flight recorder.
     "are-in": "{who} in {what}",
     "of-all": "{operation} of the group of all",
     "called-at": "{what}, called at {frame}",
@@ -94,7 +94,7 @@ WORDS: Mapping[str, str] = {
     "pipe-full": "waits to write to a pipe that is full: nobody reads it",
     "pipe-empty": "waits for data from a pipe",
     "to-peer": "{what} (peer {peer})",
-    # Its children, and what shows that it works.
+    # Its children, and evidence of work.
     "worker": "worker process {pid} ({name})",
     "child": "subprocess {pid} ({name})",
     "child-stuck": "{what}; its {child} {does}",
@@ -154,10 +154,10 @@ WORDS: Mapping[str, str] = {
 
 
 def message(sentence: Sentence) -> Phrase:
-    """Return what is seen as a message. Raises KeyError for a code or a value of another version."""
+    """Return a code and its values as a message. Raises KeyError for a code or a value of another version."""
     return phrase(sentence, WORDS)
 
 
 def english(sentence: Sentence) -> str:
-    """Return what is seen in English."""
+    """Return the same in English."""
     return str(message(sentence))

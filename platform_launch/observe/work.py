@@ -1,7 +1,7 @@
-"""What a rank works: CPU time and bytes of it and its descendants between two moments. Pure.
+"""A rank's work: CPU time and bytes of it and its descendants between two moments. Pure.
 
-This is the evidence that tells a hang from a long step. What a rank uses to answer the launcher's own
-questions is no work, so only the time between them is counted.
+This evidence distinguishes a hang from a long step. Answering the launcher's queries is not work, so only the
+time between queries counts.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-# Less of a core than this is what waiting costs.
+# Waiting uses less of a core than this.
 WORKING_SHARE = 0.01
 # Fewer bytes than this are heartbeats and a line of output now and then.
 WORKING_BYTES_PER_S = 8 * 1024.0
-# A thread that is awake for less than this at a time only looks whether it may go on. A thread of Python that
-# waits for the interpreter's lock does so 200 times a second, each time for some 0.02 ms.
+# A thread that runs for less than this at a time is only polling. A Python thread that waits for the GIL
+# wakes up 200 times a second, for some 0.02 ms each.
 _SHORTEST_TURN_S = 0.0001
-# Work of a helper (a logger, a monitor) is work of the job only if it is more than those of waiting ranks do.
+# A helper (a logger, a monitor) counts as work only if it does more than those of waiting ranks.
 _MORE_THAN_WAITING = 2.0
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process had used at one moment, in seconds of CPU time and bytes.
+    """What a process had used at one moment: CPU seconds and bytes.
 
-    ``threads_cpu_s`` is that of all threads but the main one, ``threads`` that of each living one of them,
-    and how often it got a processor. ``children`` is that of each living descendant: pid → name, seconds;
+    ``threads_cpu_s`` is for all threads except the main one, ``threads`` for each live one of them, with its
+    number of time slices. ``children`` is that of each living descendant: pid → name, seconds;
     ``reaped_cpu_s`` is that of descendants that have ended. ``moved_bytes`` were read and written by all of
-    them; ``sockets`` are the inodes of theirs, ``socket_bytes`` what those moved. ``main_queued_s`` is for
-    how long the main thread waited for a processor.
+    them. ``sockets`` are the inodes of their sockets, ``socket_bytes`` the bytes that those moved.
+    ``main_queued_s`` is how long the main thread waited for a processor.
     """
 
     main_cpu_s: float = 0.0
@@ -52,8 +52,8 @@ class Usage:
 class Work:
     """What a rank did in ``observed_s`` seconds, as shares of a core and bytes per second.
 
-    That of its main thread leaves out the time in which it waited for a processor.
-    ``child`` is the descendant that used most, with its name; 0 if none used any.
+    The share of its main thread excludes the time in which it waited for a processor. ``child`` is the
+    descendant that used most, with its name; 0 if none used any.
     """
 
     observed_s: float
@@ -74,7 +74,7 @@ class WorkMeter:
         self._spans: list[tuple[float, Usage]] = []  # seconds, and what was used in them; the newest last
 
     def begin(self, at: float, usage: Usage) -> None:
-        """Count from here on: whatever was used before may have been an answer."""
+        """Start counting: earlier usage may have been for an answer."""
         self._since = (at, usage)
 
     def end(self, at: float, usage: Usage) -> None:
@@ -90,15 +90,15 @@ class WorkMeter:
     def work(self) -> Work | None:
         """Return what was done in the window; None before one is full."""
         observed_s = sum(seconds for seconds, _ in self._spans)
-        # The moments of asking are left out, and a look may come a little early.
+        # the time of queries is left out, and a sample may be a little early
         return _work(self._spans, observed_s) if observed_s >= self._window_s * 0.8 else None
 
 
 def evidence(work: Work | None, waiting: Sequence[Work], *, waits_in_place: bool) -> str:
     """Return what shows that a rank works: "main", "child", "threads" or "bytes"; empty if nothing does.
 
-    ``waiting`` are those ranks that certainly wait: their helpers show how much of theirs means nothing.
-    With ``waits_in_place`` the rank is in a collective or waits for its device, where threads may spin.
+    ``waiting`` are ranks that certainly wait: what their helpers do does not count as work.
+    ``waits_in_place``: the rank is in a collective or waits for its device, where threads may spin.
     """
     if work is None or waits_in_place:
         return ""
@@ -138,7 +138,7 @@ def _difference(before: Usage, after: Usage) -> Usage:
         pid: (name, max(used_s - before.children.get(pid, ("", 0.0))[1], 0.0))
         for pid, (name, used_s) in after.children.items()
     }
-    # A child that ended in between counts once: below what it used before is what left the tree unseen.
+    # A child that ended in between counts once.
     all_children = max(after.children_cpu_s - before.children_cpu_s, 0.0)
     living = sum(used_s for _, used_s in children.values())
     return Usage(
@@ -161,7 +161,7 @@ def _work(spans: Sequence[tuple[float, Usage]], observed_s: float) -> Work:
     busiest = max(by_child, key=lambda pid: by_child[pid], default=0)
     if not by_child.get(busiest):
         busiest = 0
-    # Distinguishes a rank that computes from one that waits, on a crowded machine too.
+    # Separates a computing rank from a waiting one, on a crowded machine too.
     main_cpu_s = sum(used.main_cpu_s for _, used in spans)
     queued_s = sum(used.main_queued_s for _, used in spans)
     return Work(

@@ -19,14 +19,14 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class NoAnswerError(Exception):
-    """A source did not answer; the message states which and why."""
+    """A source did not answer; the message states which one and why."""
 
 
 @dataclass(frozen=True)
 class HookedProcess:
-    """A process that the hook opened, as it described itself; ``finished`` once no exception ended it.
+    """A hooked process, as it described itself; ``finished`` if it exited without an exception.
 
-    ``signal`` asks it for stacks, ``look_signal`` to let its user look into it; 0 if it does not answer.
+    ``signal`` requests its stacks, ``look_signal`` starts the profiler or debugger; 0 if it does not answer.
     ``described_at`` is when it last described itself (time.time()).
     """
 
@@ -43,7 +43,7 @@ class HookedProcess:
 
     @property
     def socket(self) -> Path:
-        """Where torch answers, once it is imported."""
+        """The socket of torch's server, once torch is imported."""
         return self.folder / f"{self.pid}.sock"
 
     @property
@@ -53,7 +53,7 @@ class HookedProcess:
 
 
 def find_hooked(folder: Path) -> list[HookedProcess]:
-    """Return the processes that described themselves, those that are gone among them."""
+    """Return the processes that described themselves, including those that have exited."""
     found, paths = [], list[Path]()
     with suppress(FileNotFoundError):  # the launch has ended
         paths = sorted(folder.glob("*.json"))
@@ -95,7 +95,7 @@ def find_unhooked(folder: Path, root: int) -> list[HookedProcess]:
 
 
 def ask_torch(hooked: HookedProcess, question: str, limit_s: float) -> bytes:
-    """Ask the server of torch in a process. Raises NoAnswerError."""
+    """Query torch's server in a process. Raises NoAnswerError."""
     if not hooked.socket.exists():
         raise NoAnswerError("no torch server: torch.distributed is not imported, or too old for one")
     from http.client import OK, HTTPException
@@ -119,9 +119,10 @@ def ask_torch(hooked: HookedProcess, question: str, limit_s: float) -> bytes:
 
 
 def ask_collectives(hooked: HookedProcess, limit_s: float) -> RankTrace:
-    """Return how far a rank's collectives came.
+    """Return a rank's collectives.
 
-    Both recorders are asked: a job may use NCCL for its GPUs and gloo beside it. Raises NoAnswerError.
+    Both recorders are queried, because a job may use NCCL for its GPUs and gloo as well. Raises
+    NoAnswerError.
     """
     answers, problem = [], NoAnswerError("it has no flight recorder")
     for question in ("dump_nccl_trace_json?onlyactive=true", "fr_trace_json"):
@@ -133,7 +134,7 @@ def ask_collectives(hooked: HookedProcess, limit_s: float) -> RankTrace:
             problem = NoAnswerError(f"torch's answer to {question} cannot be read: {error}")
     if not answers:
         raise problem
-    # Each recorder counts its groups by itself: those of the second keep their own names where they differ.
+    # Each recorder counts its own groups: those of the second keep their names if they differ.
     groups = {name: status for trace in reversed(answers) for name, status in trace.groups.items()}
     pending = tuple(collective for trace in answers for collective in trace.pending)
     earliest_s = min((trace.earliest_s for trace in answers if trace.earliest_s), default=0.0)
@@ -159,7 +160,7 @@ def ask_operations(
             problem = problem and NoAnswerError(f"torch's answer to {question} cannot be read: {error}")
         else:
             problem = None
-            # A job may use NCCL for its GPUs and gloo beside it: each recorder counts by itself.
+            # A job may use NCCL for its GPUs and gloo as well; each recorder counts separately.
             found |= {f"{group}/{question[:4]}": some for group, some in operations.items()}
     if problem is not None:
         raise problem
@@ -169,7 +170,7 @@ def ask_operations(
 def ask_faulthandler(hooked: HookedProcess, pid: int, limit_s: float) -> str:
     """Return the stacks of a process, or of its forked child, by its signal. Raises NoAnswerError.
 
-    The signal goes only to a process that certainly has faulthandler's handler: others it would kill.
+    The signal is sent only to processes that certainly have faulthandler's handler; it would kill others.
     """
     if not hooked.signal or not catches(pid, hooked.signal):
         raise NoAnswerError("it has no handler for the signal that asks for stacks")
@@ -185,7 +186,7 @@ def ask_faulthandler(hooked: HookedProcess, pid: int, limit_s: float) -> str:
 
 
 def remove_torchruns_folders(folder: Path) -> None:
-    """Remove the empty folders that torchrun made for its workers and leaves; what holds a file stays.
+    """Remove the empty folders that torchrun made for its workers and left; folders with files are kept.
 
     The folder of a torchrun that started this launcher is in use.
     """
@@ -199,7 +200,7 @@ def remove_torchruns_folders(folder: Path) -> None:
 
 
 def _what_comes(descriptor: int, begin: int, limit_s: float) -> str:
-    """Read what is appended to a file until no more comes."""
+    """Read what is appended to a file until nothing more is written."""
     deadline, length = time.monotonic() + limit_s, 0
     while time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,1 +1,1 @@
-"""Turns a request and facts into choices, and choices into a plan: only functions of values."""
+"""Turns a request and facts into choices, and choices into a plan. Pure functions only."""

@@ -33,7 +33,7 @@ class Accumulation:
         return math.sqrt(self.batch_ratio)
 
     def describe(self) -> Phrase:
-        """Return in words what becomes of the global batch."""
+        """Describe what happens to the global batch."""
         text = "gradient accumulation is {steps} instead of {before} and keeps the global batch"
         if self.batch_ratio != 1:
             text = (
@@ -43,16 +43,16 @@ class Accumulation:
 
 
 def accumulation(launched_steps: int, topology: Topology) -> Accumulation:
-    """Return what comes closest to the global batch of all nodes."""
+    """Return the accumulation that comes closest to the global batch of all nodes."""
     wanted = launched_steps * topology.launched / topology.nnodes
     steps = max(1, round(wanted))
     return Accumulation(launched_steps, steps, steps / wanted)
 
 
 def variables(env: Environment, topology: Topology) -> dict[EnvVar, Accumulation]:
-    """Return the variables in which the user told a script its accumulation, for the nodes that take part.
+    """Return the variables in which the user set the accumulation, adjusted to the nodes that take part.
 
-    Raises InputError if one holds no number.
+    Raises InputError if one is not a number.
     """
     found = {}
     for name in _VARIABLES:
@@ -72,7 +72,7 @@ def variables(env: Environment, topology: Topology) -> dict[EnvVar, Accumulation
 
 
 def batch_note(known: Accumulation | None, topology: Topology) -> Phrase:
-    """Return what becomes of the global batch of a job of which nodes are missing."""
+    """Describe what happens to the global batch of a job with missing nodes."""
     if known is not None:
         return known.describe()
     return Phrase(
@@ -83,7 +83,7 @@ def batch_note(known: Accumulation | None, topology: Topology) -> Phrase:
 
 
 def warnings(known: Accumulation | None, topology: Topology) -> tuple[Phrase, ...]:
-    """Warn of a job that may continue with fewer nodes and could not keep its global batch."""
+    """Warn about a job that may continue with fewer nodes and could not keep its global batch."""
     if known is not None or topology.least == topology.nnodes:
         return ()
     return (

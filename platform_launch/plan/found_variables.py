@@ -1,4 +1,4 @@
-"""Variables in the environment: warns about misleading ones, and translates what was meant."""
+"""Variables in the environment: warns about misleading ones, and translates unread ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]
 
 
 def kept(env: Environment) -> list[EnvVar]:
-    """Return the communication variables that were set outside: by user, platform or a file of ours."""
+    """Return the communication variables that were set outside: by the user, the platform or platform.env."""
     of_file = dict.fromkeys(env.get(FROM_FILE, "").split(), Phrase("in platform.env"))
     ours = of_file | dict.fromkeys(env.get(FROM_SIMULATE, "").split(), Phrase("by simulate"))
     names = sorted(

@@ -29,14 +29,14 @@ from platform_launch.values import dataclass
 class LaunchPlan:
     """One node's launch. Frozen: rendering and running only read it.
 
-    ``env`` is what this launcher adds to the environment, ``removed`` what it takes out, and ``kept`` what
-    was set outside for communication and stays; the child gets :meth:`child_environment`. ``log_path`` is
-    where the output is kept beside the terminal. ``launcher`` names who starts the node's processes,
-    ``python`` the interpreter that runs them unless they are a command, ``packages`` the modules that it must
-    have for that, ``extra`` the extra of this project that installs them for an example. ``binding`` is which
-    CPUs each rank may use, ``rank_order`` how the ranks follow the network, None if this node does not know
-    the whole network. ``is_named``: the user chose ``job_name``. ``batch_note``: what becomes of the global
-    batch without the missing nodes, empty if none is missing.
+    ``env`` is what this launcher adds to the environment, ``removed`` what it removes, and ``kept`` the
+    communication variables that were set outside and are not changed; the child gets
+    :meth:`child_environment`. ``log_path`` is the log of the output. ``launcher`` names what starts the
+    node's processes, ``python`` the interpreter that runs them unless they are a command, ``packages`` the
+    modules that it needs, ``extra`` the extra of this project that installs them for an example. ``binding``
+    is which CPUs each rank may use, ``rank_order`` how the ranks follow the network, None if this node does
+    not know the whole network. ``is_named``: the user chose ``job_name``. ``batch_note`` is what happens to
+    the global batch without the missing nodes, empty if none is missing.
     """
 
     topology: Topology

@@ -28,7 +28,7 @@ class RankOrder:
 
     @property
     def warning(self) -> Phrase | None:
-        """That the network's order is better, if it is."""
+        """The warning that the network's order is better, if it is."""
         if self.crossings <= self.best:
             return None
         return Phrase(
@@ -81,7 +81,7 @@ def order_of_job(env: Environment, topology: Topology) -> RankOrder | None:
 def network_order(places: Sequence[Place]) -> list[int]:
     """Return the ranks so that nodes below one switch follow each other; node 0 stays first.
 
-    Otherwise the order of the ranks is kept: of switches as of nodes, the one that came first comes first.
+    Otherwise the order of the ranks is kept, for switches and for nodes.
     """
     first: dict[Place, int] = {}
     for rank, place in enumerate(places):

@@ -1,4 +1,4 @@
-"""What opens a training's processes to their launcher's questions: two variables."""
+"""The variables that make the job's processes observable."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def observation_variables(
 ) -> list[EnvVar]:
     """Return the variables of the hook; none if the user asked for no observation (no ``folder``).
 
-    ``binds``: the hook is needed in any case, since it binds the ranks to their CPUs. ``snapshots`` is the
-    prefix of the files that ranks write when they run out of GPU memory, empty if they shall not.
+    ``binds``: the hook is needed in any case, because it binds the ranks to their CPUs. ``snapshots`` is the
+    prefix of the files that ranks write when they run out of GPU memory, empty if they should not.
     """
     if folder is None and not binds:
         return []

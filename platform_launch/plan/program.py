@@ -53,14 +53,14 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What nodes must share of it beside the content of its file: paths may differ between nodes."""
+        """What must agree between nodes besides the content of its file; paths may differ."""
         if self.form is Form.MODULE:
             return self.target
         return Path(self.target).name if self.form is Form.COMMAND else "script"
 
     @property
     def title(self) -> str:
-        """How a person names it."""
+        """Its name for people."""
         return f"-m {self.target}" if self.form is Form.MODULE else self.target
 
 
@@ -162,7 +162,7 @@ def _spec(name: str, env: Environment) -> ModuleSpec | None:
     top, *rest = name.split(".")
     found = PathFinder.find_spec(top, path)
     if found is None:
-        with suppress(ImportError, ValueError):  # such as an editable install, which has a finder of its own
+        with suppress(ImportError, ValueError):  # such as an editable install, which has its own finder
             found = importlib.util.find_spec(top)
     for part in rest:
         if found is None or found.submodule_search_locations is None:
@@ -172,7 +172,7 @@ def _spec(name: str, env: Environment) -> ModuleSpec | None:
 
 
 def _within(package: ModuleSpec, part: str) -> ModuleSpec | None:
-    """Find a module of a package. By its last name alone: the whole one wants its parents to be imported."""
+    """Find a module of a package. Only by its last name, because the full name would import its parents."""
     return PathFinder.find_spec(part, list(package.submodule_search_locations or ()))
 
 
@@ -288,7 +288,9 @@ def _refuse_relative_imports(script: Path, tree: ast.Module) -> None:
 
 
 def _other_form(script: str, env: Environment) -> str:
-    """Return the form that was probably meant if --script is given what is no file; empty if none fits."""
+    """Return the form that was probably meant if the argument of --script is not a file; empty if none
+    fits.
+    """
     if "/" not in script and _on_path(script, env) is not None:
         return Phrase("a command follows --, e.g. platform-launch run -- {name} …", name=shlex.quote(script))
     if all(part.isidentifier() for part in script.split(".")) and _spec(script, env) is not None:
@@ -298,7 +300,7 @@ def _other_form(script: str, env: Environment) -> str:
 
 def named_file(path: Path, flag: str, likely: str = "") -> Path:
     """Return the file that a flag names; ``likely`` is the hint if there is none. Raises InputError."""
-    if path == Path():  # what an unset variable in quotes leaves of it
+    if path == Path():  # an unset variable in quotes
         raise InputError(
             Phrase("{flag} names no file: expected a path, found nothing", flag=flag),
             "is a variable of the command empty?",
@@ -339,5 +341,5 @@ def existing_file(path: Path, source: str, hint: str = "") -> Path:
 def _working_folder() -> str:
     try:
         return os.getcwd()  # noqa: PTH109 - the same, in one call
-    except OSError:  # removed meanwhile
+    except OSError:  # removed in the meantime
         return "."

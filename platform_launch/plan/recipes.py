@@ -53,7 +53,7 @@ class Scaling:
     recipe_global_batch: int
 
     def describe(self) -> str:
-        """Say the rule and what it gave, in one line."""
+        """Describe the rule and its result in one line."""
         return Phrase(
             "no recipe for {gpus}: the one for {recipe_gpus} scaled: batch per GPU kept, gradient "
             "accumulation {steps}, global batch {batch} (recipe {recipe_batch}), learning rate "

@@ -19,7 +19,7 @@ from platform_launch.topology import Topology
 
 Row = tuple[str, str, str]
 
-_NARROWEST = 30  # columns of a reason, even where that leaves the terminal
+_NARROWEST = 30  # columns of a reason, even if they exceed the terminal
 
 
 def render_json(plan: LaunchPlan) -> str:
@@ -144,7 +144,7 @@ def topology_rows(topology: Topology) -> list[Row]:
 
 
 def _rank_order_row(found: RankOrder | None) -> list[Row]:
-    """Return how the ranks follow the network's switches, if this node knows all of them."""
+    """Return how well the ranks follow the network's switches, if this node knows all of them."""
     if found is None:
         return []
     shown = Phrase("{now} of {edges} edges of a ring cross a switch", now=found.crossings, edges=found.edges)
@@ -221,7 +221,7 @@ def hardware_rows(plan: LaunchPlan) -> list[Row]:
 
 
 def training_rows(plan: LaunchPlan) -> list[Row]:
-    """Return the chosen files with the rule that chose them, and the batch they give."""
+    """Return the chosen files with the rule that chose them, and the resulting batch."""
     training = plan.training
     yaml = training.accelerate_yaml
     program = training.program

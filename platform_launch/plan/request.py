@@ -1,4 +1,4 @@
-"""What the user asked for."""
+"""The user's request."""
 
 from __future__ import annotations
 
@@ -61,18 +61,16 @@ EXAMPLES = {
 class Request:
     """The flags of one launch. None means "choose for me".
 
-    ``root`` is the project's root, ``python`` the interpreter that runs the job, ``temporary`` a folder
-    on a local disk (``temporary_problem`` is why it must not be used, empty if it may), ``started`` a
-    time stamp in the names of the launch's files, ``default_log_dir`` where logs go without ``log_dir``.
-    ``arguments`` are the words after ``--``: the arguments of ``script``, ``module`` or ``example`` (one of
-    :data:`EXAMPLES`), and a command if none of these is given. ``examines_only``: nothing need be named, as
-    nothing starts.
-    ``recipe`` names one of configs/recipes.yaml, or is :data:`AUTO`.
-    ``observe_folder`` is where the job's processes answer questions, None for --no-observe.
-    ``memory_snapshot``: a rank that runs out of GPU memory writes what holds it.
-    ``bind`` is one of binding.MODES: which CPUs each rank may use.
-    ``launcher`` is one of :data:`LAUNCHERS`; ``grace_s`` the time from SIGTERM to SIGKILL;
-    ``log_limit_gib`` how large the log may become, 0 without a limit.
+    ``root`` is the project's root, ``python`` the interpreter that runs the job, ``temporary`` a folder on a
+    local disk (``temporary_problem`` is why it must not be used, empty if it may), ``started`` a time stamp
+    in the names of the launch's files, ``default_log_dir`` where logs go without ``log_dir``. ``arguments``
+    are the words after ``--``: the arguments of ``script``, ``module`` or ``example`` (one of
+    :data:`EXAMPLES`), and a command if none of these is given. ``examines_only``: nothing needs to be named,
+    because nothing starts. ``recipe`` names one of configs/recipes.yaml, or is :data:`AUTO`.
+    ``observe_folder`` is where the job's processes can be queried, None for --no-observe.
+    ``memory_snapshot``: a rank that runs out of GPU memory writes its allocations. ``bind`` is one of
+    binding.MODES: which CPUs each rank may use. ``launcher`` is one of :data:`LAUNCHERS`; ``grace_s`` the
+    time from SIGTERM to SIGKILL; ``log_limit_gib`` how large the log may become, 0 without a limit.
     """
 
     root: Path

@@ -112,7 +112,7 @@ def command(
                 f"PET_{name}", value, Phrase("as {name}, for a torchrun that the command starts", name=name)
             )
         )
-    # Launch scripts with names of their own, each with a default: OpenMMLab's dist_train.sh, XTuner.
+    # Launch scripts with their own names, each with a default: OpenMMLab's dist_train.sh, XTuner.
     variables += [
         _variable(name, value, Phrase("as {name}, for launch scripts that read it so", name=f"MASTER_{name}"))
         for name, value in (("ADDR", bracketed(topology.master_addr)), ("PORT", topology.master_port))

@@ -17,7 +17,7 @@ from platform_launch.topology import Topology
 from platform_launch.values import dataclass
 
 _STEPS_FLAG = "--gradient-accumulation-steps"
-# What starts a program of the user's own, below the project's root.
+# The yaml for a user's own program, below the project's root.
 PLAIN = "configs/accelerate_multi_gpu.yaml"
 
 

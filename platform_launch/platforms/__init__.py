@@ -100,10 +100,10 @@ _FROM_FLAGS = "flags"
 
 
 def detect(environment: Environment, overrides: Overrides | None = None) -> Topology:
-    """Return this node's place in the job, by its variables and flags alone.
+    """Return this node's rank in the job, from its variables and flags alone.
 
     Raises TopologyError when the variables contradict each other, leave a field open that no flag supplies,
-    or show that this command was started once per process; its ``reading`` holds what could be read. Raises
+    or show that this command was started once per process; its ``reading`` has what could be read. Raises
     UsageError for an unknown platform name.
     """
     overrides = overrides or Overrides()
@@ -122,7 +122,7 @@ def title_of(name: str) -> str:
 
 
 def _choose(environment: Environment, name: str | None) -> Dialect:
-    """Return the platform the user named, or the first whose marks are there."""
+    """Return the platform that the user named, or the first whose marks are set."""
     if name is None:
         return next((dialect for dialect in PLATFORMS if dialect.matches(environment)), LOCAL)
     plain = name.strip().lower().replace("-", "_")
@@ -160,7 +160,7 @@ def _read(dialect: Dialect, environment: Environment) -> Reading:
 
 
 def _from_flags(reading: Reading) -> Reading:
-    """Start over from flags alone: what a worker inherited is its parent's rendezvous, not this one's."""
+    """Use flags alone, because a worker inherits its parent's rendezvous."""
     level = reading.problems.get("level")
     warnings: list[str] = (
         [Phrase("{message}; ignored, because flags give the topology", message=level.message)]

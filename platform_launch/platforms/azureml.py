@@ -1,8 +1,8 @@
 """Azure Machine Learning: its PyTorch and MPI distributions.
 
-By definition WORLD_SIZE counts processes; in the usual launch there is one process a node, LOCAL_RANK is 0
-everywhere and the two counts coincide. Sources: MicrosoftDocs how-to-train-distributed-gpu; DeepSpeed
-comm.py (ports 6105 and 54965); public users of AZUREML_NODE_COUNT.
+By definition WORLD_SIZE counts processes; in the usual launch there is one process per node, LOCAL_RANK is 0
+everywhere and the two counts coincide. Sources: MicrosoftDocs how-to-train-distributed-gpu; DeepSpeed comm.py
+(ports 6105 and 54965); public users of AZUREML_NODE_COUNT.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Names without a brand: the four bare names, Lightning's, Composer's, and torchrun's in a worker.
 
-The four bare names mean nodes: WORLD_SIZE counts nodes and RANK is this node's, as the platforms set them
-that this product is made for. Evidence of processes turns into a refusal.
-Sources: training-operator v1.4–v1.6; Lightning fabric/plugins/environments; mosaicml/composer
-cli/launcher.py; torch local_elastic_agent.py.
+The four bare names mean nodes: WORLD_SIZE counts nodes and RANK is this node's rank, as the platforms set
+them for which this launcher was written. Evidence that they count processes leads to a refusal. Sources:
+training-operator v1.4–v1.6; Lightning fabric/plugins/environments; mosaicml/composer cli/launcher.py; torch
+local_elastic_agent.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _refine_quad(reading: Reading, environment: Environment) -> None:
 
 
 def mark_process_names(reading: Reading, environment: Environment) -> None:
-    """Mark the reading as a process's when LOCAL_RANK shows several processes on this node."""
+    """Mark the reading as that of a process if LOCAL_RANK shows several processes on this node."""
     try:
         _mark_process_names(reading, environment)
     except TopologyError as error:
@@ -35,7 +35,7 @@ def mark_process_names(reading: Reading, environment: Environment) -> None:
 
 
 def _mark_process_names(reading: Reading, environment: Environment) -> None:
-    """LOCAL_RANK=0 alone shows nothing. Raises TopologyError when one of the names is no number."""
+    """LOCAL_RANK=0 alone proves nothing. Raises TopologyError if one of the names is not a number."""
     local_rank = environment.integer("LOCAL_RANK")
     local_size = environment.integer("LOCAL_WORLD_SIZE")
     rank = environment.integer("RANK")

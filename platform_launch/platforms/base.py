@@ -1,7 +1,7 @@
 """A dialect as a table: which variables identify a platform, and which of them give which field.
 
-Most platforms are just such a table. What is irregular about the others is one small function that completes
-the table's reading (``refine``).
+Most platforms are just such a table. The others have one small function that completes what the table has
+read (``refine``).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Dialect:
 
     @property
     def recognised_by(self) -> str:
-        """Describe the marks in words, e.g. ``A and B, or C, without D``."""
+        """Describe the marks, e.g. ``A and B, or C, without D``."""
         groups = [*map(_all_of, self.marks), *[self.also_words] * bool(self.also_words)]
         marks = reduce(lambda one, other: Phrase("{one}, or {other}", one=one, other=other), groups)
         if not self.absent:
@@ -97,7 +97,7 @@ class Dialect:
         return Phrase("{marks}, without {absent}", marks=marks, absent=_all_of(self.absent))
 
     def matches(self, environment: Environment) -> bool:
-        """Tell whether the environment carries this platform's marks."""
+        """Return whether the environment has this platform's marks."""
         if any(is_set(environment, name) for name in self.absent):
             return False
         if any(all(is_set(environment, name) for name in group) for group in self.marks):
@@ -105,7 +105,7 @@ class Dialect:
         return self.also is not None and self.also(environment)
 
     def evidence(self, environment: Environment) -> str:
-        """Return the marks that are there, e.g. ``PET_NNODES, PET_NODE_RANK``; empty when none is needed."""
+        """Return the marks that are set, e.g. ``PET_NNODES, PET_NODE_RANK``; empty if none is needed."""
         for group in self.marks:
             if group and all(is_set(environment, name) for name in group):
                 return joined(group)
@@ -185,7 +185,7 @@ def _read_processes(reading: Reading, environment: Environment) -> None:
     try:
         nodes = first_integer(environment, USER_NNODES, 1)
         each = environment.integer("NPROC_PER_NODE") if "NPROC_PER_NODE" in environment else None
-    except TopologyError:  # what is not a number is reported where it is read
+    except TopologyError:  # invalid numbers are reported where they are read
         return
     if nodes is None or each is None or each.value < 2 or nodes.value * each.value != world.value:
         return
@@ -217,7 +217,7 @@ def _read_processes(reading: Reading, environment: Environment) -> None:
 
 
 def is_set(environment: Environment, pattern: str) -> bool:
-    """Tell whether a variable of this name, or of this pattern, is set."""
+    """Return whether a variable with this name or pattern is set."""
     if "*" not in pattern:
         return pattern in environment
     return any(fnmatchcase(name, pattern) for name in environment)
@@ -258,7 +258,7 @@ def require_equal(reading: Reading, name: str, environment: Environment, others:
 
 
 def lenient_count(environment: Environment, names: Names) -> Sourced[int] | None:
-    """Return a counter that is only reported: anything but a number counts as not given."""
+    """Return a counter that is only reported: anything except a number counts as not set."""
     text = first_text(environment, names)
     if text is None or not (text.value.isascii() and text.value.isdigit() and len(text.value) <= 9):
         return None

@@ -1,4 +1,4 @@
-"""Batch systems that give a list of hosts and leave it to each node to find itself in it: LSF, PBS, Cobalt.
+"""Batch systems that only provide a list of hosts, in which each node must find itself: LSF, PBS, Cobalt.
 
 The list repeats a host once per slot, so nodes are its distinct hosts in order of appearance.
 Sources: IBM "Environment variables set for job execution"; Lightning's lsf.py; public users of PBS_NODENUM

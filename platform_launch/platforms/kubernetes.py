@@ -1,7 +1,7 @@
 """Kubernetes itself: Indexed Job, JobSet, LeaderWorkerSet, and what users project by the downward API.
 
-Only LeaderWorkerSet says everything. The others give a pod its index; the number of pods, and a name for the
-first one, must come from the manifest. Sources: kubernetes.io "Job with Pod-to-Pod Communication"; jobset
+Only LeaderWorkerSet provides everything. The others provide a pod's index; the number of pods, and a name for
+the first one, must come from the manifest. Sources: kubernetes.io "Job with Pod-to-Pod Communication"; jobset
 api/v1alpha2; lws pkg/utils/pod/pod_utils.go.
 """
 
@@ -160,7 +160,7 @@ def _refine_downward(reading: Reading, environment: Environment) -> None:
 
 
 def _alone(ordinal: re.Match[str] | None, name: Sourced[str] | None) -> str:
-    """Say what a pod that is read as one node may be instead: each of several would train alone."""
+    """Warn about a pod that counts as one node but may be one of several, each of which would train alone."""
     pod = Phrase(" ({source}={name})", source=name.source, name=shown(name.value)) if name else ""
     if ordinal:
         others: str = Phrase(

@@ -21,7 +21,7 @@ _ALONE = ("FLUX_URI", "NODE_LIST", "NODE_IP_LIST", "CHIEF_IP")
 def multi_node_hint(environment: Environment) -> str | None:
     """Return the first variable, as ``NAME=value``, that indicates more than one node, or None.
 
-    A rank without a count is such a hint; a rank beside a count of 1 is not.
+    A rank without a count is such a hint; a rank with a count of 1 is not.
     """
     counts = [name for name in _COUNTS if name in environment]
     for name in counts:
@@ -63,7 +63,7 @@ def _hosts_of_tf_config(environment: Environment) -> int:
 
 
 def assume_one_node(reading: Reading, environment: Environment) -> None:
-    """Read as one node if nothing indicates several; else keep what the table gave and refuse the rest."""
+    """Assume one node if nothing indicates several; otherwise keep what was read and refuse the rest."""
     hint = multi_node_hint(environment)
     if hint is None:
         try:

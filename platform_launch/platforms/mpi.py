@@ -2,8 +2,8 @@
 
 No MPI exports the index of a node (OMPI_COMM_WORLD_NODE_RANK is the process's index on its node over all
 jobs), so it is rank ÷ processes per node: right for block mapping, and certain with one process per node.
-Machines are not theirs to know: hosts, GPUs and a job id come from the batch system around the step.
-Sources: Open MPI v5 environment variables; MVAPICH2's mpirun_rsh; flux-environment(7); SLURM's HPE plugin;
+They do not know the machines: hosts, GPUs and a job id come from the batch system around the step. Sources:
+Open MPI v5 environment variables; MVAPICH2's mpirun_rsh; flux-environment(7); SLURM's HPE plugin;
 kubeflow/mpi-operator.
 """
 

@@ -1,7 +1,7 @@
-"""What one dialect gives for this node while it is being read: values with their sources, gaps and doubts.
+"""What one dialect reads for this node: values with their sources, problems and doubts.
 
-A reader never stops at the first unusable value. It notes the problem for its field and reads on, so that a
-flag can override just that field, and an error can still show everything else.
+A reader does not stop at the first unusable value. It records the problem for the field and continues, so
+that a flag can override just that field, and an error can still show everything else.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ FLAGS = {
 
 @dataclass
 class Reading:
-    """One node's place in the job as far as it could be read; ``resolve`` makes a Topology of it.
+    """One node's topology as far as it could be read; ``resolve`` makes a Topology of it.
 
     ``problems`` maps a field to why its value cannot be used; a flag for that field overrides it.
-    ``evidence``: the variables by which the platform was recognised.
-    ``doubts`` maps a field to a warning about how it was read; a flag for that field removes it too.
-    ``missing`` maps a field to the names that would have given it.
-    ``level`` is ``process`` when this command was started once per process instead of once per node; then
-    ``rank``, ``local_rank`` and ``world_size`` are the process's own.
-    ``own_names`` are further names and addresses of this node, to find it in ``hosts``.
-    ``default_port`` is None for platforms that know no rendezvous port at all.
-    ``hint`` and ``address_hint`` are the platform's advice for a missing field, and for the address.
+    ``evidence``: the variables by which the platform was recognised. ``doubts`` maps a field to a warning
+    about how it was read; a flag for that field removes it too. ``missing`` maps a field to the variables
+    that could have set it. ``level`` is ``process`` when this command was started once per process instead of
+    once per node; then ``rank``, ``local_rank`` and ``world_size`` are the process's own. ``own_names`` are
+    further names and addresses of this node, to find it in ``hosts``. ``default_port`` is None for platforms
+    that know no rendezvous port at all. ``hint`` and ``address_hint`` are the platform's advice for a missing
+    field, and for the address.
     """
 
     platform: str
@@ -73,7 +72,7 @@ class Reading:
     missing: dict[str, str] = field(default_factory=dict)
 
     def attempt(self, name: str, read: Callable[[], T | None], expected: str) -> T | None:
-        """Return ``read()`` for a field; note its error, or that ``expected`` is not there."""
+        """Return ``read()`` for a field; record its error, or that ``expected`` is missing."""
         try:
             value = read()
         except TopologyError as error:
@@ -86,7 +85,7 @@ class Reading:
         return value
 
     def compose_master_addr(self, address: str, names: str, source: str = "") -> None:
-        """Set node 0's address to what was composed from ``names``, or add the problem with it."""
+        """Set node 0's address, composed from ``names``, or add the problem with it."""
         self.master_addr = self.attempt(
             "master_addr", lambda: Sourced(parse_host(address, names), source or names), ""
         )
@@ -195,7 +194,7 @@ def fill_endpoint(reading: Reading, environment: Environment, name: str) -> None
 
 
 def disagreement(one: Sourced[int], other: Sourced[int]) -> TopologyError:
-    """Return the error for two sources that must be equal and are not."""
+    """Return the error for two sources that must agree but do not."""
     return TopologyError(
         Phrase(
             "{one_source}={one} contradicts {other_source}={other}: expected the same number",

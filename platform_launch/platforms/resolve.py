@@ -1,7 +1,7 @@
-"""From what one platform and the user's flags give to a Topology or an error.
+"""Combines one platform's reading with the user's flags into a Topology or an error.
 
-Flags win field by field and settle whatever was wrong with exactly those fields. A command that was started
-once per process is refused even then, unless flags say the whole place of the node: nodes, rank and address.
+Flags override single fields and resolve any problem with those fields. A command that was started once per
+process is refused even then, unless flags give the whole topology: nodes, rank and address.
 """
 
 from __future__ import annotations
@@ -74,12 +74,14 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
 
 
 def is_complete(overrides: Overrides) -> bool:
-    """Tell whether flags alone give a node's topology: how many nodes, which one, where node 0 is."""
+    """Return whether flags alone give the topology: number of nodes, node rank, address of node 0."""
     return None not in (overrides.nnodes, overrides.node_rank, overrides.master_addr)
 
 
 def apply_flags(reading: Reading, overrides: Overrides) -> frozenset[str]:
-    """Put the flags over the reading and drop the problems they resolve; return the fields they gave."""
+    """Apply the flags to the reading and drop the problems that they resolve; return the fields that they
+    set.
+    """
     by_flag = frozenset(name for name in FLAGS if getattr(overrides, name) is not None)
     for name in by_flag:
         value = getattr(overrides, name)
@@ -102,7 +104,7 @@ def _host_of_flag(value: str) -> str:
 
 
 def with_reading(error: TopologyError, reading: Reading) -> TopologyError:
-    """Attach what could be read, for a refusal that shows it."""
+    """Attach what could be read to an error that shows it."""
     error.reading = reading.as_dict()
     return error
 
@@ -114,7 +116,7 @@ def _complete_single_node(reading: Reading) -> None:
 
 
 def _check_hosts(reading: Reading, environment: Environment, by_flag: frozenset[str]) -> None:
-    """Compare the host list with the counts: it must have one entry a node, and this node at its rank."""
+    """Compare the host list with the counts: it must have one entry per node, and this node at its rank."""
     if reading.hosts is None or reading.nnodes is None:
         return
     hosts, source = reading.hosts.value, reading.hosts.source

@@ -36,7 +36,7 @@ def training_roles(roles: Sequence[Role]) -> tuple[Role, ...]:
 
 
 def is_not_training(name: str) -> bool:
-    """Tell whether a role serves the training without being part of its world."""
+    """Return whether a role supports the job without being part of its world."""
     return name.upper().replace("-", "_") in NOT_TRAINING
 
 

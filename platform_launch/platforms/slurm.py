@@ -21,7 +21,7 @@ _NOT_A_STEP = frozenset({"batch", "extern", "interactive", "4294967290", "429496
 
 
 def in_step(environment: Environment) -> bool:
-    """Tell whether srun started this task, as opposed to a batch body or an interactive allocation."""
+    """Return whether srun started this task, as opposed to a batch body or an interactive allocation."""
     step_id = environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", "")).strip()
     if step_id in _NOT_A_STEP:
         return False
@@ -31,7 +31,7 @@ def in_step(environment: Environment) -> bool:
 def tasks_on_node(environment: Environment) -> Sourced[int] | None:
     """Return the number of the step's tasks on this node; None outside a step.
 
-    SLURM_NTASKS_PER_NODE is not asked: it is the batch job's option and leaks into steps that changed it.
+    SLURM_NTASKS_PER_NODE is not used: it is the batch job's option and leaks into steps that changed it.
     """
     if not in_step(environment):
         return None
@@ -52,7 +52,7 @@ def tasks_on_node(environment: Environment) -> Sourced[int] | None:
 
 
 def read_hosts(environment: Environment, *, step: bool) -> Sourced[tuple[str, ...]] | None:
-    """Return the hosts of the step, or else of the whole job, in the order of SLURM_NODEID."""
+    """Return the hosts of the step, otherwise of the whole job, in the order of SLURM_NODEID."""
     text = first_text(environment, (("SLURM_STEP_NODELIST", *NODE_LISTS) if step else NODE_LISTS))
     if text is None:
         return None

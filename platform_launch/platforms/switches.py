@@ -2,7 +2,7 @@
 
 Slurm tells each task its own (srun(1), SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN). Those of all
 nodes are in topology.conf(5), in the folder of slurm.conf; Slurm ignores that file if there is a
-topology.yaml, which does not tell the partition that it is for.
+topology.yaml, which does not name its partition.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def places_of(environment: Environment, hosts: Sequence[str]) -> tuple[Place, ..
 
 
 def _places(text: str, hosts: Sequence[str]) -> tuple[Place, ...]:
-    above: dict[str, str] = {}  # of a node or a switch; their names differ
+    above: dict[str, str] = {}  # nodes and switches; their names differ
     for names in _lines(text):
         switch = names.get("switchname") or names.get("blockname", "")
         for kind in ("nodes", "switches"):
@@ -71,7 +71,7 @@ def _lines(text: str) -> Iterator[dict[str, str]]:
 
 
 def _chain(name: str, above: Mapping[str, str]) -> list[str]:
-    """Return what is above a node, outermost first; a file that goes in circles ends it."""
+    """Return what is above a node, outermost first; circular files end the chain."""
     chain: list[str] = []
     while (name := above.get(name, "")) and name not in chain:
         chain.append(name)

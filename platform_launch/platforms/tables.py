@@ -1,6 +1,6 @@
 """Platforms that are a table and nothing more: every field is one variable, and all count nodes.
 
-Sources stand beside each table; grade B means public users of the platform, since the producer is closed.
+Sources are next to each table; grade B means public users of the platform, since the producer is closed.
 """
 
 from __future__ import annotations

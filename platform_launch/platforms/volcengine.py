@@ -97,7 +97,7 @@ def _refine_arnold(reading: Reading, environment: Environment) -> None:
 
 
 def _endpoints(text: Sourced[str]) -> Sourced[tuple[str, ...]]:
-    """Read ``host:port`` items; two workers may share a host as long as their ports differ."""
+    """Read ``host:port`` items; two workers may share a host if their ports differ."""
     items = [item.strip() for item in text.value.strip(",").split(",")]
     refuse_repeats(items, text.source)
     return Sourced(tuple(split_host_port(item, text.source)[0] for item in items), text.source)

@@ -18,8 +18,8 @@ from platform_launch.values import dataclass
 class Launcher:
     """One step launcher's variables.
 
-    ``per_node`` names the number of its processes on this node; if none is exported, the total is divided
-    by ``nnodes``. ``decides``: when it reports one task per node, launchers further out are not asked.
+    ``per_node`` names the number of its processes on this node; if none is exported, the total is divided by
+    ``nnodes``. ``decides``: if it reports one task per node, outer launchers are not checked.
     """
 
     program: str
@@ -104,7 +104,7 @@ STEP_LAUNCHERS = (
 
 
 def mark_worker(reading: Reading, environment: Environment) -> None:
-    """Mark the reading as a process's when a step launcher runs several tasks on this node.
+    """Mark the reading as that of a process if a step launcher runs several tasks on this node.
 
     Raises TopologyError when a launcher's own counts are not numbers.
     """
@@ -156,7 +156,7 @@ def mark(reading: Reading, environment: Environment, launcher: Launcher, evidenc
 def tasks_on_node(
     launcher: Launcher, environment: Environment, nnodes: Sourced[int] | None
 ) -> Sourced[int] | None:
-    """Return how many tasks the launcher runs on this node, or None when its variables do not tell.
+    """Return how many tasks the launcher runs on this node, or None if its variables do not show it.
 
     ``nnodes`` divides the total if the launcher exports neither tasks per node nor nodes.
     """

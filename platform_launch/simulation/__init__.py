@@ -1,7 +1,6 @@
 """Several nodes of a job on this machine.
 
 nodes          starts the launchers, and shows their lines and how the job ended
-drill          does a script survive what ends jobs? Injects faults, one after another
+drill whether a script survives faults: injects them one after another
 drill_start    one start of the job: what its log and its checkpoint folder show meanwhile
-drill_judge    what was seen → a result per fault; pure
-"""
+drill_judge    what was seen → a result per fault; pure"""

@@ -1,4 +1,4 @@
-"""The faults of a drill, and the starts that each takes: one that the fault ends, and the next one."""
+"""The faults of a drill. Each takes two starts: one that the fault ends, and the next one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platform_launch.simulation.drill_judge import Baseline, FaultResult, SeenSt
 from platform_launch.simulation.drill_start import DrilledJob, DrillStart
 from platform_launch.text import Phrase
 
-# Stands for the folder of the checkpoints among the script's arguments.
+# Placeholder for the checkpoint folder among the script's arguments.
 PLACEHOLDER = "{folder}"
 
 # In the order in which they are tried.
@@ -25,15 +25,17 @@ FAULTS = {
     "truncate": Phrase("a rank is killed, and the newest checkpoint is truncated"),
 }
 WITHOUT = Phrase("without a fault")
-# A fault comes after so many checkpoints, and a rank is killed so many printed steps after that.
+# A fault comes after this many checkpoints; a rank is killed this many printed steps later.
 _SAVES = 2
 _STEPS_PAST_SAVE = 2
-# How many printed steps of the start after a fault are compared with the start without one.
+# How many printed steps after a fault are compared with the start without a fault.
 _COMPARED_STEPS = 10
 
 
 class Drill:
-    """Tries faults on a job. ``report(text)`` takes what happens. Main thread only; raises Interrupted."""
+    """Tries faults on a job. ``report(text)`` is called with progress messages. Main thread only; raises
+    Interrupted.
+    """
 
     def __init__(self, job: DrilledJob, report: Callable[[str], None]) -> None:
         self._job = job
@@ -41,7 +43,7 @@ class Drill:
         self._kept = job.logs / "kept"
 
     def run_without_fault(self) -> SeenStart:
-        """Start the job as it is. It may hang; raises InputError if it cannot be judged."""
+        """Start the job without a fault. It may hang; raises InputError if the drill cannot use it."""
         self._report(WITHOUT)
         self._clear()
         start = DrillStart(self._job, "none")
@@ -80,7 +82,7 @@ class Drill:
         return seen
 
     def results(self, seen: SeenStart, faults: Sequence[str]) -> Iterator[FaultResult]:
-        """Try the faults, and yield what became of the job, judged by the start without one."""
+        """Try the faults, and yield the results, compared with the start without a fault."""
         baseline, steps_per_save = Baseline(seen), seen.saved_at[1] - seen.saved_at[0]
         before, intact_at = SeenStart(), None
         for fault in FAULTS:
@@ -112,7 +114,7 @@ class Drill:
         injected: list[int] = []
 
         def act(start: DrillStart) -> bool:
-            """Inject the fault once; a job that goes on in spite of it is ended a save later."""
+            """Inject the fault once; a job that survives it is stopped after its next save."""
             if injected:
                 return (
                     fault != "term" and len(start.steps) - injected[0] > 2 * steps_per_save + _COMPARED_STEPS
@@ -145,13 +147,13 @@ class Drill:
         return seen
 
     def _clear(self) -> None:
-        """Empty the folder of the checkpoints."""
+        """Empty the checkpoint folder."""
         shutil.rmtree(self._job.work, ignore_errors=True)
         self._job.work.mkdir(parents=True)
 
 
 def _truncate_newest(folder: Path) -> None:
-    """Cut the largest file of the checkpoint that was written last to half its size."""
+    """Cut the largest file of the newest checkpoint in half."""
     files = listing([folder])
     newest = max(files, key=lambda path: files[path])
     checkpoint = checkpoint_of(newest)

@@ -1,4 +1,6 @@
-"""What a script made of a fault: the start that it ended and the next, beside one without a fault. Pure."""
+"""How a script reacted to a fault: the start that it ended and the next one, compared with one without a
+fault. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +14,23 @@ from itertools import pairwise
 from platform_launch.observe.steps import named_steps
 from platform_launch.text import Phrase
 
-# ``loss: 0.31``, ``'train_loss': 3.1e-1``; the loss of an evaluation is another one.
+# ``loss: 0.31``, ``'train_loss': 3.1e-1``; not the loss of an evaluation
 _LOSS = re.compile(
     r"(?<![A-Za-z_])(?:train(?:ing)?[ _/])?loss['\"]?\s{0,4}[:=]?\s{0,4}([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)",
     re.I,
 )
 _EPOCH = re.compile(r"\bepoch['\"]?\s{0,4}[:=#]?\s{0,4}\[?(\d{1,9})(?![\d.])", re.IGNORECASE)
-# Losses printed with three digits differ by so much from rounding alone.
+# Losses printed with three digits may differ this much by rounding.
 _LOSS_TOLERANCE = 0.005
-# How many times as far as between two undisturbed starts.
+# Relative to the difference between two undisturbed starts.
 _NOISE_FACTOR = 3.0
-# Samples seen again beyond those that an undisturbed start sees again.
+# Samples that are repeated, beyond those repeated in an undisturbed start.
 _REPEATED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class LoggedStep:
-    """A step that a line of the log names, with the epoch and the loss if the line has them."""
+    """A step in a line of the log, with the epoch and the loss if the line has them."""
 
     step: int
     epoch: int = 0
@@ -53,12 +55,13 @@ def steps_in(lines: str) -> list[LoggedStep]:
 
 @dataclass(frozen=True)
 class SeenStart:
-    """One start. ``exit_code`` is None if the drill ended it, because it had seen enough or nothing moved.
+    """One start. ``exit_code`` is None if the drill ended it, because it had seen enough or there was no
+    progress.
 
-    ``saved_at`` are the numbers of named steps at which a checkpoint was complete. ``data`` are the samples
-    of each rank's batches, as checksums; ``reason`` is what the launcher named as the cause of a failure, or
-    what a hang looks like. ``killed``: the ranks did not end by themselves within the grace period.
-    ``saved_after_request`` is None without SIGTERM.
+    ``saved_at`` are the numbers of printed steps at which a checkpoint was complete. ``data`` are the samples
+    of each rank's batches, as checksums; ``reason`` is the launcher's cause of a failure, or a description of
+    a hang. ``killed``: the ranks did not exit within the grace period. ``saved_after_request`` is None
+    without SIGTERM.
     """
 
     steps: tuple[LoggedStep, ...] = ()
@@ -83,7 +86,7 @@ class NextStart(str, Enum):
 
 
 class Mistake(str, Enum):
-    """What else went wrong."""
+    """Other mistakes of the script."""
 
     SIGTERM_IGNORED = "sigterm-ignored"
     NOT_SAVED = "not-saved-on-sigterm"
@@ -93,10 +96,10 @@ class Mistake(str, Enum):
 
 @dataclass(frozen=True)
 class FaultResult:
-    """What a script made of one fault.
+    """How a script reacted to one fault.
 
-    ``before`` is the last step before it, ``resumed_at`` the step that the next start went on from, both as
-    the log counts. ``losses`` are the one after the fault and the one without it, at step ``loss_step``.
+    ``before`` is the last step before it, ``resumed_at`` the step from which the next start continued, both
+    as counted in the log. ``losses`` are those after the fault and without it, at step ``loss_step``.
     """
 
     fault: str
@@ -113,11 +116,11 @@ class FaultResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the job went on from a checkpoint as if nothing had happened."""
+        """Whether the job continued from a checkpoint as if nothing had happened."""
         return self.outcome is NextStart.RESUMED and not self.problems
 
     def lines(self) -> list[Phrase]:
-        """Return it in words: what the next start did, then what else went wrong."""
+        """Return what the next start did, then what else went wrong."""
         return [self._outcome_line(), *(self._problem_line(problem) for problem in self.problems)]
 
     def _outcome_line(self) -> Phrase:
@@ -157,7 +160,7 @@ class FaultResult:
         )
 
     def as_dict(self) -> dict[str, object]:
-        """Return it as it is in the JSON document."""
+        """Return the JSON form."""
         return {
             "fault": self.fault,
             "passed": self.passed,
@@ -176,12 +179,12 @@ class FaultResult:
 
 
 class Baseline:
-    """The start without a fault, by which the others are judged."""
+    """The start without a fault, with which the others are compared."""
 
     def __init__(self, seen: SeenStart) -> None:
         self._seen = seen
         numbers = [named.step for named in seen.steps]
-        # Steps that begin anew with each epoch are counted on.
+        # Steps that restart in each epoch are counted through.
         falls = any(after < before for before, after in pairwise(numbers))
         has_epochs = len({named.epoch for named in seen.steps}) > 1
         self._span = max(numbers) + 1 if falls and has_epochs else 0
@@ -193,7 +196,7 @@ class Baseline:
         self._noise = 0.0
 
     def learn_noise(self, seen: SeenStart) -> None:
-        """Note how far the losses of another undisturbed start differ from this one's."""
+        """Record how much the losses of another undisturbed start differ from this one's."""
         self._noise = max([self._noise, *(far for far, _, _, _ in self._differences(seen))])
 
     def result(
@@ -205,11 +208,11 @@ class Baseline:
         damaged: bool = False,
         intact_at: int | None = None,
     ) -> FaultResult:
-        """Judge a fault by the start that it ended and the next one.
+        """Return the result of a fault from the start that it ended and the next one.
 
-        ``damaged``: the newest checkpoint is half-written. A start that goes on from it is past
-        ``intact_at``, the step that the start with an intact one went on from, or, if that is None, past the
-        middle between the last complete save and the end.
+        ``damaged``: the newest checkpoint is half-written. A start that continues from it is past
+        ``intact_at``, the step from which the start with an intact one continued, or, if that is None, past
+        the middle between the last complete save and the end.
         """
         at = max(self._places(before), default=0)
         if not after.steps:
@@ -238,7 +241,7 @@ class Baseline:
         if intact_at is not None:
             return intact_at - self.stride / 2
         complete = self._places(before)[before.saved_at[-1] - 1] if before.saved_at else self.first
-        # Saves after each step cannot be told apart by the steps that are printed.
+        # With saves after each step, printed steps do not show which save was used.
         return (complete + at) / 2 if at - complete >= 2 * self.stride else at + self.stride
 
     def _with_losses(self, result: FaultResult, after: SeenStart) -> FaultResult:
@@ -262,7 +265,7 @@ class Baseline:
             earlier |= {sample for batch in batches[:cut] for sample in batch}
             undisturbed += [sample for batch in batches[cut:end] for sample in batch]
             own = after.data.get(rank, ())
-            # Batches that are skipped up to the resumed step were read, and not trained on.
+            # batches that are skipped up to the resumed step are read, but not trained on
             resumed += [sample for batch in own[-round(again * per_step) or len(own) :] for sample in batch]
         if not earlier or not undisturbed or not resumed:
             return result

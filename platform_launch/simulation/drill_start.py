@@ -1,4 +1,4 @@
-"""One start of a job in a drill: what its log and its checkpoint folder show, and the faults it gets."""
+"""One start of a job in a drill: what its log and its checkpoint folder show, and the faults to inject."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from platform_launch.supervise.signals import Interrupted
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.sources import events_of, node_of
 
-# The folder in which the ranks announce themselves (observe/hook/_platform_launch_drill.py).
+# The folder in which the ranks register (observe/hook/_platform_launch_drill.py).
 VARIABLE = "PLATFORM_LAUNCH_DRILL"
 
 _LOOK_S = 0.05
-# A checkpoint that has not changed for so long is complete, if no step is named before.
+# A checkpoint that has not changed for this long is complete, unless a step is printed earlier.
 _COMPLETE_S = 0.5
 
 
 @dataclass(frozen=True)
 class DrilledJob:
-    """What is started again and again: the words of ``simulate``, and where it runs.
+    """The job that is started repeatedly: the arguments of ``simulate``, and where it runs.
 
-    ``work`` is the folder in which the script keeps its checkpoints. A start in which nothing moves for
-    ``timeout_s`` hangs.
+    ``work`` is the folder in which the script keeps its checkpoints. A start without progress for
+    ``timeout_s`` counts as hung.
     """
 
     words: Sequence[str]
@@ -49,7 +49,7 @@ class DrilledJob:
 
 
 class DrillStart:
-    """One start. ``act(start)`` is called after each look; what it returns as true ends the start."""
+    """One start. ``act(start)`` is called periodically; the start ends if it returns true."""
 
     def __init__(self, job: DrilledJob, name: str) -> None:
         self._job = job
@@ -70,7 +70,7 @@ class DrillStart:
 
     @property
     def steps(self) -> list[LoggedStep]:
-        """The steps that were named so far, by the first node that names any."""
+        """The steps printed so far, by the first node that prints any."""
         return next((steps for _, steps in sorted(self._of_node.items()) if steps), [])
 
     @property
@@ -80,15 +80,15 @@ class DrillStart:
 
     @property
     def is_late(self) -> bool:
-        """Whether steps go on, but no checkpoint came for twice as long as a start may stand still."""
+        """Whether steps continue, but there was no checkpoint for twice ``timeout_s``."""
         return time.monotonic() - self._saved_or_began_at > 2 * self._job.timeout_s
 
     def has_steps_past(self, saves: int, steps: int) -> bool:
-        """Tell whether so many checkpoints are complete, and so many steps were named since."""
+        """Return whether this many checkpoints are complete, and this many steps were printed since."""
         return self.saves >= saves and len(self.steps) - self._saved_at[saves - 1] >= steps
 
     def record_data(self) -> None:
-        """Let the ranks note which samples they read."""
+        """Let the ranks record which samples they read."""
         (self._hooked / "note-data").touch()
 
     def die_at_limit(self) -> None:
@@ -117,7 +117,9 @@ class DrillStart:
                 resource.prlimit(int(path.stem), resource.RLIMIT_FSIZE, (half, hard))
 
     def run(self, act: Callable[[DrillStart], bool]) -> SeenStart:
-        """Start the job, and return what was seen once it has ended. Raises Interrupted. Main thread only."""
+        """Start the job, and return the observations once it has ended. Raises Interrupted. Main thread
+        only.
+        """
         job = self._job
         argv = (sys.executable, str(PACKAGE / "__main__.py"), "simulate", *job.words)
         argv = (*argv, "--log-dir", str(self._logs), "--", *job.arguments)

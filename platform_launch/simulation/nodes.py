@@ -68,7 +68,9 @@ def platform_variables(nodes: int) -> list[dict[str, str]]:
 def node_variables(
     machine: Hardware, nodes: int, nproc_per_node: int, console: Console
 ) -> list[dict[str, str]]:
-    """Split the machine among the nodes: its GPUs if there is at least one per node, else only its CPUs."""
+    """Split the machine among the nodes: its GPUs if there is at least one per node, otherwise only its
+    CPUs.
+    """
     gpus = [gpu.uuid if gpu.mig else str(gpu.index) for gpu in machine.gpus.devices]
     each = len(gpus) // nodes
     threads = max(1, int(machine.host.cpus // (nodes * nproc_per_node)))

@@ -71,8 +71,8 @@ def run(
 ) -> Path:
     """Build and return the wheel. Main thread only, see :class:`platform_launch.supervise.Watch`.
 
-    ``progress`` hears each step, ``report(event)`` what the user should know meanwhile. Raises
-    InstallationError with the compiler's words when it fails.
+    ``progress`` is called with each step, ``report(event)`` with messages for the user. Raises
+    InstallationError with the compiler's output if it fails.
     """
     log = LogFile(log_path, report)
     codes: list[int] = []
@@ -99,7 +99,7 @@ def run(
             Phrase("the build was stopped by {signal}", signal=watch.stopped_by),
             Phrase("its output so far: {log}", log=log_path),
         )
-        stopped.exit_code = 128 + signal.Signals[watch.stopped_by]  # as a shell has it
+        stopped.exit_code = 128 + signal.Signals[watch.stopped_by]  # as a shell reports it
         raise stopped
     wheels = sorted(build.into.glob("*.whl"))
     if codes != [0] or len(wheels) != 1:

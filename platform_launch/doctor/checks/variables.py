@@ -12,7 +12,7 @@ from platform_launch.hardware.names import is_loopback
 from platform_launch.plan.nccl import exact_interface, infiniband_off
 from platform_launch.text import Phrase, joined
 
-# Not NCCL's: left by somebody who was debugging, and slow ever since.
+# Not NCCL's: often left over from debugging, and slow.
 _DEBUGGING = {
     "CUDA_LAUNCH_BLOCKING": Phrase("every kernel waits for the one before"),
     "TORCH_DISTRIBUTED_DEBUG": Phrase("every collective is checked against the other ranks"),

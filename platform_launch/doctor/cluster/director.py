@@ -24,13 +24,13 @@ from platform_launch.rendezvous.ranks import describe_absent, describe_nodes
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.text import Phrase
 
-# In addition to a node's own limit, for the way of its answer.
+# In addition to a node's own limit, for sending its answer.
 MARGIN_S = 10.0
 CONNECT_LIMIT_S = 5.0
 _LEAVE_LIMIT_S = 15.0
 _LARGEST_WHOLE = 64  # nodes that try one collective all together
 _STEP_S = 0.05
-# Nodes that start together need no report that one is a moment later.
+# Nodes that start together need no report about small delays.
 _SAY_FIRST_S, _SAY_EVERY_S = 2.0, 10.0
 
 

@@ -1,7 +1,7 @@
 """Which nodes run a collective together, so that the faulty node can be told. Pure.
 
-A bad result of a pair accuses both nodes. So nodes are paired twice: in the second pairing, a suspect gets a
-partner that did well, and a node that is bad twice, with different partners, is named.
+A bad result makes both nodes of a pair suspect. So nodes are paired twice: in the second pairing, a suspect
+gets a partner that did well, and a node that is bad twice, with different partners, is named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""For ``platform-launch drill``: names the ranks, lets a file-size limit kill one, notes what data it reads.
+"""For ``platform-launch drill``: registers the ranks, lets a file-size limit kill one, records the data it
+reads.
 
 PLATFORM_LAUNCH_DRILL names a folder. A rank leaves ``PID.rank`` there. If the folder has a file
 
@@ -7,8 +8,8 @@ PLATFORM_LAUNCH_DRILL names a folder. A rank leaves ``PID.rank`` there. If the f
 - ``note-data``, the rank appends a line to ``RANK.data`` for each batch that a DataLoader of torch yields:
   a checksum of each of its samples.
 
-Loaded by ``sitecustomize.py`` and bound by the same rules: it never fails a script, and imports nothing of
-this package.
+Loaded by ``sitecustomize.py`` under the same rules: it never fails a script, and imports nothing of this
+package.
 """
 
 import os

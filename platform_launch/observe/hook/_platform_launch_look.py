@@ -1,12 +1,12 @@
-"""Lets the job's user look into a running rank on request: torch's profiler, or a debugger.
+"""Runs torch's profiler or a debugger in a running rank, when the job's user requests it.
 
-``sitecustomize.py`` loads this when the signal for it arrives, in the main thread, wherever that is. Who asks
-listens on ``PID.look`` in the private folder: this side connects, reads one line of JSON that says what is
-wanted, and answers in lines of JSON (the profiler), or with the debugger itself. Without somebody who
-listens nothing happens.
+``sitecustomize.py`` loads this in the main thread when its signal arrives, wherever that thread is. The
+requester listens on ``PID.look`` in the private folder. This side connects, reads the request (one line of
+JSON), and answers in lines of JSON (the profiler), or runs the debugger on the connection. If nobody listens,
+nothing happens.
 
-It is bound by the same rules as ``sitecustomize.py``: it never fails a script, leaves nothing behind, and
-imports nothing of this package.
+It follows the same rules as ``sitecustomize.py``: it never fails a script, leaves nothing behind, and imports
+nothing of this package.
 """
 
 import json
@@ -16,14 +16,14 @@ import socket
 import sys
 import threading
 
-# The session that goes on, with the methods ``proceed`` (the signal came again) and ``finish``.
+# The running session, with the methods ``proceed`` (the signal came again) and ``finish``.
 _session = None
-# How long the end of the process waits for a trace to be written.
+# How long the process waits at its exit for a trace to be written.
 _LAST_WAIT_S = 20.0
 
 
 def on_signal(stem, number, frame):
-    """Begin what is asked for, or go on with it; for the main thread."""
+    """Start the requested session, or continue it; for the main thread."""
     global _session
     if _session is not None:
         _session.proceed()
@@ -44,7 +44,7 @@ def on_signal(stem, number, frame):
 
 
 def at_exit():
-    """The process ends: bring what goes on to an end."""
+    """End the running session, because the process exits."""
     if _session is not None:
         _session.finish()
 
@@ -55,7 +55,7 @@ def _connect(path):
     try:
         # By a short name, since the address of a socket ends at 107 bytes.
         connection.connect("/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
-    except OSError:  # nobody asks any more
+    except OSError:  # nobody waits any more
         connection.close()
         return None
     finally:
@@ -94,12 +94,12 @@ class _Profiling:
         self._writer.start()
 
     def proceed(self):
-        """The time is over."""
+        """Stop after the requested time."""
         if self._time_is_up.is_set():
             self._stop()
 
     def finish(self):
-        """The process ends before the time is over."""
+        """Stop early, because the process exits."""
         self._time_is_up.set()
         self._stop()
         if self._writer is not None:
@@ -115,7 +115,7 @@ class _Profiling:
             return "the script uses torch's profiler itself"
         self._profiler = profile()
         self._undynamoed(self._profiler.start)
-        # A script that starts its own profiler meanwhile gets it.
+        # If the script starts its own profiler meanwhile, that has priority.
         self._prepare = prepare = profiler.profile._prepare_trace
 
         def give_way(own):
@@ -138,7 +138,7 @@ class _Profiling:
             self._stopped.set()
 
     def _undynamoed(self, act):
-        """Call what torch.compile must not trace, although it may be tracing what was interrupted."""
+        """Call a function that torch.compile must not trace, even if it was tracing when interrupted."""
         if "torch._dynamo" in sys.modules:
             import torch
 
@@ -156,7 +156,7 @@ class _Profiling:
         except Exception as error:
             answer = {"problem": "%s: %s" % (type(error).__name__, error)}
         self._profiler = None
-        _over()  # first: who sees the end may ask again
+        _over()  # first, because whoever sees the end may send a new request
         self._answer(**answer)
         self._connection.close()
 
@@ -168,7 +168,7 @@ class _Profiling:
 
 
 class _Debugging(pdb.Pdb):
-    """pdb on a socket. The rank goes on when the debugger quits, or when its user is gone."""
+    """pdb on a socket. The rank continues when the debugger quits or its user disconnects."""
 
     def __init__(self, connection, number):
         connection.settimeout(None)
@@ -180,7 +180,7 @@ class _Debugging(pdb.Pdb):
         self.prompt = "(rank %s) " % os.environ.get("RANK", "?")
 
     def begin(self, frame):
-        """Talk at once, also where the main thread waits in C; trace only if that is asked for."""
+        """Start the prompt at once, even if the main thread waits in C; trace only on request."""
         self.reset()
         frames = [frame]
         while frames[-1].f_back is not None:
@@ -188,31 +188,31 @@ class _Debugging(pdb.Pdb):
         self.botframe = frames[-1]
         self._lines.start()
         self.interaction(frame, None)
-        if not self._detached:  # it shall stop again
+        if not self._detached:  # it should stop again
             for one in frames:
                 one.f_trace = self.trace_dispatch
             sys.settrace(self.trace_dispatch)
 
     def trace_dispatch(self, frame, event, arg):
-        """Trace no frame any more once it is over."""
+        """Stop tracing once the session is over."""
         result = super().trace_dispatch(frame, event, arg)
         return None if self._detached else result
 
     def proceed(self):
-        """The user is gone while the rank runs."""
+        """End the session, because its user disconnected while the rank ran."""
         if self._gone:
             self.detach()
 
     finish = proceed
 
     def detach(self):
-        """Let the rank go on as if nobody had looked."""
+        """Let the rank continue as if there had been no debugger."""
         if not self._detached:
             self._detached = True
             self.clear_all_breaks()
             self.set_continue()
             sys.settrace(None)
-            _over()  # first: who sees the end may ask again
+            _over()  # first, because whoever sees the end may send a new request
             try:
                 self._connection.shutdown(socket.SHUT_RDWR)
             except OSError:
@@ -225,14 +225,14 @@ class _Debugging(pdb.Pdb):
             os.kill(os.getpid(), self._number)
 
     def do_continue(self, argument):
-        """Go on: to the next breakpoint, or for good."""
+        """Continue: to the next breakpoint, or for good."""
         self.set_continue()
         if not self.breaks:
             self.detach()
         return True
 
     def do_quit(self, argument):
-        """End the debugger: the rank goes on."""
+        """End the debugger; the rank continues."""
         self.detach()
         return True
 
@@ -258,7 +258,7 @@ class _Debugging(pdb.Pdb):
 
 
 class _Lines:
-    """What the user types, as pdb reads it: by a thread, which notices at once when the user is gone."""
+    """The user's input for pdb, read by a thread, which notices at once when the user disconnects."""
 
     def __init__(self, connection, on_hang_up):
         from queue import SimpleQueue
@@ -281,7 +281,7 @@ class _Lines:
         except (OSError, ValueError):
             pass
         self._lines.put("")
-        # Commands from a file end before they are done: the user is gone once the other side is closed.
+        # Commands from a file end before they are done, so only a closed connection means that the user left.
         from select import poll
 
         other_side = poll()

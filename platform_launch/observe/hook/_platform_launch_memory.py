@@ -1,7 +1,6 @@
-"""Writes what holds the GPU's memory when it runs out (--memory-snapshot).
+"""Writes a rank's GPU allocations when it runs out of memory (--memory-snapshot).
 
-Loaded once torch.cuda is imported, and bound by the same rules as ``sitecustomize.py``: it never fails a
-script.
+Loaded once torch.cuda is imported, under the same rules as ``sitecustomize.py``: it never fails a script.
 """
 
 import os
@@ -10,7 +9,7 @@ import time
 
 # Each entry is a few KiB of this process's memory.
 _MOST_ENTRIES = 100000
-# A script may catch the error and try again, many times.
+# A script may catch the error and retry many times.
 _PAUSE_S = 60.0
 
 
@@ -33,7 +32,7 @@ def prepare(path):
         try:
             cuda.memory._record_memory_history(max_entries=_MOST_ENTRIES, stacks="python")
             torch._C._cuda_attach_out_of_memory_observer(on_out_of_memory)
-        except Exception:  # of a torch that has it not
+        except Exception:  # a torch without it
             pass
 
     cuda._lazy_call(record)

@@ -1,17 +1,17 @@
-"""Lets a rank save when its node is asked to stop: its helpers and its agent do not act on the request first.
+"""Lets a rank save when its node is asked to stop: its helpers and its agent do not react before it.
 
 A rank that is asked to stop needs its helper processes (DataLoader workers, compile workers) for a few more
 steps, and its agent (torchrun, accelerate) must not end the others when the first rank leaves. So:
 
-- The agent holds: when a request arrives, its main thread waits until the launcher lets it go on. Its other
-  threads, and the store it serves, keep running.
+- The agent holds: when a request arrives, its main thread waits until the launcher lets it continue. Its
+  other threads, and the store it serves, keep running.
 - Each helper of a rank leads its own process group, so that a signal to the rank's group misses it.
-- Helpers started by multiprocessing also take requests only from their parent and their rank: a scheduler
+- Helpers started by multiprocessing also accept requests only from their parent and their rank: a scheduler
   may signal every process of a node.
 - A rank then gets a request twice, from the scheduler and from the launcher. It handles it once.
 
-Loaded by ``sitecustomize.py`` and bound by the same rules: it never fails a script, and imports nothing of
-this package.
+Loaded by ``sitecustomize.py`` under the same rules: it never fails a script, and imports nothing of this
+package.
 """
 
 import os
@@ -30,9 +30,9 @@ _REQUESTS = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-# For so long the same request again is no other one.
+# The same request within this time counts as one.
 _SAME_S = 2.0
-# Ctrl-\ asks for a core dump of whatever it is sent to.
+# Ctrl-\ requests a core dump of the process it is sent to.
 _SHIELDED = tuple(number for number in _REQUESTS if number != signal.SIGQUIT)
 
 
@@ -59,7 +59,7 @@ def prepare(after_import):
         _Requests().handle_once()
     else:
         _lead_own_group()
-        # At once, so that every thread that a library starts inherits the blocked signals.
+        # immediately, so that all threads that libraries start inherit the blocked signals
         words = getattr(sys, "orig_argv", ())
         if any(word.startswith("from multiprocessing.") for word in words):
             shield.raise_()
@@ -75,7 +75,7 @@ def _lead_own_group():
 
 
 class _Agent:
-    """The process that starts the ranks of this node and ends them all when one ends."""
+    """The process that starts the ranks of this node, and stops them all when one exits."""
 
     def __init__(self, held, go):
         self._held, self._go = held, go
@@ -116,12 +116,12 @@ class _Agent:
                 return
             self._is_holding = True
             answer = os.read(self._go, 1)
-        except OSError:  # the launcher is gone
+        except OSError:  # the launcher has exited
             pass
         self._is_holding = False
         if answer == b"x":  # all ranks have left: torchrun's own handler would print a traceback
             sys.exit(128 + self._last)
-        if answer != b"f":  # to be forgotten
+        if answer != b"f":  # to be ignored
             self._act(self._last, frame)
 
     def _act(self, number, frame):
@@ -134,10 +134,10 @@ class _Agent:
 
 
 class _Requests:
-    """The requests that a rank handles: its handler runs once, however often a request comes at a time.
+    """The requests that a rank handles: its handler runs once, however often the same request arrives.
 
-    A handler often restores the default, so that a second request ends the process: that must not be the
-    same one.
+    Many handlers restore the default, so that a second request ends the process; a repetition must not do
+    that.
     """
 
     def __init__(self):
@@ -146,7 +146,7 @@ class _Requests:
         self._set, self._get = signal.signal, signal.getsignal
 
     def handle_once(self):
-        """Stand before the handlers that the script sets from now on; it sees its own only."""
+        """Wrap the handlers that the script sets from now on; the script sees only its own."""
         from functools import wraps
 
         @wraps(self._set)
@@ -185,7 +185,9 @@ class _Requests:
 
 
 class _Shield:
-    """Takes requests to stop only from this process's parent and its rank; from all once the rank is gone."""
+    """Accepts requests to stop only from this process's parent and its rank; from anyone once the rank has
+    exited.
+    """
 
     def __init__(self, rank):
         self._rank = rank
@@ -194,13 +196,13 @@ class _Shield:
         self.serves_forks = False
 
     def raise_in_multiprocessing(self):
-        """Raise it in each child of multiprocessing, before its target runs."""
+        """Activate it in each child of multiprocessing, before its target runs."""
         from multiprocessing import util
 
         util.register_after_fork(self, _Shield.raise_)
 
     def raise_(self):
-        """Block the requests here, and let a thread decide on each."""
+        """Block the requests here, and decide on each in a thread."""
         import threading
 
         if os.getpid() in (self._decides_in, self._rank):
@@ -217,9 +219,9 @@ class _Shield:
         self._unblock_in_programs()
 
     def after_fork(self):
-        """A fork leads its own group, and has no thread yet that would decide.
+        """A fork leads its own group, and has no deciding thread yet.
 
-        A worker of a fork server imports the script first, and whatever starts threads there.
+        A worker of a fork server first imports the script, which may start threads.
         """
         _lead_own_group()
         if not self.serves_forks:
@@ -235,13 +237,13 @@ class _Shield:
             info = signal.sigwaitinfo(_SHIELDED)
             known = info.si_pid in (os.getpid(), os.getppid(), self._rank)
             if known or not os.path.exists("/proc/%d" % self._rank):
-                # Whatever handler there is now, torch's in C included, runs in this thread.
+                # The current handler, which may be torch's in C, runs in this thread.
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, (info.si_signo,))
                 os.kill(os.getpid(), info.si_signo)
                 signal.pthread_sigmask(signal.SIG_BLOCK, (info.si_signo,))
 
     def _unblock_in_programs(self):
-        """Start programs without the blocked signals: whoever starts one must be able to stop it."""
+        """Start programs without the blocked signals, because their parent must be able to stop them."""
         import _posixsubprocess
         import subprocess
 

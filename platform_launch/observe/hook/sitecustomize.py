@@ -1,17 +1,17 @@
-"""Opens a training's processes to their launcher's questions; Python imports it at start, before any script.
+"""Makes a job's process observable for its launcher; Python imports this at start, before any script.
 
-Its folder stands first on PYTHONPATH, and it acts where PLATFORM_LAUNCH_OBSERVE names a private folder. It
-leaves there, for each process, ``PID.json`` (who it is), ``PID.stacks`` (faulthandler writes the stacks of
-all threads there on a real-time signal, even while a thread holds the GIL) and, once torch.distributed is
-imported, ``PID.sock`` (torch's own ``_WorkerServer``: the flight recorder of gloo and NCCL). Another
-real-time signal lets the job's user look into it (``_platform_launch_look.py``). A worker of torchrun also
-leaves ``PPID.torchrun``, a link to the folder that torchrun made for its workers.
+Its folder is first on PYTHONPATH, and it acts if PLATFORM_LAUNCH_OBSERVE names a private folder. There, each
+process gets ``PID.json`` (its identity), ``PID.stacks`` (faulthandler writes the stacks of all threads there
+on a real-time signal, even while a thread holds the GIL) and, once torch.distributed is imported,
+``PID.sock`` (torch's own ``_WorkerServer``: the flight recorder of gloo and NCCL). Another real-time signal
+starts the profiler or a debugger (``_platform_launch_look.py``). A worker of torchrun also creates
+``PPID.torchrun``, a link to the folder that torchrun made for its workers.
 
 Before that it binds a rank to the CPUs that PLATFORM_LAUNCH_BIND lists for it, so that every thread and
 child inherits them.
 
-A script must never fail because of it: whatever goes wrong here is passed over, and nothing is hooked. It
-runs under the training's interpreter, whichever that is, and imports nothing of this package.
+A script must never fail because of this hook: if anything goes wrong here, it is ignored, and nothing is
+hooked. It runs under the job's interpreter and imports nothing from this package.
 """
 
 import os
@@ -27,11 +27,11 @@ _LISTENS = "00010000"  # the flags of a listening socket in /proc/net/unix
 
 
 def _run_the_other_sitecustomize():
-    """Run the sitecustomize that this one stands before, as Python would have."""
+    """Run the sitecustomize that this one hides, as Python would have."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    # A launch within a launch may bring another copy of this file, which would find this one again.
+    # A launch inside a launch may add another copy of this file, which would find this one again.
     seen = sys.__dict__.setdefault("_platform_launch_hooks", [])
     seen.append(_HERE)
     path = [entry for entry in sys.path if os.path.realpath(entry or ".") not in seen]
@@ -55,7 +55,7 @@ def _open_to_questions(folder):
     process.name_torchruns_folder()
     atexit.register(process.at_exit)
     if "--multiprocessing-fork" in getattr(sys, "orig_argv", ()):
-        return  # a helper of a worker: it has no process groups
+        return  # a helper of a worker, which has no process groups
     _act_after_import(_SERVED, lambda: _serve(process.stem + ".sock"))
     if os.environ.get(_SNAPSHOT) and process.rank is not None:
         snapshot = "%s%d.pickle" % (os.environ[_SNAPSHOT], process.rank)
@@ -73,11 +73,11 @@ class _Process:
         self.signal = self.look_signal = self.descriptor = self.finished = 0
 
     def offer_stacks(self):
-        """Let faulthandler answer a signal; one that is somebody's already is left alone."""
+        """Let faulthandler handle a free signal; one that is already in use is left alone."""
         import faulthandler
         import signal
 
-        number = int(signal.SIGRTMAX) - 3  # those at both ends are taken by libc, debuggers and batch systems
+        number = int(signal.SIGRTMAX) - 3  # those at both ends are used by libc, debuggers and batch systems
         if signal.getsignal(number) is not signal.SIG_DFL:
             return
         flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -90,7 +90,7 @@ class _Process:
         signal.signal = self._giving_way(signal.signal)
 
     def _giving_way(self, original):
-        """Return ``signal.signal`` so that a script that takes our signal for itself gets no more of ours."""
+        """Return a ``signal.signal`` that releases our signal if the script wants it for itself."""
         from functools import wraps
 
         @wraps(original)
@@ -98,7 +98,7 @@ class _Process:
             ours = signalnum in (self.signal, self.look_signal)
             if ours and signalnum == self.signal:
                 self.signal = 0
-                os.close(self.descriptor)  # a forked child is known by this
+                os.close(self.descriptor)  # identifies a forked child
             elif ours:
                 self.look_signal = 0
             if ours and os.getpid() == self.pid:
@@ -108,7 +108,7 @@ class _Process:
         return signal
 
     def _on_look(self, number, frame):
-        """Somebody wants to look into this process; whatever comes of it, the script goes on."""
+        """Start the profiler or debugger on request; whatever happens, the script continues."""
         if os.getpid() != self.pid:
             return
         try:
@@ -117,7 +117,7 @@ class _Process:
             pass
 
     def describe(self):
-        """Write who this is, whole or not at all."""
+        """Write this process's identity, atomically."""
         from _thread import get_ident
 
         known = {
@@ -139,9 +139,9 @@ class _Process:
         os.rename(self.stem + ".part", self.stem + ".json")
 
     def name_torchruns_folder(self):
-        """Leave a link to the temporary folder that torchrun made and will not remove."""
+        """Create a link to the temporary folder that torchrun made and will not remove."""
         path = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
-        made = path.rsplit("/", 4)[0]  # RUN/attempt_0/LOCAL_RANK/error.json lies in it
+        made = path.rsplit("/", 4)[0]  # it contains RUN/attempt_0/LOCAL_RANK/error.json
         if os.path.basename(made).startswith("torchelastic_"):
             try:
                 os.symlink(made, "%s/%d.torchrun" % (os.path.dirname(self.stem), os.getppid()))
@@ -149,7 +149,7 @@ class _Process:
                 pass
 
     def at_exit(self):
-        """Take the files away; of a rank it stays known that it was there."""
+        """Remove the files; for a rank, a record remains that it existed."""
         if os.getpid() != self.pid:
             return
         if _LOOK in sys.modules:
@@ -159,7 +159,7 @@ class _Process:
                 pass
         _end_service(self.stem + ".sock")
         if self.rank is not None:
-            # What an exception ended has left it here for debuggers.
+            # an exception that ended the process is kept here for debuggers
             self.finished = int(not hasattr(sys, "last_value"))
             self.describe()
         for ending in (".stacks",) if self.rank is not None else (".stacks", ".json"):
@@ -170,7 +170,7 @@ class _Process:
 
 
 def _ours(name):
-    """Load a file beside this one when it is needed; a script may have changed sys.path."""
+    """Load a file next to this one when it is needed; a script may have changed sys.path."""
     if name not in sys.modules:
         from importlib.util import module_from_spec, spec_from_file_location
 
@@ -186,7 +186,7 @@ def _number(text):
 
 
 def _act_after_import(name, act):
-    """Do something once a module is there, at once if it is."""
+    """Call a function once a module is imported; at once if it already is."""
     if name in sys.modules:
         act()
     else:
@@ -194,14 +194,14 @@ def _act_after_import(name, act):
 
 
 class _AfterImport:
-    """Does something when a module has been imported, once."""
+    """Calls a function once, when a module has been imported."""
 
     def __init__(self, name, act):
         self._name = name
         self._act = act
 
     def find_spec(self, fullname, path=None, target=None):
-        """Find the module as the others would, and add a step after its execution."""
+        """Find the module as the other finders would, and add a step after its execution."""
         if fullname != self._name:
             return None
         try:
@@ -222,13 +222,13 @@ class _AfterImport:
                     pass
 
             spec.loader.exec_module = execute_and_act
-        except AttributeError:  # not there, or loaded by something that cannot be added to
+        except AttributeError:  # not found, or its loader cannot be extended
             pass
         return spec
 
 
 def _serve(path):
-    """Let torch answer on a socket. Raises whatever a torch without such a server raises."""
+    """Start torch's server on a socket. Raises whatever a torch without such a server raises."""
     from torch._C._distributed_c10d import _WorkerServer
 
     # By a short name, since the address of a socket ends at 107 bytes.
@@ -251,8 +251,8 @@ def _serve(path):
 def _end_service(path):
     """Stop the server before the interpreter does, which would print three lines.
 
-    torch waits for the answers under way while it holds the GIL, which the stacks of all threads need: so
-    from here on nobody can ask, and whoever has asked is answered first.
+    While torch waits for running answers, it holds the GIL, which the stacks of all threads need. So first,
+    new requests are refused, and running ones are answered.
     """
     global _server
     if _server is None:
@@ -264,7 +264,7 @@ def _end_service(path):
     try:
         import time
 
-        deadline = time.monotonic() + 5  # for one who asks and then stands still
+        deadline = time.monotonic() + 5  # for a client that connects and then does nothing
         while _asks_somebody(path) and time.monotonic() < deadline:
             time.sleep(0.01)
     except Exception:
@@ -277,14 +277,14 @@ def _end_service(path):
 
 
 def _asks_somebody(path):
-    """Tell whether a connection to our socket is open or waits to be accepted."""
+    """Return whether a connection to our socket is open or waits to be accepted."""
     ending = "/" + os.path.basename(path)
     with open("/proc/net/unix", errors="replace") as sockets:  # others may name theirs by any bytes
         return any(line.rstrip().endswith(ending) and line.split()[3] != _LISTENS for line in sockets)
 
 
 def _without_words(act):
-    """Do what torch announces on stderr, in lines that no user needs."""
+    """Call a function without the lines that torch prints to stderr."""
     saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.set_inheritable(saved, False)
     try:
@@ -297,7 +297,7 @@ def _without_words(act):
 
 
 def _bind():
-    """Bind this rank to its CPUs, before anything starts threads. Its children inherit that, and are left."""
+    """Bind this rank to its CPUs, before anything starts threads. Its children inherit the binding."""
     rank = _number(os.environ.get("LOCAL_RANK"))
     if rank is None or not os.environ.get(_BIND):
         return  # a launcher, whose ranks are bound

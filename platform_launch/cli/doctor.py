@@ -35,7 +35,7 @@ _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 @click.option(
     "--jax", "with_jax", is_flag=True, help="Check JAX instead of torch, on this node and between the nodes."
 )
-@seconds("--timeout", "meet_limit_s", least=1, default=120.0, text="How long the nodes wait for each other.")
+@seconds("--timeout", "join_limit_s", least=1, default=120.0, text="How long the nodes wait for each other.")
 @click.option("--release", is_flag=True, help="Release this node from quarantine if no error is found.")
 @quarantine_file_option
 @json_or_table
@@ -43,7 +43,7 @@ def command(
     quick: bool,
     local: bool,
     with_jax: bool,
-    meet_limit_s: float,
+    join_limit_s: float,
     release: bool,
     quarantine: Path | None,
     form: str,
@@ -66,7 +66,7 @@ def command(
         other_nodes=not (quick or local),
         jax=with_jax,
         ports_of=rendezvous_ports,
-        meet_limit_s=meet_limit_s,
+        join_limit_s=join_limit_s,
     )
     if form == "json":
         print_json(_document(found, env))

@@ -76,12 +76,12 @@ def processes(folder: WaitFolder, name: str | None, known: Iterable[JobRecord]) 
     """Yield the live processes of a job here (None: of every job), never a ``wait`` or this process."""
     known = [record for record in known if name in (None, record.name)]
     prefix = f"{folder.path}:" if name is None else f"{folder.path}:{name}:"
-    spared = running.ancestors(os.getpid()) | {pid for pid in [folder.owner()] if pid is not None}
+    excluded = running.ancestors(os.getpid()) | {pid for pid in [folder.owner()] if pid is not None}
     sessions = {record.session for record in known if _session_is_its(record)}
     grouped = {pid for record in known if record.group for pid in cgroup.members(Path(record.group))}
     leaders = {record.leader for record in known}
     for process in running.running():
-        if process.pid in spared or process.pid in leaders:
+        if process.pid in excluded or process.pid in leaders:
             continue
         inside = process.session in sessions or process.pid in grouped
         if inside or (running.variable(process.pid, MARKER) or "").startswith(prefix):

@@ -67,16 +67,16 @@ class ProgramEnd:
         self._let_go = let_go
         self._quiet_s = quiet_s
         self._code: int | None = None
-        self._heard = False
+        self._has_news = False
 
     def output_arrived(self) -> None:
         """Record that output arrived."""
-        self._heard = True
+        self._has_news = True
 
     def ended(self, code: int) -> None:
         """Record that the program has ended; its output may continue."""
         self._code = code
-        self._heard = True
+        self._has_news = True
         self._check()
 
     def closed(self, otherwise: Exception) -> None:
@@ -91,8 +91,8 @@ class ProgramEnd:
     def _check(self) -> None:
         if self.done.done() or self._code is None:
             return
-        if self._heard or self.paused:
-            self._heard = False
+        if self._has_news or self.paused:
+            self._has_news = False
             asyncio.get_running_loop().call_later(self._quiet_s, self._check)
             return
         self.done.set_result(self._code)

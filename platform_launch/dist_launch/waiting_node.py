@@ -29,10 +29,10 @@ from platform_launch.rendezvous.authentication import Secret, read_secret
 from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError, RejectedError
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.listening import PortTakenError, listen
+from platform_launch.rendezvous.listening import PortInUseError, listen
 from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine, decode
-from platform_launch.rendezvous.participant import CoordinatorGoneError, NodeSession, Participant
+from platform_launch.rendezvous.participant import CoordinatorReplacedError, NodeSession, Participant
 from platform_launch.rendezvous.ranks import describe_absent, describe_nodes
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.text import Phrase
@@ -85,7 +85,7 @@ class WaitingNode:
         while True:
             try:
                 self._participant = self._connector().join()
-                self._stay(self._participant)
+                self._run_in_cluster(self._participant)
             except NeverReachedError as error:
                 raise NodesAbsentError(
                     error.message,
@@ -93,7 +93,7 @@ class WaitingNode:
                 ) from error
             except RejectedError as error:
                 raise launch_error(error.rejection) from error
-            except (ConnectionLostError, CoordinatorGoneError):
+            except (ConnectionLostError, CoordinatorReplacedError):
                 if self._participant is not None:
                     self._participant.close()
                 print_line("WARN", "the rendezvous on node 0 broke off; looking for it again")
@@ -116,7 +116,7 @@ class WaitingNode:
                 secret=self._secret,
                 same_nnodes=True,
             )
-        except PortTakenError as error:
+        except PortInUseError as error:
             raise NodesAbsentError(str(error), error.hint) from error
         return ClusterFormation(coordinator, self._me, self._task.nnodes, print_line)
 
@@ -135,7 +135,7 @@ class WaitingNode:
             session=self._session,
         )
 
-    def _stay(self, participant: Participant) -> NoReturn:
+    def _run_in_cluster(self, participant: Participant) -> NoReturn:
         self._edition, heartbeat_at = -1, 0.0
         while True:
             now = time.monotonic()
@@ -156,8 +156,8 @@ class WaitingNode:
             time.sleep(self._pause_s())
 
     def _pause_s(self) -> float:
-        settled = self._formed and (self._formation is None or self._formation.all_are_ready)
-        return _LOOK_S if settled else min(_QUICK_LOOK_S + self._task.nnodes / 4000, _LOOK_S)
+        is_complete = self._formed and (self._formation is None or self._formation.all_are_ready)
+        return _LOOK_S if is_complete else min(_QUICK_LOOK_S + self._task.nnodes / 4000, _LOOK_S)
 
     def _others_still_prepare(self, now: float) -> bool:
         if self._formation is None or self._formation.others_have_answered():

@@ -56,12 +56,12 @@ def examine_launch(
     other_nodes: bool,
     jax: bool,
     ports_of: Callable[[Topology, Environment], tuple[int, ...]],
-    meet_limit_s: float,
+    join_limit_s: float,
 ) -> Examination:
     """Check the requested launch without starting anything of it.
 
     ``child_processes`` import torch, or JAX with ``jax``. ``other_nodes``: also check them; ``ports_of``
-    returns node 0's ports, ``meet_limit_s`` is how long to wait for them. Raises LaunchError only if nothing
+    returns node 0's ports, ``join_limit_s`` is how long to wait for them. Raises LaunchError only if nothing
     can be planned at all.
     """
     plan, refusals = _planned(env, request)
@@ -88,10 +88,10 @@ def examine_launch(
         found |= {f"in a child process: {name}": deeper for name in tried}
         findings += deeper
     if together:
-        from platform_launch.doctor.cluster.consultation import meet
+        from platform_launch.doctor.cluster.consultation import consult
 
         ports = ports_of(plan.topology, env)
-        between = meet(plan, env, ports=ports, with_jax=jax, meet_limit_s=meet_limit_s)
+        between = consult(plan, env, ports=ports, with_jax=jax, join_limit_s=join_limit_s)
         found |= dict.fromkeys(BETWEEN_NODES, between)
         findings += between
     findings.sort(key=lambda finding: -finding.level)

@@ -108,15 +108,15 @@ def worst(grades: Iterable[Grade]) -> Grade:
 def node_health(findings: Iterable[DeviceFinding]) -> NodeHealth:
     """Return the health of a node with these findings."""
     ranked = sorted(findings, key=lambda one: -_ORDER.index(one.grade))
-    telling = [one for one in ranked if one.grade is not Grade.HEALTHY]
+    unhealthy = [one for one in ranked if one.grade is not Grade.HEALTHY]
     return NodeHealth(
-        worst(one.grade for one in telling),
+        worst(one.grade for one in unhealthy),
         tuple(
             dict.fromkeys(
                 Phrase("{where}: {what} [{finding}]", where=one.where, what=one.what, finding=one.id)
-                for one in telling
+                for one in unhealthy
             )
         )[:_MOST_REASONS],
-        tuple(dict.fromkeys(one.where for one in telling)),
-        tuple({(one.where, one.what, one.id): one for one in telling}.values())[:_MOST_REASONS],
+        tuple(dict.fromkeys(one.where for one in unhealthy)),
+        tuple({(one.where, one.what, one.id): one for one in unhealthy}.values())[:_MOST_REASONS],
     )

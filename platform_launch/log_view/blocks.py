@@ -27,9 +27,9 @@ _PREFIX = rb"\n(?:" + _NODE + _SPACE + rb")?(?:" + _RANK + _SPACE + rb")?"
 _LABELS = "error: |hint: |错误：|提示：".encode()
 _LEVEL = rb"[ \t]|" + _LABELS + rb"|\[?[EFW]\d{4} |\[?\d\d:\d\d:\d\d|\[(?:INFO|SUCCESS|WARN|ERROR)\]"
 _DATE = rb"[\[(]?\d{4}[-/]|\[?[ID]\d{4} "
-_TELLS_LEVEL = re.compile(_PREFIX + rb"(?:" + _LEVEL + rb")")
-_TELLS_DATE = re.compile(_PREFIX + rb"(?:" + _DATE + rb")")
-_TELLS_EITHER = re.compile(_PREFIX + rb"(?:" + _LEVEL + rb"|" + _DATE + rb")")
+_HAS_LEVEL = re.compile(_PREFIX + rb"(?:" + _LEVEL + rb")")
+_HAS_DATE = re.compile(_PREFIX + rb"(?:" + _DATE + rb")")
+_HAS_LEVEL_OR_DATE = re.compile(_PREFIX + rb"(?:" + _LEVEL + rb"|" + _DATE + rb")")
 
 
 def line_blocks(stream: Readable) -> Iterator[bytes]:
@@ -48,10 +48,10 @@ def line_blocks(stream: Readable) -> Iterator[bytes]:
         yield held
 
 
-def telling_lines(block: bytes, *, dates: bool) -> list[int]:
+def line_starts(block: bytes, *, dates: bool) -> list[int]:
     """Return where the lines with a level begin, in order; with ``dates`` also those with a date."""
-    telling = _TELLS_EITHER if dates else _TELLS_LEVEL
-    starts = {found.start() for found in telling.finditer(b"\n" + block)}
+    pattern = _HAS_LEVEL_OR_DATE if dates else _HAS_LEVEL
+    starts = {found.start() for found in pattern.finditer(b"\n" + block)}
     for word in _WORDS:
         at = block.find(word)
         while at >= 0:
@@ -68,7 +68,7 @@ def last_dated(lines: bytes) -> bytes | None:
     near = lines.rfind(b"\n", 0, max(0, len(lines) - _NEAR_BYTES)) + 1
     for begin in dict.fromkeys((near, 0)):
         start = None
-        for found in _TELLS_DATE.finditer(b"\n" + lines[begin:]):
+        for found in _HAS_DATE.finditer(b"\n" + lines[begin:]):
             start = begin + found.start()
         if start is not None:
             return lines[start:].split(b"\n", 1)[0]

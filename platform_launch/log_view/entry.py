@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from platform_launch.events import LEVELS, Event, marked
-from platform_launch.log_view.blocks import last_dated, telling_lines
+from platform_launch.log_view.blocks import last_dated, line_starts
 from platform_launch.text import one_line
 from platform_launch.why.lines.line import plain
 
@@ -106,7 +106,7 @@ class EntryReader:
         lines that only have a date belong to a run.
         """
         at, after, dates = 0, len(block) + 1, runs_wanted and times_wanted
-        for start in (*telling_lines(block, dates=dates), after):
+        for start in (*line_starts(block, dates=dates), after):
             if at < start:
                 yield from self._run(block[at : start - 1], wanted=runs_wanted, dated=not dates)
             if start < after:

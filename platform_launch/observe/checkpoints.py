@@ -176,8 +176,8 @@ class CheckpointWatch:
         self._before: dict[Path, int] | None = None
         self._at_start: dict[Path, int] = {}
         self._began_ns = time.time_ns() - _COARSE_NS
-        self._asked_at = float("-inf")
-        self._is_asked, self._late_ns = False, 0
+        self._requested_at = float("-inf")
+        self._is_requested, self._late_ns = False, 0
         self._ended, self._woken, self._listed = Event(), Event(), Event()
         self._lock = Lock()
 
@@ -192,10 +192,10 @@ class CheckpointWatch:
         """
         now = time.monotonic()
         with self._lock:
-            if now - self._asked_at > _SAME_REQUEST_S:
+            if now - self._requested_at > _SAME_REQUEST_S:
                 self._before = None
                 self._listed.clear()
-            self._asked_at, self._is_asked = now, True
+            self._requested_at, self._is_requested = now, True
         self._woken.set()
         if not self._listed.wait(_LISTED_S):
             self._late_ns = time.time_ns()
@@ -211,7 +211,7 @@ class CheckpointWatch:
         ``killed``: the ranks were killed.
         """
         self.stop()
-        if not self._is_asked:
+        if not self._is_requested:
             return None
         return _within(limit_s, lambda: self._report(killed=killed))
 
@@ -256,12 +256,12 @@ class CheckpointWatch:
     def _work(self) -> None:
         self._at_start = listing(self._everywhere())
         while not self._ended.is_set():
-            asked_s = time.monotonic() - self._asked_at
-            self._woken.wait(_LOOK_CLOSELY_S if asked_s < _SAME_REQUEST_S else _SCAN_S)
+            requested_s = time.monotonic() - self._requested_at
+            self._woken.wait(_LOOK_CLOSELY_S if requested_s < _SAME_REQUEST_S else _SCAN_S)
             self._woken.clear()
             if self._ended.is_set():
                 break
-            if self._is_asked and self._before is None:
+            if self._is_requested and self._before is None:
                 before = listing(self._everywhere())
                 with self._lock:
                     self._before = before

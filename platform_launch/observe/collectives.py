@@ -66,7 +66,7 @@ class Waiting:
             what = sentence("called-at", what=what, frame=self.operation.frame)
         # those that differ wait too, but in another operation
         here = [rank for rank in self.ranks if rank not in self.differ] or self.ranks
-        told = sentence("are-in", who=ranks_named(here), what=what)
+        waiting = sentence("are-in", who=ranks_named(here), what=what)
         reasons: list[str | Sentence] = [
             sentence(code, who=ranks_named(ranks))
             for code, ranks in (("not-come", self.behind), ("stuck-before", self.stopped))
@@ -78,7 +78,7 @@ class Waiting:
                 for one in self.others
             ]
             reasons.append(sentence("elsewhere", who=ranks_named(self.differ), operations=other))
-        return sentence("waiting-for", told=told, others=reasons) if reasons else told
+        return sentence("waiting-for", waiting=waiting, others=reasons) if reasons else waiting
 
 
 @dataclass(frozen=True)

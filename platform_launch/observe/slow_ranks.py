@@ -112,7 +112,7 @@ class SlowFinding:
         who = sentence("of-node", who=ranks_named(self.ranks), node=self.node_rank, host=self.host)
         if self.whole_node:
             who = sentence("whole-node", node=self.node_rank, host=self.host)
-        told = sentence(
+        report = sentence(
             "makes-longer",
             who=who,
             percent=f"{self.longer:.0%}",
@@ -120,9 +120,9 @@ class SlowFinding:
             usual=f"{self.step_s - self.late_s:.3g}",
         )
         if self.place:
-            told = sentence(
+            report = sentence(
                 "mostly-at",
-                what=told,
+                what=report,
                 frame=self.place,
                 count=self.count,
                 samples=self.samples,
@@ -130,8 +130,8 @@ class SlowFinding:
             )
         if self.reason:
             code = f"slow-{self.reason}" + ("-by" if self.reason == "queued" and self.what else "")
-            told = sentence(code, what=told, percent=f"{self.share:.0%}", cause=self.what)
-        return told
+            report = sentence(code, what=report, percent=f"{self.share:.0%}", cause=self.what)
+        return report
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form."""

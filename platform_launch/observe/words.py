@@ -32,7 +32,7 @@ WORDS: Mapping[str, str] = {
     "not-come": "{who} not there yet",
     "stuck-before": "{who} there, but stuck in an earlier one",
     "elsewhere": "{who} in {operations} under the same number",
-    "waiting-for": "{told}; {others}",
+    "waiting-for": "{waiting}; {others}",
     # Who is slow.
     "of-node": "{who} (node {node}, {host})",
     "whole-node": "node {node} ({host}), all its ranks,",

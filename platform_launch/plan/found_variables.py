@@ -69,7 +69,7 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]
     return chosen, Phrase(text, shown=shown, chosen=named)
 
 
-def kept(env: Environment) -> list[EnvVar]:
+def set_outside(env: Environment) -> list[EnvVar]:
     """Return the communication variables that were set outside: by the user, the platform or platform.env."""
     of_file = dict.fromkeys(env.get(FROM_FILE, "").split(), Phrase("in platform.env"))
     ours = of_file | dict.fromkeys(env.get(FROM_SIMULATE, "").split(), Phrase("by simulate"))
@@ -79,10 +79,10 @@ def kept(env: Environment) -> list[EnvVar]:
         if name.isidentifier()
         and (name.startswith(_COMMUNICATION) or (name in ours and not name.startswith("PLATFORM_LAUNCH_")))
     )
-    return [EnvVar(name, env[name], "outside", _why_kept(name, env[name], ours)) for name in names]
+    return [EnvVar(name, env[name], "outside", _reason(name, env[name], ours)) for name in names]
 
 
-def _why_kept(name: str, value: str, ours: Mapping[str, str]) -> str:
+def _reason(name: str, value: str, ours: Mapping[str, str]) -> str:
     who = ours.get(name, Phrase("before the launch, by you or the platform"))
     exactly = Phrase("; {exactly}", exactly=EXACTLY) if name in _EXACT and value.startswith("=") else ""
     return Phrase("set {who}; not changed{exactly}", who=who, exactly=exactly)

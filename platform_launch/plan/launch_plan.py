@@ -157,7 +157,7 @@ def build_plan(
         argv=start.argv,
         env=added,
         removed=tuple(removed),
-        kept=tuple(variable for variable in found_variables.kept(env) if variable.name not in changed),
+        kept=tuple(variable for variable in found_variables.set_outside(env) if variable.name not in changed),
         job_name=job,
         is_named=bool(request.job_name),
         rank_order=order_of_job(env, topology),

@@ -144,7 +144,7 @@ async def hand_in(opened: Opened) -> None:
     opened.writer.close()
 
 
-class CoordinatorGone:
+class CoordinatorReplaced:
     """Another coordinator answers at the address of this one."""
 
 
@@ -170,7 +170,7 @@ class Client:
     ) -> None:
         self._next_connection = next_connection
         self._wake = wake
-        self.events: SimpleQueue[Message | CoordinatorGone] = SimpleQueue()
+        self.events: SimpleQueue[Message | CoordinatorReplaced] = SimpleQueue()
         self.coordinator_count = 0
         self.refused_since: float | None = None
         self.ended_at: float | None = None
@@ -243,7 +243,7 @@ class Client:
             if not self._closed:
                 opened = await self._reopen()
         if not self._closed:
-            self.events.put(CoordinatorGone())
+            self.events.put(CoordinatorReplaced())
             self._wake()
 
     async def _listen(self, opened: Opened) -> None:
@@ -369,7 +369,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 __all__ = [
     "Client",
-    "CoordinatorGone",
+    "CoordinatorReplaced",
     "Opened",
     "ReachStep",
     "UnauthenticatedError",

@@ -137,7 +137,7 @@ class Coordinator:
         """Return how long a member has been silent; one that has left is silent forever."""
         return self._silence(member.number)
 
-    def gone_s(self, member: Member) -> float:
+    def closed_s(self, member: Member) -> float:
         """Return how long ago a member's kernel closed the connection, 0 if it is connected or has resumed.
 
         A live launcher resumes within a moment. So either the launcher was killed, or the network closes
@@ -151,7 +151,7 @@ class Coordinator:
     def ended_s(self, member: Member) -> float:
         """Return the same for a connection closed in an orderly way, which a network hardly does."""
         peer = self._peers.get(member.number)
-        return 0.0 if peer is None or peer.ended_at is None else self.gone_s(member)
+        return 0.0 if peer is None or peer.ended_at is None else self.closed_s(member)
 
     def is_stopped(self, member: Member) -> bool:
         """Return whether a silent member's machine answers: then its launcher was stopped or is stuck."""

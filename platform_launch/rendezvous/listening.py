@@ -28,7 +28,7 @@ _BACKLOG = 4096
 _OTHER_DESCRIPTORS = 256
 
 
-class PortTakenError(Exception):
+class PortInUseError(Exception):
     """The rendezvous cannot listen on any of its ports. The message has the reason, and who holds them."""
 
     hint = (
@@ -37,7 +37,7 @@ class PortTakenError(Exception):
     )
 
 
-def why_taken(port: int) -> str:
+def port_problem(port: int) -> str:
     """Describe why a port of this machine cannot be used, and who holds it."""
     found = ports.probe(port)
     return Phrase(
@@ -72,7 +72,7 @@ def candidates(master_port: int) -> tuple[int, ...]:
 def listen(candidates: Sequence[int], nnodes: int) -> socket.socket:
     """Listen on the first port that is free (0: any) of all addresses, for connections of so many nodes.
 
-    Raises PortTakenError.
+    Raises PortInUseError.
     """
     _expect_descriptors(nnodes + _OTHER_DESCRIPTORS)
     for port in candidates:
@@ -82,11 +82,11 @@ def listen(candidates: Sequence[int], nnodes: int) -> socket.socket:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT_BYTES)
             return listener
     first = candidates[0]
-    text = Phrase("port {port} for the roll call {why}", port=first, why=why_taken(first))
+    text = Phrase("port {port} for the roll call {why}", port=first, why=port_problem(first))
     if len(candidates) > 1:
         others = joined(candidates[1:])
         text = Phrase("{text}; neither can its alternatives {others}", text=text, others=others)
-    raise PortTakenError(text)
+    raise PortInUseError(text)
 
 
 def _expect_descriptors(count: int) -> None:

@@ -140,7 +140,7 @@ class Membership:
             else:  # a spare may have been given one
                 node = replace(node, node_rank=known.rank, stand_in=known.node.stand_in)
                 newcomer = replace(newcomer, rank=known.rank, node=node)
-            self._seat(newcomer, instead_of=known)
+            self._add(newcomer, instead_of=known)
             return Change(ChangeKind.RETURNED, newcomer, known)
         if self._may_be_other_job(node):
             if node.job in self._other_jobs or node.nnodes != self._me.nnodes:
@@ -154,7 +154,7 @@ class Membership:
         node = newcomer.node
         if newcomer.rank is None or (self.newcomers_wait and self._is_new(node)):
             newcomer = replace(newcomer, rank=None)
-            self._seat(newcomer)
+            self._add(newcomer)
             return Change(ChangeKind.JOINED, newcomer)
         other_count = self._same_nnodes and node.nnodes != self._me.nnodes
         if other_count or not 0 <= newcomer.rank < self._me.nnodes:
@@ -167,12 +167,12 @@ class Membership:
         outside = newcomer.rank >= self.size and not node.refusal
         if outside or (holder is not None and self._may_wait_as_spare(node, holder.node)):
             spare = replace(newcomer, rank=None)
-            self._seat(spare)
+            self._add(spare)
             return Change(ChangeKind.JOINED, spare)
         if holder is not None:
             self._rivals[newcomer.number] = newcomer
             return None
-        self._seat(newcomer)
+        self._add(newcomer)
         return Change(ChangeKind.JOINED, newcomer)
 
     def decide(
@@ -210,12 +210,12 @@ class Membership:
             else:
                 continue
             self.forget_rival(number)
-            self._seat(rival, instead_of=holder)
+            self._add(rival, instead_of=holder)
             changes.append(change)
         return changes
 
     def remove(self, member: Member) -> None:
-        """Forget a member; its place is free."""
+        """Forget a member; its rank is free."""
         if member.rank is not None and self.ranks.get(member.rank) == member:
             del self.ranks[member.rank]
         if member in self.spares:
@@ -232,11 +232,11 @@ class Membership:
             raise ValueError(f"rank {rank} is held by {self.ranks[rank].place}")
         self.spares.remove(spare)
         member = replace(spare, rank=rank, node=replace(spare.node, node_rank=rank, stand_in=True))
-        self._seat(member)
+        self._add(member)
         return member
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Give the ranks anew: ``order[rank]`` is who holds ``rank`` from now on. There are no others."""
+        """Reassign all ranks: ``order[rank]`` is the current rank of the node that gets ``rank``."""
         before, self.ranks, self.size = self.ranks, {}, len(order)
         for rank, came_as in enumerate(order):
             member = before[came_as]
@@ -245,7 +245,7 @@ class Membership:
                 member = replace(member, rank=rank, node=node)
             self.ranks[rank] = member
 
-    def _seat(self, member: Member, instead_of: Member | None = None) -> None:
+    def _add(self, member: Member, instead_of: Member | None = None) -> None:
         if instead_of is not None:
             self.remove(instead_of)
         if member.rank is None:

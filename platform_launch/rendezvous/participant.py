@@ -12,7 +12,7 @@ from queue import Empty
 
 from platform_launch import __version__
 from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.client import Client, CoordinatorGone, Opened, hand_in, peek
+from platform_launch.rendezvous.client import Client, CoordinatorReplaced, Opened, hand_in, peek
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.liveness import Liveness
 from platform_launch.rendezvous.loop import ConnectionSilentError, event_loop
@@ -47,7 +47,7 @@ class NoRendezvousError(Exception):
     """The peer is no rendezvous of this kind; the message names it. Try again."""
 
 
-class CoordinatorGoneError(Exception):
+class CoordinatorReplacedError(Exception):
     """Node 0 answers, but with another rendezvous."""
 
 
@@ -168,7 +168,7 @@ class Participant:
         return self._liveness.silent_s("coordinator")
 
     @property
-    def coordinator_gone_s(self) -> float:
+    def coordinator_closed_s(self) -> float:
         """How long nothing has listened at node 0's address, although its machine answers."""
         since = self._client.refused_since if self._client is not None else None
         return 0.0 if since is None else time.monotonic() - since
@@ -176,7 +176,7 @@ class Participant:
     @property
     def coordinator_ended_s(self) -> float:
         """The same if the connection was closed in order, which a network hardly does."""
-        return 0.0 if self._client is None or self._client.ended_at is None else self.coordinator_gone_s
+        return 0.0 if self._client is None or self._client.ended_at is None else self.coordinator_closed_s
 
     @property
     def coordinator_is_stopped(self) -> bool:
@@ -214,7 +214,7 @@ class Participant:
         )
 
     def step(self) -> None:
-        """Process what has arrived. Raises RejectedError and CoordinatorGoneError."""
+        """Process what has arrived. Raises RejectedError and CoordinatorReplacedError."""
         assert self._client is not None
         self._liveness.observe({"coordinator": self._client.coordinator_count}, time.monotonic())
         while True:
@@ -292,10 +292,10 @@ class Participant:
         else:
             event_loop().post(self._opened.writer.close)
 
-    def _receive(self, message: Message | CoordinatorGone) -> None:
+    def _receive(self, message: Message | CoordinatorReplaced) -> None:
         match message:
-            case CoordinatorGone():
-                raise CoordinatorGoneError
+            case CoordinatorReplaced():
+                raise CoordinatorReplacedError
             case JoinNotice(_, _, rejection) if rejection is not None:
                 raise RejectedError(rejection)
             case JoinNotice(member, started, _):

@@ -283,9 +283,9 @@ def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
 
 @pytest.mark.usefixtures("in_chinese")
 def test_a_finding_is_said_in_chinese_with_its_values() -> None:
-    beside = Phrase(" (the folder {folders} is not the library)", folders="/w/deepspeed")
+    namespace = Phrase(" (the folder {folders} is not the library)", folders="/w/deepspeed")
     what = Phrase(
-        "{python} has no {packages}{beside}", python="/v/python", packages="deepspeed", beside=beside
+        "{python} has no {packages}{namespace}", python="/v/python", packages="deepspeed", namespace=namespace
     )
     event = Event("package-missing", "ERROR", "", {"what": what, "hint": ""})
     assert "/v/python 中没有 deepspeed（目录 /w/deepspeed 并不是这个库）" in translate(event)

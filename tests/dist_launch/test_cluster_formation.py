@@ -163,7 +163,7 @@ def test_a_node_that_comes_back_with_another_address_or_interpreter_is_refused(f
     forming.until(lambda: bool(forming.formation.roster.members))
     forming.nodes.pop(0).close()
     rank_1 = forming.formation._coordinator.membership.ranks[1]
-    forming.until(lambda: forming.formation._coordinator.gone_s(rank_1) > 0)
+    forming.until(lambda: forming.formation._coordinator.closed_s(rank_1) > 0)
     for forged in (
         replace(member(1), address="10.6.6.6"),
         replace(member(1), python="/tmp/evil"),

@@ -4,7 +4,7 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.plan import known_variables
-from platform_launch.plan.found_variables import kept, translate, warn
+from platform_launch.plan.found_variables import set_outside, translate, warn
 from tests.plan.machines import job, machine
 
 
@@ -103,5 +103,5 @@ def test_what_is_not_disabled_is_no_reason_to_warn(name: str) -> None:
 
 def test_what_simulate_chose_is_not_called_the_users() -> None:
     env = {"PLATFORM_LAUNCH_FROM_SIMULATE": "GLOO_SOCKET_IFNAME OMP_NUM_THREADS", "OMP_NUM_THREADS": "1"}
-    reasons = {one.name: one.reason for one in kept(Environment(env | {"GLOO_SOCKET_IFNAME": "lo"}))}
+    reasons = {one.name: one.reason for one in set_outside(Environment(env | {"GLOO_SOCKET_IFNAME": "lo"}))}
     assert reasons == dict.fromkeys(("GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"), "set by simulate; not changed")

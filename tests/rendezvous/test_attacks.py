@@ -199,7 +199,7 @@ def test_who_returns_with_other_details_is_turned_away() -> None:
         node = rendezvous.joined(1, details=Health(1))
         node.close()
         member = rendezvous.coordinator.membership.ranks[1]
-        until(lambda: rendezvous.coordinator.gone_s(member) > 0)
+        until(lambda: rendezvous.coordinator.closed_s(member) > 0)
         thief = rendezvous.participant(1, details=Health(2))
         thief.join()
         with pytest.raises(RejectedError, match="two nodes have rank 1"):

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from platform_launch.errors import TopologyError
-from platform_launch.rendezvous.listening import PortTakenError, candidates, listen, rendezvous_ports
+from platform_launch.rendezvous.listening import PortInUseError, candidates, listen, rendezvous_ports
 from tests.lab.port import reserved_port
 from tests.rendezvous.nodes import topology_and_environment
 
@@ -43,7 +43,7 @@ def test_a_port_that_is_taken_is_passed_over_and_named_when_no_other_is_left() -
         with listen((taken, free), 2) as listener:
             assert listener.getsockname()[1] == free
         with pytest.raises(
-            PortTakenError, match=rf"port {taken} for the roll call cannot be used: .* held by pid"
+            PortInUseError, match=rf"port {taken} for the roll call cannot be used: .* held by pid"
         ):
             listen((taken,), 2)
 

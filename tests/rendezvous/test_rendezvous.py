@@ -17,7 +17,7 @@ from platform_launch.rendezvous.loop import event_loop
 from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.participant import (
-    CoordinatorGoneError,
+    CoordinatorReplacedError,
     NodeSession,
     Participant,
     RejectedError,
@@ -189,7 +189,7 @@ def test_a_connection_that_breaks_is_resumed_and_nothing_is_lost() -> None:
             until(lambda: nodes[1].state(Bulletin) == expected, *nodes)  # noqa: B023
             until(lambda: rendezvous.coordinator.values(Health) == {1: Health(round_)}, *nodes)  # noqa: B023
         assert rendezvous.coordinator.membership.ranks[1] == member
-        assert rendezvous.coordinator.gone_s(member) == 0.0
+        assert rendezvous.coordinator.closed_s(member) == 0.0
         assert rendezvous.warnings == []
 
 
@@ -241,7 +241,7 @@ def test_a_launcher_whose_connection_is_closed_and_not_resumed_is_gone() -> None
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         member = rendezvous.coordinator.membership.ranks[1]
-        assert rendezvous.coordinator.gone_s(member) == 0.0
+        assert rendezvous.coordinator.closed_s(member) == 0.0
         node.close()
         until(lambda: rendezvous.coordinator.ended_s(member) > 0.2)
         assert not rendezvous.coordinator.has_left(member)
@@ -255,7 +255,7 @@ def test_a_connection_that_a_node_gives_up_has_not_ended() -> None:
         client.hold(True)  # it does not come back
         event_loop().post(reset, client._opened.writer)
         member = rendezvous.coordinator.membership.ranks[1]
-        until(lambda: rendezvous.coordinator.gone_s(member) > 0.2)
+        until(lambda: rendezvous.coordinator.closed_s(member) > 0.2)
         assert not rendezvous.coordinator.ended_s(member)
 
 
@@ -268,7 +268,7 @@ def test_a_node_hears_that_another_coordinator_took_the_place_of_its_own() -> No
         peer = rendezvous.coordinator._peers[rendezvous.coordinator.membership.ranks[1].number]
         assert peer.writer is not None
         event_loop().post(peer.writer.transport.abort)
-        with pytest.raises(CoordinatorGoneError):
+        with pytest.raises(CoordinatorReplacedError):
             until(lambda: False, node)
 
 

@@ -6,7 +6,7 @@ from platform_launch.rendezvous.run.silence import (
     SilenceNews,
     SilenceReporter,
     in_view_of,
-    is_gone,
+    is_closed,
     is_lost,
 )
 
@@ -29,7 +29,7 @@ def test_a_run_ends_for_silence_only_where_the_training_does_not_go_on(
 
 
 @pytest.mark.parametrize(
-    ("gone_s", "still_s", "ended_s", "gone"),
+    ("closed_s", "still_s", "ended_s", "gone"),
     [
         (3600.0, 1.0, 0.0, False),  # the network closes connections, and the training goes on
         (1.0, 600.0, 1.0, False),  # it may be about to resume
@@ -40,9 +40,9 @@ def test_a_run_ends_for_silence_only_where_the_training_does_not_go_on(
     ],
 )
 def test_a_closed_connection_ends_a_run_that_is_still_or_when_it_was_closed_in_order_for_long(
-    gone_s: float, still_s: float | None, ended_s: float, *, gone: bool
+    closed_s: float, still_s: float | None, ended_s: float, *, gone: bool
 ) -> None:
-    assert is_gone(gone_s, still_s, ended_s, 60.0) is gone
+    assert is_closed(closed_s, still_s, ended_s, 60.0) is gone
 
 
 def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:

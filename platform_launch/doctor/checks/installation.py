@@ -21,17 +21,24 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
     if not missing:
         return
     folders = [str(folder) for name in missing for folder in modules[name].namespace]
-    beside = Phrase(" (the folder {folders} is not the library)", folders=joined(folders)) if folders else ""
+    namespace = (
+        Phrase(" (the folder {folders} is not the library)", folders=joined(folders)) if folders else ""
+    )
     # Not needed by torchrun, which comes with torch, or by the user's own script.
-    spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
+    optional = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
     without = (
-        Phrase(", pass --launcher torchrun, which does without {names}", names=joined(spared))
-        if spared
+        Phrase(", pass --launcher torchrun, which does without {names}", names=joined(optional))
+        if optional
         else ""
     )
     yield error(
         "package-missing",
-        Phrase("{python} has no {packages}{beside}", python=python, packages=joined(missing), beside=beside),
+        Phrase(
+            "{python} has no {packages}{namespace}",
+            python=python,
+            packages=joined(missing),
+            namespace=namespace,
+        ),
         python,
         Phrase(
             "{python} -m pip install {packages}{without}, "

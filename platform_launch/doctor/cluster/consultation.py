@@ -27,8 +27,8 @@ _COLLECTIVE_LIMIT_S = {"gloo": 30.0, "nccl": 60.0, "jax": 60.0}
 _START_LIMIT_S = 240.0
 
 
-def meet(
-    plan: LaunchPlan, env: Environment, *, ports: tuple[int, ...], with_jax: bool, meet_limit_s: float
+def consult(
+    plan: LaunchPlan, env: Environment, *, ports: tuple[int, ...], with_jax: bool, join_limit_s: float
 ) -> list[Finding]:
     """Connect to the other nodes, and return the findings of all of them together."""
     topology, console = plan.topology, Console(node_prefix(plan.topology.node_rank))
@@ -48,7 +48,7 @@ def meet(
         rendezvous_ports=ports,
         backend=backend,
         workers=1 if with_jax else topology.nproc_per_node or 1,
-        meet_limit_s=meet_limit_s,
+        join_limit_s=join_limit_s,
         collective_limit_s=_COLLECTIVE_LIMIT_S[backend],
         network=place_of(env, plan.hardware.gpus.fabric),
     )
@@ -58,7 +58,7 @@ def meet(
             "connecting {nodes} nodes at {where}, for at most {limit:g} s",
             nodes=task.nnodes,
             where=where,
-            limit=meet_limit_s,
+            limit=join_limit_s,
         )
     )
     variables = plan.child_environment(env.inherited())

@@ -37,7 +37,7 @@ _SAY_FIRST_S, _SAY_EVERY_S = 2.0, 10.0
 def longest_s(task: DoctorTask) -> float:
     """Return the longest time that the cluster check can take: every stage to its limit."""
     rounds_s = pairing.ROUNDS * (task.collective_limit_s + MARGIN_S)
-    return task.meet_limit_s + connect_limit_s(task.nnodes) + MARGIN_S + rounds_s + MARGIN_S
+    return task.join_limit_s + connect_limit_s(task.nnodes) + MARGIN_S + rounds_s + MARGIN_S
 
 
 def connect_limit_s(nnodes: int) -> float:
@@ -46,7 +46,7 @@ def connect_limit_s(nnodes: int) -> float:
 
 
 class Director:
-    """Directs one cluster check from a thread of node 0's part; ``say`` prints lines for the user."""
+    """Directs one cluster check from a thread of node 0's part; ``log`` prints lines for the user."""
 
     def __init__(
         self, coordinator: Coordinator, task: DoctorTask, log: Callable[[ConsoleLine], None]
@@ -99,9 +99,9 @@ class Director:
     def _await_all(self) -> None:
         """Wait until every node has joined, and report now and then which have not."""
         began = time.monotonic()
-        self._wait(lambda: not self._absent(), min(_SAY_FIRST_S, self._task.meet_limit_s))
+        self._wait(lambda: not self._absent(), min(_SAY_FIRST_S, self._task.join_limit_s))
         while (absent := self._absent()) and (
-            left_s := self._task.meet_limit_s - (time.monotonic() - began)
+            left_s := self._task.join_limit_s - (time.monotonic() - began)
         ) > 0:
             who = describe_absent(absent, self._task.nnodes, {})
             text = Phrase("waiting for {waited:.0f} s: {text}", waited=time.monotonic() - began, text=who)
@@ -144,7 +144,7 @@ class Director:
     def _connected(self) -> list[int]:
         """Return the nodes that can reach at least one other; the matrix reports the rest."""
         ranks = self._answering()
-        return [rank for rank in ranks if any(o != rank and self._can_meet((rank, o)) for o in ranks)]
+        return [rank for rank in ranks if any(o != rank and self._can_reach((rank, o)) for o in ranks)]
 
     def _measure(self, ranks: Sequence[int]) -> None:
         self._run(pairing.first(ranks))
@@ -155,7 +155,7 @@ class Director:
 
     def _run(self, groups: Sequence[Group]) -> None:
         """Let those groups whose members reach each other run their collective at the same time."""
-        groups = [group for group in groups if self._can_meet(group)]
+        groups = [group for group in groups if self._can_reach(group)]
         if not groups:
             return
         self._coordinator.publish(DoctorState(self._endpoints, self._round, tuple(groups)))
@@ -173,7 +173,7 @@ class Director:
         shares = self._coordinator.values(Share)
         return {rank: share for rank, share in shares.items() if share.round == self._round}
 
-    def _can_meet(self, group: Group) -> bool:
+    def _can_reach(self, group: Group) -> bool:
         pairs = {(a, b) for a in group for b in group}
         return not self._silent.intersection(group) and not pairs & self._gaps
 

@@ -35,7 +35,7 @@ class DoctorTask(Message):
     rendezvous_ports: tuple[int, ...]
     backend: str
     workers: int
-    meet_limit_s: float
+    join_limit_s: float
     collective_limit_s: float
     network: tuple[str, ...] = ()
 

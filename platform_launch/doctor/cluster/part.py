@@ -41,10 +41,10 @@ from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverRe
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.large_packets import lost_above
-from platform_launch.rendezvous.listening import PortTakenError, listen
+from platform_launch.rendezvous.listening import PortInUseError, listen
 from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
-from platform_launch.rendezvous.participant import CoordinatorGoneError, Participant
+from platform_launch.rendezvous.participant import CoordinatorReplacedError, Participant
 from platform_launch.rendezvous.ranks import describe_nodes, ranges
 from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
 from platform_launch.rendezvous.rejection import launch_error
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 class Part:
-    """This node's part, stage by stage; ``stage`` is the current one, ``say`` prints lines for the user."""
+    """This node's part, stage by stage; ``stage`` is the current one, ``log`` prints lines for the user."""
 
     def __init__(self, task: DoctorTask, log: Callable[[ConsoleLine], None]) -> None:
         self.task = task
@@ -88,7 +88,7 @@ class Part:
         failure = hint = ""
         try:
             return PartAnswer(self._run_as(read_secret(Environment.of_this_process())))
-        except (ConnectionLostError, CoordinatorGoneError):
+        except (ConnectionLostError, CoordinatorReplacedError):
             failure, hint = _gone(self.stage), _LOST
         except LaunchError as error:
             failure, hint = error.message, error.hint
@@ -118,7 +118,7 @@ class Part:
             endpoint = Endpoint(task.host, task.address, own_port, task.mtu, task.network)
             self._participant = self._join(me, secret, endpoint)
             self.stage = Phrase("while the other nodes connect")
-            state = self._await(lambda s: s.endpoints is not None, task.meet_limit_s + MARGIN_S)
+            state = self._await(lambda s: s.endpoints is not None, task.join_limit_s + MARGIN_S)
             self._workers.start()
             self.stage = Phrase("while the nodes connect to each other")
             self._participant.publish(self._during(lambda: self._reach(state.endpoints or {})))
@@ -143,7 +143,7 @@ class Part:
             listener = listen(task.rendezvous_ports, task.nnodes)
             self._port = int(listener.getsockname()[1])
             coordinator = Coordinator([listener], me, purpose=PURPOSE, log=self._log, secret=secret)
-        except PortTakenError as error:
+        except PortInUseError as error:
             raise LaunchError(error.args[0], error.hint) from error
         thread = Thread(target=Director(coordinator, task, self._log).lead, name="director", daemon=True)
         thread.start()
@@ -156,7 +156,7 @@ class Part:
             host, ports = "127.0.0.1", (self._port,)
         return Connector(
             JoinTarget(host, ports, PURPOSE, me, secret, details=endpoint),
-            timeout_s=task.meet_limit_s,
+            timeout_s=task.join_limit_s,
             pause=time.sleep,
             log=self._log,
         ).join()

@@ -142,7 +142,7 @@ class _Requests:
 
     def __init__(self):
         self._own = {}
-        self._heard_at = {}
+        self._received_at = {}
         self._set, self._get = signal.signal, signal.getsignal
 
     def handle_once(self):
@@ -151,8 +151,8 @@ class _Requests:
 
         @wraps(self._set)
         def set_handler(signalnum, handler):
-            stands_before = callable(handler) or self._is_same(signalnum)
-            if signalnum not in _REQUESTS or not stands_before:
+            is_wrapped = callable(handler) or self._is_same(signalnum)
+            if signalnum not in _REQUESTS or not is_wrapped:
                 previous = self._set(signalnum, handler)
                 return self._own.pop(signalnum, previous)
             previous = self._set(signalnum, self._on_request)
@@ -168,14 +168,14 @@ class _Requests:
     def _is_same(self, number):
         from time import monotonic
 
-        return monotonic() - self._heard_at.get(number, float("-inf")) < _SAME_S
+        return monotonic() - self._received_at.get(number, float("-inf")) < _SAME_S
 
     def _on_request(self, number, frame):
         from time import monotonic
 
         if self._is_same(number):
             return
-        self._heard_at[number] = monotonic()
+        self._received_at[number] = monotonic()
         handler = self._own.get(number, signal.SIG_DFL)
         if callable(handler):
             handler(number, frame)

@@ -15,7 +15,7 @@ from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.loop import ConnectionLostError
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.participant import CoordinatorGoneError, NodeSession, Participant
+from platform_launch.rendezvous.participant import CoordinatorReplacedError, NodeSession, Participant
 from platform_launch.rendezvous.ranks import describe_absent
 from platform_launch.rendezvous.reach import ReachStep, reach
 from platform_launch.rendezvous.run.leading import Lead
@@ -134,7 +134,7 @@ class Arrival:
     def run(self) -> Arrived | None:
         """Join the others. None: the run does not start here, and the launcher knows why.
 
-        Raises NeverReachedError, PortTakenError, RejectedError, GivenUpError, NoRankError and LostError.
+        Raises NeverReachedError, PortInUseError, RejectedError, GivenUpError, NoRankError and LostError.
         """
         if self.lead is not None:
             self._reserve_port(self.lead)
@@ -147,14 +147,14 @@ class Arrival:
             except _OwnTurnError:
                 self._become_node_0()
                 continue
-            except (ConnectionLostError, CoordinatorGoneError):
+            except (ConnectionLostError, CoordinatorReplacedError):
                 self._search_again()
                 continue
-            goes_on = state.outcome is not None and state.outcome.restart
+            continues = state.outcome is not None and state.outcome.restart
             if self.lead is not None and state.phase is RunPhase.MOVED:
                 self._emit(Moved(self.lead.moved_to, self._search.restarts))
                 return None
-            if not goes_on and state.phase is not RunPhase.MOVED:
+            if not continues and state.phase is not RunPhase.MOVED:
                 return self._conclude(self.participant, state)
             self.participant.leave()  # it joins the next attempt in a moment
             self._wait_again(lost=state.outcome is None or 0 in state.outcome.replaced)
@@ -185,10 +185,10 @@ class Arrival:
     def _reserve_port(self, lead: Lead) -> None:
         """Reserve the ports on this host for this job until it ends.
 
-        An earlier start of this job may not have ended yet. Another job's node 0 is told of this one, so that
+        An earlier start of this job may not have ended yet. Another job's node 0 learns of this one, so that
         it rejects this job's nodes. Raises NodesAbsentError.
         """
-        port, began, told = self._task.master_port, time.monotonic(), False
+        port, began, reported = self._task.master_port, time.monotonic(), False
         limit_s = _OTHER_JOB_S
         while not ports.reserve(port):
             other = lead.job_here()
@@ -204,8 +204,8 @@ class Arrival:
             )
             if waited_s >= min(limit_s, self._task.roll_call_timeout_s):
                 raise NodesAbsentError(taken, _OTHER_PORT)
-            if not told and waited_s >= _LOG_FIRST_S:
-                told = True
+            if not reported and waited_s >= _LOG_FIRST_S:
+                reported = True
                 self._log("WARN", Phrase("{taken}; waiting for its end", taken=taken))
             self._pause(_AGAIN_S)
 
@@ -247,20 +247,20 @@ class Arrival:
     def _wait(self, participant: Participant) -> RunState:
         """Wait until node 0 has decided about this node."""
         began = time.monotonic()
-        say_at = began + _LOG_FIRST_S
+        report_at = began + _LOG_FIRST_S
         pause_s = min(0.1 + self._me.nnodes / 2500, 0.5)
         standing_by = False
-        gone: Set[int] = frozenset()
+        lost_ranks: Set[int] = frozenset()
         while True:
             participant.step()
-            if participant.coordinator_gone_s >= _GONE_S or participant.coordinator_silent_s >= _SILENT_S:
+            if participant.coordinator_closed_s >= _GONE_S or participant.coordinator_silent_s >= _SILENT_S:
                 raise ConnectionLostError
             state = participant.state(RunState)
             if state is not None:
                 self._search.receive(state)
-                if state.last_seen_s.keys() - gone:
-                    say_at = 0.0
-                gone = state.last_seen_s.keys()
+                if state.last_seen_s.keys() - lost_ranks:
+                    report_at = 0.0
+                lost_ranks = state.last_seen_s.keys()
             if state is not None and self._is_final(state, participant):
                 return state
             member = participant.membership
@@ -271,8 +271,8 @@ class Arrival:
             if self._spare and state is not None and state.phase is RunPhase.RUNNING:
                 pause_s = heartbeat_s(self._me.nnodes)
             now = time.monotonic()
-            goes_on = state is not None and state.phase is RunPhase.RUNNING and not self._spare
-            if goes_on and now - began >= self._task.roll_call_timeout_s:
+            continues = state is not None and state.phase is RunPhase.RUNNING and not self._spare
+            if continues and now - began >= self._task.roll_call_timeout_s:
                 raise NoRankError(
                     Phrase(
                         (
@@ -284,8 +284,8 @@ class Arrival:
                         limit=self._task.roll_call_timeout_s,
                     )
                 )
-            if now >= say_at and self.lead is None and not self._spare:
-                say_at = now + _LOG_EVERY_S
+            if now >= report_at and self.lead is None and not self._spare:
+                report_at = now + _LOG_EVERY_S
                 text = Phrase("the others are coming")
                 if state is not None and state.absent:
                     text = describe_absent(state.absent, state.nnodes, state.last_seen_s)

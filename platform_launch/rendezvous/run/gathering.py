@@ -332,8 +332,8 @@ class Gathering:
 
     def _wait_for(self, absent: list[int], doubted_s: dict[int, float], now: float) -> None:
         """Report who is absent, and immediately who has left."""
-        gone_s = {rank: now - seen for rank, seen in self._last_seen.items() if rank in absent}
-        ago = {rank: float(round(seconds)) for rank, seconds in (gone_s | doubted_s).items()}
+        closed_s = {rank: now - seen for rank, seen in self._last_seen.items() if rank in absent}
+        ago = {rank: float(round(seconds)) for rank, seconds in (closed_s | doubted_s).items()}
         time_is_up = bool(absent) and now - self._began >= self._timeout_s
         if absent and self._refuse_for_secrets(absent, now):
             return

@@ -13,7 +13,7 @@ from platform_launch.rendezvous import listening
 from platform_launch.rendezvous.connecting import Connector, JoinTarget
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.listening import why_taken
+from platform_launch.rendezvous.listening import port_problem
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.reach import ReachStep, is_here, open_port, resolve
 from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering
@@ -60,7 +60,7 @@ class Lead:
         self._thread = Thread(target=self._run_or_close, name="lead", daemon=True)
 
     def open(self) -> None:
-        """Open the rendezvous and start. Raises PortTakenError and InstallationError."""
+        """Open the rendezvous and start. Raises PortInUseError and InstallationError."""
         task = self._task
         self._open_master_port()  # first: nodes that find the rendezvous try MASTER_PORT next
         listener = listening.listen(task.ports, self._me.nnodes + task.spares)
@@ -69,7 +69,7 @@ class Lead:
             text = Phrase(
                 "port {taken} for the roll call {why}; the nodes connect on port {port} instead",
                 taken=task.ports[0],
-                why=why_taken(task.ports[0]),
+                why=port_problem(task.ports[0]),
                 port=self.port,
             )
             self._log(ConsoleLine("WARN", text, "rendezvous-elsewhere"))
@@ -148,7 +148,7 @@ class Lead:
                 "MASTER_PORT {port} on node 0, {place}, {why}",
                 port=port,
                 place=self._me.place,
-                why=why_taken(port),
+                why=port_problem(port),
             )
             self.refuse(NodesAbsentError.exit_code, reason, "end that process, or pass another --master-port")
 
@@ -209,7 +209,7 @@ class Lead:
     def _check_master_address(self) -> None:
         """Report if MASTER_ADDR is not this machine, because others then look for node 0 elsewhere."""
         began = time.monotonic()
-        say_at = began + _LOG_FIRST_S
+        report_at = began + _LOG_FIRST_S
         while self._gathering.state.phase is RunPhase.WAITING:
             problem, certain = self._master_address_problem()
             self._gathering.master_addr_problem = problem
@@ -219,8 +219,8 @@ class Lead:
             if certain and now - began > _WRONG_ADDRESS_S and len(self._gathering.present) <= 1:
                 self.refuse(TopologyError.exit_code, problem, CORRECT_MASTER_ADDR)
                 return
-            if now >= say_at:
-                say_at = now + _LOG_EVERY_S
+            if now >= report_at:
+                report_at = now + _LOG_EVERY_S
                 self._log(ConsoleLine("WARN", problem, "master-addr-elsewhere"))
             time.sleep(_RESOLVE_EVERY_S)
 

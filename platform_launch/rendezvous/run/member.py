@@ -12,14 +12,14 @@ from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.first_failure import last_words
 from platform_launch.rendezvous.loop import ConnectionLostError, event_loop
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.participant import CoordinatorGoneError
+from platform_launch.rendezvous.participant import CoordinatorReplacedError
 from platform_launch.rendezvous.run.arriving import Arrived, Command, GivenUpError, LostError, Wake
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.silence import (
     SilenceNews,
     SilenceReporter,
     in_view_of,
-    is_gone,
+    is_closed,
     is_lost,
     silent_after_s,
 )
@@ -100,7 +100,7 @@ class RunMembership:
                 participant.publish(LogExcerpt(last_words(tail.decode(errors="replace"))))
         try:
             participant.step()
-        except CoordinatorGoneError:
+        except CoordinatorReplacedError:
             raise LostError(EndKind.COORDINATOR_GONE) from None
         self._relay.step(participant)
         for problem in event_loop().problems():
@@ -122,8 +122,8 @@ class RunMembership:
             limit_s = silent_after_s(limit_s)
             # A node 0 that was stopped or cut off must still learn how it ended here.
             silent_s = min(silent_s, time.monotonic() - self._ended_at)
-        gone_s, ended_s = self.participant.coordinator_gone_s, self.participant.coordinator_ended_s
-        if is_gone(gone_s, self._still_s if gone_s else None, ended_s, limit_s):
+        closed_s, ended_s = self.participant.coordinator_closed_s, self.participant.coordinator_ended_s
+        if is_closed(closed_s, self._still_s if closed_s else None, ended_s, limit_s):
             raise LostError(EndKind.COORDINATOR_GONE, silent_s)
         if is_lost(silent_s, self._still_s, limit_s):
             raise LostError(EndKind.COORDINATOR_SILENT, silent_s)

@@ -17,9 +17,9 @@ from platform_launch.errors import LaunchError, NodesAbsentError
 from platform_launch.rendezvous.connecting import Connector, NeverReachedError, RejectedError
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, describe_ending
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.listening import PortTakenError
+from platform_launch.rendezvous.listening import PortInUseError
 from platform_launch.rendezvous.loop import ConnectionLostError
-from platform_launch.rendezvous.participant import CoordinatorGoneError, Participant
+from platform_launch.rendezvous.participant import CoordinatorReplacedError, Participant
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.run.arriving import (
     Arrival,
@@ -97,7 +97,7 @@ class Participation:
                 )
                 self._membership.run()
             self._leave()
-        except (NeverReachedError, PortTakenError) as error:
+        except (NeverReachedError, PortInUseError) as error:
             self._emit(RunRefusal(NodesAbsentError.exit_code, error.args[0], _hint_for(error)))
         except NoRankError as error:
             self._emit(RunRefusal(NodesAbsentError.exit_code, error.args[0], _WHERE_ELSE))
@@ -155,8 +155,8 @@ class Participation:
         )
 
 
-def _hint_for(error: NeverReachedError | PortTakenError) -> str:
-    if isinstance(error, PortTakenError):
+def _hint_for(error: NeverReachedError | PortInUseError) -> str:
+    if isinstance(error, PortInUseError):
         return error.hint
     return Phrase(
         "check node 0: still pulling its image, not scheduled, crashed, or under another name or address"
@@ -176,7 +176,7 @@ def _refuse(arrival: Arrival, node: Fingerprint, ending: NodeEnding) -> None:
         obstacle=arrival.obstacle,
     )
     deadline = time.monotonic() + _REFUSE_LIMIT_S
-    with suppress(NeverReachedError, RejectedError, ConnectionLostError, CoordinatorGoneError):
+    with suppress(NeverReachedError, RejectedError, ConnectionLostError, CoordinatorReplacedError):
         participant = connector.join()
         _report(participant, ending)
         while time.monotonic() < deadline:

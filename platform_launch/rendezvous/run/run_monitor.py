@@ -19,7 +19,7 @@ from platform_launch.rendezvous.run.silence import (
     SilenceNews,
     SilenceReporter,
     in_view_of,
-    is_gone,
+    is_closed,
     is_lost,
     silent_after_s,
 )
@@ -170,7 +170,7 @@ class RunMonitor:
         self._missed_at = now
         self._report_silences()
         silent = [rank for rank in self._nodes if self._is_silent(rank)]
-        gone = [rank for rank in self._nodes if self._gone_s(rank) >= GONE_S]
+        gone = [rank for rank in self._nodes if self._closed_s(rank) >= GONE_S]
         waited_for = [rank for rank in {*silent, *gone} if rank not in self._reports and not self._is_over]
         still_s = self._still_s() if waited_for else None
         newcomers_may = bool(waited_for) and (still_s is None or still_s >= self._node_timeout_s / 2)
@@ -188,7 +188,7 @@ class RunMonitor:
             if rank in lost or rank in self._reports or self.outcome is not None:
                 self._coordinator.remove(self._nodes.pop(rank))
         for spare in list(self._coordinator.membership.spares):
-            if self._coordinator.silent_s(spare) >= self._silent_after_s or self._is_gone(spare):
+            if self._coordinator.silent_s(spare) >= self._silent_after_s or self._is_closed(spare):
                 self._coordinator.remove(spare)
 
     def _is_lost(self, silent_s: float, still_s: float | None, now: float) -> bool:
@@ -199,8 +199,8 @@ class RunMonitor:
 
     def _is_killed(self, rank: int, still_s: float | None) -> bool:
         member = self._nodes[rank]
-        gone_s, ended_s = self._coordinator.gone_s(member), self._coordinator.ended_s(member)
-        return is_gone(gone_s, still_s, ended_s, self._node_timeout_s, GONE_S if ended_s else BROKEN_S)
+        closed_s, ended_s = self._coordinator.closed_s(member), self._coordinator.ended_s(member)
+        return is_closed(closed_s, still_s, ended_s, self._node_timeout_s, GONE_S if ended_s else BROKEN_S)
 
     @property
     def _is_over(self) -> bool:
@@ -257,7 +257,7 @@ class RunMonitor:
         """Return the ending of nodes that are silent."""
         ranks = sorted(gone)
         members = [self._nodes[rank] for rank in ranks]
-        if kind is None and all(self._has_gone(member) for member in members):
+        if kind is None and all(self._has_disconnected(member) for member in members):
             kind = EndKind.LAUNCHER_KILLED
         elif kind is None and all(self._coordinator.is_stopped(member) for member in members):
             kind = EndKind.LAUNCHER_SILENT
@@ -313,11 +313,13 @@ class RunMonitor:
         if 0 in missing and not ending.in_good_order and not self._is_silent(0):
             limit_s = max(limit_s, _OWN_REPORT_S)
         if waited_s < limit_s and not all(
-            self._is_silent(rank) or self._has_gone(self._nodes[rank]) for rank in missing
+            self._is_silent(rank) or self._has_disconnected(self._nodes[rank]) for rank in missing
         ):
             return
         dead = [
-            rank for rank in missing if self._silent_s(rank) >= _DEAD_S or self._has_gone(self._nodes[rank])
+            rank
+            for rank in missing
+            if self._silent_s(rank) >= _DEAD_S or self._has_disconnected(self._nodes[rank])
         ]
         spares = self._coordinator.membership.spares
         self._conclude(
@@ -334,23 +336,23 @@ class RunMonitor:
         )
 
     def _lives(self, member: Member) -> bool:
-        return self._coordinator.silent_s(member) < _DEAD_S and not self._is_gone(member)
+        return self._coordinator.silent_s(member) < _DEAD_S and not self._is_closed(member)
 
     def _needs_nothing(self, member: Member) -> bool:
         """Return whether a member has read the outcome or never will; if it is cut off, it may."""
         if self._coordinator.has_left(member) or self._coordinator.ended_s(member) >= GONE_S:
             return True
         # It finds the next attempt by itself, which need not wait for it.
-        return self.outcome is not None and self.outcome.restart and self._has_gone(member)
+        return self.outcome is not None and self.outcome.restart and self._has_disconnected(member)
 
-    def _is_gone(self, member: Member) -> bool:
-        return self._coordinator.gone_s(member) >= GONE_S
+    def _is_closed(self, member: Member) -> bool:
+        return self._coordinator.closed_s(member) >= GONE_S
 
-    def _has_gone(self, member: Member) -> bool:
-        return self._is_gone(member) or self._coordinator.ended_s(member) >= _ENDED_S
+    def _has_disconnected(self, member: Member) -> bool:
+        return self._is_closed(member) or self._coordinator.ended_s(member) >= _ENDED_S
 
-    def _gone_s(self, rank: int) -> float:
-        return self._coordinator.gone_s(self._nodes[rank])
+    def _closed_s(self, rank: int) -> float:
+        return self._coordinator.closed_s(self._nodes[rank])
 
     def _clock_offset_s(self, rank: int) -> float:
         """Return a node's clock minus that of node 0; 0 if the difference is within its error."""

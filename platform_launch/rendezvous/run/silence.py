@@ -35,16 +35,16 @@ def is_lost(silent_s: float, still_s: float | None, limit_s: float) -> bool:
     return silent_s >= limit_s and (still_s is None or still_s >= limit_s)
 
 
-def is_gone(
-    gone_s: float, still_s: float | None, ended_s: float, limit_s: float, after_s: float = GONE_S
+def is_closed(
+    closed_s: float, still_s: float | None, ended_s: float, limit_s: float, after_s: float = GONE_S
 ) -> bool:
     """Return whether the run must stop because a launcher closed its connection.
 
-    A live launcher resumes within ``after_s``; ``gone_s`` is how long it has not. If the job's processes make
-    progress, the run goes on: a network may close connections. But no network closes them in an orderly way
-    for long: ``ended_s`` is how long that has lasted, and ``limit_s`` the maximum.
+    A live launcher resumes within ``after_s``; ``closed_s`` is how long it has not. If the job's processes
+    make progress, the run continues: a network may close connections. But no network closes them in an
+    orderly way for long: ``ended_s`` is how long that has lasted, and ``limit_s`` the maximum.
     """
-    return ended_s >= limit_s or (gone_s >= after_s and (still_s is None or still_s >= GONE_STILL_S))
+    return ended_s >= limit_s or (closed_s >= after_s and (still_s is None or still_s >= GONE_STILL_S))
 
 
 class SilenceNews(Enum):

@@ -115,7 +115,7 @@ def test_a_strangers_folder_is_not_private(tmp_path: Path) -> None:
 def test_a_folder_that_anybody_can_replace_is_not_private(tmp_path: Path) -> None:
     (tmp_path / "above").mkdir()
     (tmp_path / "above").chmod(0o777)
-    assert "everybody may replace it" in files.private_problem(tmp_path / "above" / "x")
+    assert "anyone can replace it" in files.private_problem(tmp_path / "above" / "x")
     (tmp_path / "above").chmod(0o1777)
     assert files.private_problem(tmp_path / "above" / "x") == ""
 

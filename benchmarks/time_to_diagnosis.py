@@ -98,7 +98,7 @@ CASES = (
     ),
     Case("MASTER_PORT is taken", (0, 1), 2, r"held by pid \d+", r"in use|another process", taken_port=True),
     Case(
-        "two nodes have one rank", (0, 1, 1), 3, r"two nodes say they are node 1", r"(same|duplicate).*rank"
+        "two nodes have one rank", (0, 1, 1), 3, r"two nodes have rank 1", r"(same|duplicate).*rank"
     ),
     Case(
         "a node has fewer processes (a lost GPU)",

@@ -184,7 +184,7 @@ READ = {
     "CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES": "which GPUs count",
     "INIT_MASTER_PORT": "port on node 0 where the nodes connect (default: one of three ports computed from MASTER_PORT)",
     "PLATFORM_LAUNCH_EXIT_FILE": 'set for the job: the file to which it may write `{"exit_code": N, "reason": "…"}` when it fails',
-    "PLATFORM_LAUNCH_QUARANTINE": "file that lists nodes to leave out (`--quarantine`)",
+    "PLATFORM_LAUNCH_QUARANTINE": "file that lists nodes to exclude (`--quarantine`)",
     "PLATFORM_LAUNCH_NODE_NAME": "the scheduler's name of this machine (default: SLURMD_NODENAME, else the host name)",
     "PLATFORM_LAUNCH_SECRET": "secret that all nodes share: they accept only each other",
     "PLATFORM_LAUNCH_SECRET_FILE": "private file that contains this secret",

@@ -97,9 +97,7 @@ CASES = (
         environment={"MASTER_ADDR": "gpu-0.job"},
     ),
     Case("MASTER_PORT is taken", (0, 1), 2, r"held by pid \d+", r"in use|another process", taken_port=True),
-    Case(
-        "two nodes have one rank", (0, 1, 1), 3, r"two nodes have rank 1", r"(same|duplicate).*rank"
-    ),
+    Case("two nodes have one rank", (0, 1, 1), 3, r"two nodes have rank 1", r"(same|duplicate).*rank"),
     Case(
         "a node has fewer processes (a lost GPU)",
         (0, 1),

@@ -135,7 +135,7 @@ CATALOGUE: dict[str, Kind] = {
             "library has changed it (use --bind none to leave binding to them)"
         ),
     ),
-    "run-cost": Kind("INFO", "cost: {text}"),
+    "run-cost": Kind("INFO", "summary: {text}"),
     "metrics-served": Kind("INFO", "metrics: http://{host}:{port}/metrics"),
     "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the training continues"),
     "trainjob-status-refused": Kind("WARN", "the TrainJob's status was not updated: {problem}"),

@@ -83,22 +83,21 @@ class RunCost:
             parts.append(Phrase("{steps}{lost}", steps=counted(self.steps, "step"), lost=lost))
         if self.first_step_s is not None:
             parts.append(Phrase("the first after {time}", time=seconds(self.first_step_s)))
-        restart = Phrase(
-            "{time} ({deciding} to decide, {connecting} to connect)",
-            time=seconds(self.restart_s),
+        detail = Phrase(
+            " ({deciding} to decide, {connecting} to connect)",
             deciding=seconds(self.deciding_s),
             connecting=seconds(self.restart_s - self.deciding_s),
         )
         spent = {
-            "waiting for nodes {time}": self.waiting_s,
-            "starting {time}": self.starting_s,
-            "training {time}": self.training_s,
-            "hanging {time}": self.hang_s,
+            "{time} waiting for nodes": self.waiting_s,
+            "{time} starting": self.starting_s,
+            "{time} training": self.training_s,
+            "{time} hanging": self.hang_s,
         }
         shown = [Phrase(words, time=seconds(value)) for words, value in spent.items() if value >= 0.5]
         if self.restart_s >= 0.5:
-            shown.append(Phrase("restarts {time}", time=restart))
-        parts.append(Phrase("time: {spent}", spent=joined(shown or [seconds(0)])))
+            shown.append(Phrase("{time} restarting{detail}", time=seconds(self.restart_s), detail=detail))
+        parts.append(joined(shown or [seconds(0)]))
         if self.productive_share is not None:
             parts.append(Phrase("{share:.0%} productive", share=self.productive_share))
         if self.steps_per_s:

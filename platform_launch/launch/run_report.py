@@ -73,7 +73,7 @@ class RunReport:
         return {
             "restarts": self.restarts,
             "cost": self.cost.as_dict(),
-            "cost_line": Phrase("cost so far: {cost}", cost=self.cost.describe()),
+            "cost_line": Phrase("so far: {summary}", summary=self.cost.describe()),
             "health": [
                 {
                     "node_rank": node.node_rank,

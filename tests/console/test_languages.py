@@ -142,7 +142,7 @@ def test_what_a_run_cost_is_said_in_chinese_with_all_that_english_says() -> None
         deciding_s=60.0,
     )
     assert translate(event("run-cost", text=cost.describe())) == (
-        "开销：150 步（其中 20 步因重启丢失）；30 秒后完成第一步；用时：等待节点 10 秒，启动 20 秒，"
+        "小结：150 步（其中 20 步因重启丢失）；30 秒后完成第一步；等待节点 10 秒，启动 20 秒，"
         "训练 2 分 30 秒，重启 1 小时 0 分（判定 1 分 0 秒，重新会合 59 分 0 秒）；"
         "有效时间 62%；1 步/秒（与开始时相比 -50%）；还需 1 分 1 秒"
     )

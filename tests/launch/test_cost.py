@@ -22,7 +22,7 @@ def test_a_run_without_restarts() -> None:
     assert cost.productive_share == pytest.approx(100 / 150)
     assert (cost.steps_per_s, cost.eta_s, cost.speed_change) == (1.0, 100.0, None)
     assert cost.describe() == (
-        "101 steps; the first after 50 s; time: waiting for nodes 20 s, starting 30 s, training 1 min 40 s; "
+        "101 steps; the first after 50 s; 20 s waiting for nodes, 30 s starting, 1 min 40 s training; "
         "67% productive; 1 steps/s; 1 min 40 s to go"
     )
 
@@ -34,7 +34,7 @@ def test_steps_between_the_checkpoint_and_a_failure_are_lost() -> None:
     assert (cost.steps, cost.lost_steps, cost.restart_s, cost.starting_s) == (150, 20, 30.0, 20.0)
     assert cost.productive_share == pytest.approx(150 * (130 / 150) / 210)
     assert "150 steps, 20 of them lost by restarts" in cost.describe()
-    assert "restarts 30 s (10 s to decide, 20 s to connect)" in cost.describe()
+    assert "30 s restarting (10 s to decide, 20 s to connect)" in cost.describe()
 
 
 def test_a_training_that_counts_from_0_to_its_last_step_did_as_many_as_it_announced() -> None:
@@ -64,8 +64,8 @@ def test_steps_that_were_seen_at_one_look_tell_no_speed() -> None:
 def test_an_output_without_steps_still_says_where_the_time_went() -> None:
     cost = run_cost([StartCost(5.0, 60.0)])
     assert (cost.steps, cost.productive_share, cost.first_step_s) == (None, None, None)
-    assert cost.describe() == "time: waiting for nodes 5 s, training 1 min 0 s"
-    assert run_cost([]).describe() == "time: 0 s"
+    assert cost.describe() == "5 s waiting for nodes, 1 min 0 s training"
+    assert run_cost([]).describe() == "0 s"
 
 
 def test_steps_are_read_along_from_where_the_training_begins(tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def test_a_run_is_counted_while_it_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.touch()
     clock = RunClock(lambda: now)
-    assert clock.so_far().describe() == "time: 0 s"
+    assert clock.so_far().describe() == "0 s"
     now += 5
     clock.begin(log)
     now += 60
-    assert clock.so_far().describe() == "time: waiting for nodes 5 s, training 1 min 0 s"
+    assert clock.so_far().describe() == "5 s waiting for nodes, 1 min 0 s training"
     clock.hanging(20.0)
     assert clock.so_far().hang_s == 20.0
     clock.end()

@@ -47,9 +47,9 @@ def test_the_closing_line_has_the_use_of_the_gpus() -> None:
     cost = run_cost([StartCost(0.0, 60.0)])
     held = MemoryHeld(1.0, {0: 53.0, 1: 53.0}, gpus_busy={0: 96.0, 1: 94.0})
     assert line(closing_line(cost, held)) == (
-        "cost: time: training 1 min 0 s; GPU 0, 1 each 53.0 GiB; GPUs 95% busy on average"
+        "summary: 1 min 0 s training; GPU 0, 1 each 53.0 GiB; GPUs 95% busy on average"
     )
-    assert line(closing_line(cost, MemoryHeld(1.0))) == "cost: time: training 1 min 0 s"
+    assert line(closing_line(cost, MemoryHeld(1.0))) == "summary: 1 min 0 s training"
 
 
 def test_nothing_is_told_where_nothing_was_seen() -> None:

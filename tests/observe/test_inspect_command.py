@@ -94,7 +94,7 @@ def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines
     held = memory_lines(
         [(Phrase("node {rank} ({place})", rank=0, place="gn6"), MemoryHeld(2.0, {0: 3, 1: 3}))]
     )
-    cost = Phrase("cost so far: {cost}", cost=Phrase("time: {spent}", spent="1 s"))
+    cost = Phrase("so far: {summary}", summary=Phrase("{time} training", time="1 s"))
     also = {"memory_lines": held, "cost_line": cost, "health_lines": ["an older launch's"]}
     with launches(tmp_path, ours | told | with_phrases(also)):
         assert main(["inspect"]) == 0
@@ -104,7 +104,7 @@ def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines
         "rank 1 waits on gn6",
         "节点 3（gn9）没有应答",
         "内存峰值，节点 0（gn6）：进程 2.0 GiB；GPU 0、1 各 3.0 GiB",
-        "到目前为止的开销：用时：1 s",
+        "到目前为止：训练 1 s",
         "an older launch's",
     ]
 

@@ -301,9 +301,10 @@ def test_an_interpreter_without_our_own_dependencies_is_told_in_one_line(
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     packages = "click, psutil, nvidia-ml-py, rich, pyyaml"
+    chinese = packages.replace(", ", "、")
     for language, error, hint in (
         ("en", f"error: {bare}/bin/python3 has no {packages}, which platform_launch needs", "hint:  "),
-        ("zh", f"错误：{bare}/bin/python3 中没有 platform_launch 所需的 {packages}", "提示："),
+        ("zh", f"错误：{bare}/bin/python3 中没有 platform_launch 所需的 {chinese}", "提示："),
     ):
         done = subprocess.run(
             [str(bare / "bin" / "python3"), str(ROOT / started), "run"],

@@ -67,9 +67,9 @@ class ClusterMember(Message):
         return f"rank-{self.rank}"
 
     @property
-    def place(self) -> str:
+    def place(self) -> Phrase:
         """Its host and address, for messages."""
-        return f"{self.alias} ({self.host}, {self.address})"
+        return Phrase("{name} ({host}, {address})", name=self.alias, host=self.host, address=self.address)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
             worst = NodesAbsentError.exit_code
             continue
         for line in _lines(node["answer"]):
-            click.echo(f"{place}: {translate(line)}")
+            click.echo(translate(Phrase("{place}: {problem}", place=place, problem=Phrase.of(line))))
         if node["answer"]["left"]:
             worst = worst or 1
     return worst

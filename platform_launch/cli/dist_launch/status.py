@@ -35,7 +35,9 @@ def command(form: str, **flags: Any) -> int:
         own.table(rows)
         for node in answered:
             for problem in [node["problem"]] if "problem" in node else node["answer"]["problems"]:
-                click.echo(f"{cluster.members[node['rank']].place}: {translate(problem)}", err=True)
+                place = cluster.members[node["rank"]].place
+                told = Phrase("{place}: {problem}", place=place, problem=Phrase.of(problem))
+                click.echo(translate(told), err=True)
     return NodesAbsentError.exit_code if any("problem" in node for node in answered) else 0
 
 

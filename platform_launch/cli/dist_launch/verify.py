@@ -33,7 +33,8 @@ def command(form: str, **flags: Any) -> int:
             for line in failed.get(node["rank"], [_WORKS]):
                 word = Phrase("FAILS") if node["rank"] in failed else Phrase("ok")
                 place = cluster.members[node["rank"]].place
-                click.echo(f"{place}: {translate(word)}: {translate(line)}")
+                found = Phrase("{name}: {found}", name=word, found=Phrase.of(line))
+                click.echo(translate(Phrase("{place}: {problem}", place=place, problem=found)))
     return NodesAbsentError.exit_code if failed else 0
 
 

@@ -11,8 +11,8 @@ Intel: Linux, drivers/gpu/drm/xe and i915; Level Zero, ZE_FLAT_DEVICE_HIERARCHY.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from platform_launch.environment import Environment
@@ -103,7 +103,7 @@ def _of_nodes(sys_root: Path, dev_root: Path) -> list[AcceleratorReport]:
     names = entries(dev_root)
     found: list[AcceleratorReport] = []
     for vendor in VENDORS:
-        nodes = sorted(name for name in names if any(fnmatchcase(name, one) for one in vendor.nodes))
+        nodes = sorted({name for pattern in vendor.nodes for name in fnmatch.filter(names, pattern)})
         if nodes:
             more = Phrase(" and {number} more", number=len(nodes) - 1) if len(nodes) > 1 else ""
             found.append(
@@ -121,7 +121,7 @@ def _on_bus(vendor: Vendor, sys_root: Path) -> int:
     """Count a vendor's devices on the PCI bus."""
     bus = sys_root / "bus/pci/devices"
     ids = [f"{text(bus / one / 'vendor')[2:]}:{text(bus / one / 'device')[2:]}" for one in entries(bus)]
-    return sum(any(fnmatchcase(one, pattern) for pattern in vendor.pci) for one in ids)
+    return sum(any(fnmatch.fnmatchcase(one, pattern) for pattern in vendor.pci) for one in ids)
 
 
 def _of_variables(environment: Environment) -> list[AcceleratorReport]:

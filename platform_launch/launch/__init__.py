@@ -4,7 +4,7 @@ This joins two packages that do not know each other: ``supervise`` runs the proc
 ``rendezvous`` lets the nodes of a job meet, stay connected and agree how the run ended.
 
     job                                the page: detect, plan, rendezvous, train, agree, finish
-    ranks_from, stages                 ranks from a shared folder; what is announced before the start
+    stages                             what is announced before the start
     alone, together, attempt           the attempts of a single node, and of a node among others
     training_command                   what an attempt runs, and what its monitors need to know
     watched_training                   one start of the processes

@@ -78,8 +78,6 @@ class HangWatch:
     def start(self) -> None:
         """Start. The folder exists already (:func:`open_folder`)."""
         options = self._options
-        if options.folder is None:
-            return
         try:
             self._probe = probe = NodeProbe(
                 options.folder,
@@ -125,8 +123,7 @@ class HangWatch:
         self.stop_watching()
         if self._control is not None:
             self._control.stop()
-        if self._options.folder is not None:
-            remove_torchruns_folders(self._options.folder)
+        remove_torchruns_folders(self._options.folder)
 
     def report_who_left(self, tail: bytes, *, failed_here: bool) -> str:
         """Report once which ranks of this node exited cleanly before others failed; return it, or "".

@@ -1,6 +1,6 @@
 """The life of one node of a job, from its variables to its exit code.
 
-    detect       platforms, ranks_from             which node of which job this is
+    detect       platforms                         which node of which job this is
     plan         hardware, plan, stages            what the machine has, what will run
     rendezvous   together, attempt                 all nodes meet and compare what they have in common
     train        watched_training                  the processes run, supervised and monitored
@@ -76,7 +76,7 @@ def run_node(
         with ExitStack() as stack:
             with inbox.raising():
                 if ranks_from is not None:
-                    from platform_launch.launch.ranks_from import holding_rank
+                    from platform_launch.rendezvous.ranks_from import holding_rank
 
                     rank = holding_rank(ranks_from, request, env, options.roll_call_timeout_s)
                     request = dataclasses.replace(request, overrides=stack.enter_context(rank))

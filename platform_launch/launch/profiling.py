@@ -42,11 +42,6 @@ class Profiling:
     def __init__(self, probe: NodeProbe, options: HangOptions, peers: LinkPeers | None) -> None:
         self._probe, self._options, self._peers = probe, options, peers
 
-    @property
-    def _folder(self) -> Path:
-        assert self._options.folder is not None
-        return self._options.folder
-
     def run(self, seconds: float, ranks: tuple[int, ...]) -> list[dict[str, object]]:
         """Profile ranks (none: all) of all nodes; return what is known of each.
 
@@ -80,7 +75,7 @@ class Profiling:
             return ProfileAnswer(traces, self._options.host, clock)
         if isinstance(message, TraceQuestion):
             at = message.parts.get(self._options.node_rank)
-            data = read_trace(self._folder, at.pid, at.offset, _PART_BYTES) if at is not None else b""
+            data = read_trace(self._options.folder, at.pid, at.offset, _PART_BYTES) if at is not None else b""
             return TraceAnswer(base64.b64encode(data).decode())
         return None
 
@@ -113,8 +108,8 @@ class Profiling:
 
     def _path(self, node: int, pid: int) -> Path:
         if node == self._options.node_rank:
-            return trace_file(self._folder, pid)
-        return self._folder / f"{node}-{pid}.trace.gz"
+            return trace_file(self._options.folder, pid)
+        return self._options.folder / f"{node}-{pid}.trace.gz"
 
     def _described(
         self, one: RankTraceFile, node: int, host: str, clock: ClockOffset | None

@@ -63,12 +63,11 @@ class NodePlace:
 class HangOptions:
     """What the hang monitor of this node needs to know.
 
-    ``folder`` is the private folder that the hook writes to, None where nothing is observed; ``after_s`` is 0
-    where no hang is looked for, which leaves ``inspect`` its answers. ``memory()`` is the most that the
-    processes held so far.
+    ``folder`` is the private folder that the hook writes to. ``after_s`` 0: hangs are not looked for, but
+    ``inspect`` is answered. ``memory()`` is the most that the processes held so far.
     """
 
-    folder: Path | None
+    folder: Path
     node_rank: int
     world_size: int
     host: str
@@ -96,9 +95,6 @@ class HealthOptions:
         return bool(self.gpus or self.ports)
 
 
-NO_DEVICES = HealthOptions(0.0, 0, "")
-
-
 @dataclass(frozen=True)
 class TrainingCommand:
     """What a supervisor needs to run the processes of an attempt.
@@ -115,7 +111,7 @@ class TrainingCommand:
     grace_s: float
     exit_file: ExitFile
     hangs: HangOptions | None = None
-    health: HealthOptions = NO_DEVICES
+    health: HealthOptions = HealthOptions(0.0, 0, "")
     log_limit_bytes: int = 0
     is_agent: bool = False
     nnodes: int = 1
@@ -148,13 +144,29 @@ def training_command(
     """Return what a plan runs; ``memory()`` is the most that its processes held so far."""
     notice_signal = Signals[options.notice_signal] if options.notice_signal != NO_NOTICE else None
     topology = plan.topology
+    folder = next((variable.value for variable in plan.env if variable.name == FOLDER_VARIABLE), None)
+    hangs = (
+        HangOptions(
+            Path(folder),
+            topology.node_rank,
+            topology.world_size or 1,
+            env.hostname,
+            plan.log_path,
+            options.on_hang,
+            options.hang_after_s,
+            {index: f"GPU {gpu.index}" for index, gpu in enumerate(plan.hardware.gpus.devices)},
+            memory,
+        )
+        if folder is not None
+        else None
+    )  # the processes are not to be observed
     return TrainingCommand(
         reported.passed_to(Command(plan.argv, plan.child_environment(env.inherited()))),
         plan.log_path,
         node_prefix(topology.node_rank) if topology.launched > 1 else "",
         DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
         reported,
-        _hang_options(plan, env, options, memory),
+        hangs,
         health_options(plan, env, options.health_interval_s),
         int(request.log_limit_gib * _GIB),
         is_agent=plan.launcher in ("torchrun", "accelerate"),
@@ -164,27 +176,6 @@ def training_command(
         script=plan.training.program.source,
         notices=tuple(sources(env, MetadataService())) if notice_signal is not None else (),
         notice_signal=notice_signal,
-    )
-
-
-def _hang_options(
-    plan: LaunchPlan, env: Environment, options: RunOptions, memory: Callable[[], MemoryHeld]
-) -> HangOptions | None:
-    """Return what the hang monitor needs; None if the processes should not be touched."""
-    folder = next((variable.value for variable in plan.env if variable.name == FOLDER_VARIABLE), None)
-    if folder is None:
-        return None
-    topology = plan.topology
-    return HangOptions(
-        Path(folder),
-        topology.node_rank,
-        topology.world_size or 1,
-        env.hostname,
-        plan.log_path,
-        options.on_hang,
-        options.hang_after_s,
-        {index: f"GPU {gpu.index}" for index, gpu in enumerate(plan.hardware.gpus.devices)},
-        memory,
     )
 
 

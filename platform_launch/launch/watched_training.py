@@ -229,11 +229,15 @@ class WatchedTraining:
             self._health = HealthWatch(self._training.health, self.supervisor.report, self._send)
         return self._health
 
+    def _watch_devices(self) -> None:
+        self._device_watch.start()
+        self._context.reporter.health = self._device_watch
+
     def _on_start(self, pid: int) -> None:
         """Begin to watch; this also imports what is not needed before."""
-        if self._health is not None:
-            self._try(self._health.start, None)
         self._try(lambda: self._context.begin(self._training, self.supervisor.report), None)
+        if self._health is not None:
+            self._try(self._watch_devices, None)
         self._try(lambda: self.saves.start(pid), None)
         self._try(self._notices.start, None)
         if self._has_folder or self._watches_devices:
@@ -258,8 +262,7 @@ class WatchedTraining:
         if self._exited.is_set() or self.supervisor.stopped_by is not None:
             return
         if self._watches_devices and self._health is None:
-            self._device_watch.start()
-        self._context.reporter.health = self._health
+            self._watch_devices()
         if self._training.hangs is not None and self._has_folder:
             from platform_launch.launch.hang_watch import HangWatch
 

@@ -18,6 +18,7 @@ thread of the launcher owns all connections. See docs/decisions/0022-connections
     open_requests    the questions that the coordinator passes on
     participant      a node's side
     liveness         who has gone silent
+    ranks_from       before all this: a rank from a shared folder, if nothing else gives one
 
 A purpose is built on these: ``run`` (a verdict, and how the job ended), the doctor's measurements, and
 dist-launch's cluster that waits. What a purpose gets:

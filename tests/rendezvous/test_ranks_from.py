@@ -15,8 +15,8 @@ import pytest
 
 from platform_launch.cli import main
 from platform_launch.errors import InputError, NodesAbsentError, TopologyError
-from platform_launch.launch import ranks_from
-from platform_launch.launch.ranks_from import NodeIdentity, RankClaim, RankFolder
+from platform_launch.rendezvous import ranks_from
+from platform_launch.rendezvous.ranks_from import NodeIdentity, RankClaim, RankFolder
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 

@@ -137,7 +137,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "run-cost": Kind("INFO", "summary: {text}"),
     "metrics-served": Kind("INFO", "metrics: http://{host}:{port}/metrics"),
-    "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the training continues"),
+    "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the job continues"),
     "trainjob-status-refused": Kind("WARN", "the TrainJob's status was not updated: {problem}"),
     "nodes-trained": Kind("INFO", "nodes that trained, in each attempt: {nodes}"),
     "record-written": Kind("INFO", "launch record: {path}"),
@@ -154,11 +154,9 @@ CATALOGUE: dict[str, Kind] = {
     "slow-rank-over": Kind("INFO", "no longer slow: {headline}", ("ranks",)),
     "slower-than-before": Kind("INFO", "slower than before: {headline}"),
     "as-fast-as-before": Kind("INFO", "as fast as before: {headline}"),
-    "progress-again": Kind("INFO", "the training continues after {still_s:.0f} s without progress"),
+    "progress-again": Kind("INFO", "the job continues after {still_s:.0f} s without progress"),
     "hang-recorded": Kind("INFO", "what all ranks were doing: {path}"),
-    "hang-ends-training": Kind(
-        "ERROR", "the training hangs; stopping it (--on-hang {on_hang})", ("on_hang",)
-    ),
+    "hang-ends-training": Kind("ERROR", "the job hangs; stopping it (--on-hang {on_hang})", ("on_hang",)),
     # Devices; their problems are reported under the ids of the findings.
     "device-well-again": Kind("INFO", "{where}: cleared after {after_s:.0f} s: {what}", ("finding",)),
     "devices-not-watched": Kind("WARN", "GPUs and ports are not watched: {problem}"),
@@ -197,7 +195,7 @@ CATALOGUE: dict[str, Kind] = {
         "this process cannot exit until a file system that it writes to responds again",
     ),
     "log-lost": Kind(
-        "WARN", ("cannot write the log any more: {path}: {problem}; the training continues without it")
+        "WARN", ("cannot write the log any more: {path}: {problem}; the job continues without it")
     ),
     "log-cut": Kind("INFO", "{left_out_mib:g} MiB omitted from the log here (--log-limit)"),
     # The nodes of a job: their roll call, and how it ended on one of them.
@@ -230,7 +228,7 @@ CATALOGUE: dict[str, Kind] = {
     "port-given-up": Kind(
         "WARN",
         (
-            "the training found a port in use, perhaps {port}, which the nodes use to connect: "
+            "the job needed a port that is in use, perhaps {port}, on which the nodes connect: "
             "restarting it, with another port for the nodes"
         ),
     ),
@@ -247,7 +245,7 @@ CATALOGUE: dict[str, Kind] = {
         "ERROR", "lost {nodes} ({hosts}): no heartbeat for {silent_s:.0f} s{remark}", ("node",)
     ),
     "node-started-anew": Kind(
-        "ERROR", "node {node} was restarted on {host}: its part of the training was lost", ("node",)
+        "ERROR", "node {node} was restarted on {host}: its part of the job was lost", ("node",)
     ),
     "launcher-killed": Kind("ERROR", "{nodes} ({hosts}): the launcher was killed{remark}", ("node",)),
     "launcher-silent": Kind(

@@ -147,7 +147,7 @@ def _communication(plan: LaunchPlan, console: Console) -> None:
         console.info(_setting(variable.name, masked(variable.name, variable.value), variable.reason))
     if plan.removed:
         names = joined(removal.name for removal in plan.removed)
-        console.info(Phrase("removed from the training's environment: {names}", names=names))
+        console.info(Phrase("removed from the job's environment: {names}", names=names))
 
 
 def _setting(name: str, value: str, reason: str) -> Phrase:

@@ -323,7 +323,7 @@ class WatchedTraining:
         if self._end is not None:
             self._end()
         else:
-            self.supervisor.stop("the training hangs", _HANG_GRACE_S)
+            self.supervisor.stop("the job hangs", _HANG_GRACE_S)
 
     def _on_ending(self, reason: str) -> None:
         if self._hangs is not None:

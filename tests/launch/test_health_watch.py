@@ -131,7 +131,7 @@ def test_inspect_shows_who_differs_from_the_others() -> None:
     assert isinstance(lines, list)
     slow, faulty = lines
     assert slow == "node 1 (gn1) is suspect: GPU 1: runs at 900 MHz, the others at 1900 MHz [gpu-slow]"
-    assert faulty.startswith("node 2 (gn2) is suspect: mlx5_0:1: symbol_error grows by 600 a minute")
+    assert faulty.startswith("node 2 (gn2) is suspect: mlx5_0:1: symbol_error grows by 600 per minute")
 
 
 def test_what_another_node_shares_is_checked(nodes: Nodes) -> None:

@@ -108,7 +108,7 @@ def test_a_node_that_was_killed_gets_its_rank_back_when_its_claim_is_left_over(t
 def test_a_third_node_is_refused_by_the_names_of_the_two(take: Take) -> None:
     take("a")
     take("b")
-    with pytest.raises(TopologyError, match=r"all 2 ranks are taken \(node 0 on 'a', node 1 on 'b'\)"):
+    with pytest.raises(TopologyError, match=r"all 2 ranks are taken \(node 0 \('a'\), node 1 \('b'\)\)"):
         take("c")
 
 

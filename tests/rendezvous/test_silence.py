@@ -58,6 +58,6 @@ def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:
 
 
 def test_what_follows_from_a_silence_is_said() -> None:
-    assert in_view_of(3.0, 60.0) == "the training continues"
+    assert in_view_of(3.0, 60.0) == "the job continues"
     assert "no progress for 40 s; all nodes stop after 60 s of silence" in in_view_of(40.0, 60.0)
     assert "all nodes stop after 60 s" in in_view_of(None, 60.0)

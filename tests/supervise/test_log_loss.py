@@ -28,7 +28,7 @@ def test_a_folder_that_cannot_be_made_loses_the_log_only(supervise: Supervise, t
     assert outcome["log_path"] is None
     assert b"training\n" in run.output
     assert b"[WARN] cannot write the log any more" in run.output
-    assert b"Not a directory; the training continues without it" in run.output
+    assert b"Not a directory; the job continues without it" in run.output
 
 
 @requires_mount

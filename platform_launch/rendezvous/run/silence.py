@@ -75,11 +75,11 @@ def in_view_of(still_s: float | None, limit_s: float) -> str:
     """Describe the consequence of a silence, given how long the job has made no progress."""
     if still_s is None:
         return Phrase(
-            "it is unknown whether the training continues; all nodes stop after {limit:.0f} s of silence",
+            "it is unknown whether the job continues; all nodes stop after {limit:.0f} s of silence",
             limit=limit_s,
         )
     if still_s < limit_s / 2:
-        return Phrase("the training continues")
+        return Phrase("the job continues")
     return Phrase(
         "no progress for {still:.0f} s; all nodes stop after {limit:.0f} s of silence without progress",
         still=still_s,

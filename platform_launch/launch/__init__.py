@@ -1,7 +1,7 @@
 """The life of one node of a job; ``job`` shows it on one page.
 
 This joins two packages that do not know each other: ``supervise`` runs the processes of a node, and
-``rendezvous`` lets the nodes of a job meet, stay connected and agree how the run ended.
+``rendezvous`` connects the nodes of a job and lets them agree on the outcome.
 
     job                                the page: detect, plan, rendezvous, train, agree, finish
     stages                             what is announced before the start

@@ -77,7 +77,7 @@ def _starts_again(
     """Return whether a single node restarts, by the rules for several; report why it does not."""
     if not options.max_restarts:
         return False
-    # Here: no other single-node launch needs them.
+    # imported here, because other single-node launches do not need it
     from platform_launch.observe.steps import highest_step
     from platform_launch.rendezvous.restarts import (
         FailedRun,

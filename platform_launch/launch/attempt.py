@@ -118,7 +118,7 @@ RUNS = frozenset({Phase.RUNNING, Phase.RUNNING_ALONE, Phase.RUNNING_LOST})
 
 
 def after(phase: Phase, happening: Happening) -> Phase:
-    """Return the next phase. A happening that comes too early or too late changes nothing."""
+    """Return the next phase. A happening in the wrong phase changes nothing."""
     return _NEXT.get((phase, happening), phase)
 
 
@@ -206,7 +206,7 @@ class Attempt:
         """
         try:
             self._rendezvous.start()
-        except RuntimeError as problem:  # no thread is left
+        except RuntimeError as problem:  # no thread can be started
             raise InstallationError(
                 Phrase("the rendezvous cannot be started: {problem}", problem=problem),
                 "raise the limits of this container on threads and memory",
@@ -293,7 +293,7 @@ class Attempt:
                     self._context.reporter.clock.hung(ending.silent_s)
                 self._advance(Happening.CONCLUDED)
                 return message.outcome
-            elif message is None:  # the rendezvous failed when the run no longer needed it
+            elif message is None:  # the rendezvous failed when it was no longer needed
                 return alone
         if self._lost is None:
             return alone
@@ -401,7 +401,7 @@ class Attempt:
             return self._phase is not before
 
     def _on_ending(self, reason: str) -> None:
-        """A signal reached only this node: the others stop with it, without counting a failure."""
+        """A signal reached this node: the others stop too, without counting a failure."""
         if reason in signal.Signals.__members__:
             self._rendezvous.send(StopAll(of_node(self.task.node, EndKind.STOPPED, 0, stopped_by=reason)))
 

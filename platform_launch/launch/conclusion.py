@@ -81,7 +81,7 @@ def was_failure(outcome: Outcome) -> bool:
 
 
 def verdict_on(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:
-    """Find out from the log why the processes failed; None if none failed, or if another node failed first.
+    """Return from the log why the processes failed; None if none failed, or if another node failed first.
 
     The log of a node that lost its peer only shows a consequence, which must not compete with the cause.
     """
@@ -103,7 +103,7 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
 
     def explained() -> Verdict:
         if outcome.log_path is not None:
-            # This is part of the launch's end, so the log has no end yet.
+            # This is part of the launch's end, so the log is not complete yet.
             found = explain_file(outcome.log_path, oom_kills).without_note("no-end")
         else:
             found = explain([LogSource("the end of the output", io.BytesIO(outcome.tail))], oom_kills)
@@ -212,7 +212,7 @@ def _end_event(outcome: Outcome, exit_code: int, followed: int | None = None) ->
 
 
 def peak_event(held: MemoryHeld) -> Event:
-    """Return the event for the most memory that the processes and GPUs of this node held."""
+    """Return the event for the peak memory of this node's processes and GPUs."""
     return event("memory-peak", **held.as_dict(), processes=held.processes, gpus=held.gpus)
 
 
@@ -227,8 +227,8 @@ def report_outcome(
 ) -> list[str]:
     """Report how the run ended for all nodes, unless every node finished; return the lines.
 
-    The cause in the failed node's log is repeated unless this node ``has_verdict`` of its own. Without
-    ``in_full``, a quiet screen leaves the cause to node 0.
+    The cause in the failed node's log is repeated unless this node has its own verdict (``has_verdict``).
+    Without ``in_full``, a quiet screen leaves the cause to node 0.
     """
     from platform_launch.rendezvous.ending import ending_event, quote_event
     from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
@@ -286,7 +286,7 @@ def _write_record(
 ) -> Path | None:
     """Write the record of a finished launch; return its path, or None if it cannot be written in time.
 
-    A record is a convenience: no argument and no disk may make it stop a launch.
+    A record is optional: neither an argument nor a disk may make it stop a launch.
     """
     outcome = {
         "exit_code": result.exit_code,

@@ -24,7 +24,7 @@ _MEASURABLE_S = 2.0
 class StartCost:
     """One attempt: how long this node waited for the others, how long it ran, and the steps it printed.
 
-    ``hang_s`` is how long it hung, until it went on or ended; ``slow_s`` is how long the other ranks waited
+    ``hang_s`` is how long it hung, until it continued or ended; ``slow_s`` is how long the other ranks waited
     for slow ones. ``decided_s`` is the part of ``waited_s`` until all nodes knew that it restarts.
     """
 
@@ -205,11 +205,11 @@ class RunClock:
         self._watch, self._since = None, self._clock()
 
     def decided(self) -> None:
-        """All nodes know how the attempt ended that ended here last."""
+        """Record that all nodes know how the last attempt ended."""
         self._decided = self._clock()
 
     def hanging(self, still_s: float | None) -> None:
-        """Record that the job hangs, without progress for ``still_s``; None: it has just gone on."""
+        """Record that the job hangs, without progress for ``still_s``; None: it has just continued."""
         if still_s is None:
             self._hung_s, self._hangs_since = self._hung_so_far(), None
         elif self._hangs_since is None:
@@ -225,7 +225,7 @@ class RunClock:
             self._starts[-1] = replace(self._starts[-1], hang_s=still_s)
 
     def so_far(self) -> RunCost:
-        """Return the cost of the run so far. Nothing is left to do if no processes run any more."""
+        """Return the cost of the run so far. The remaining time is unknown if no processes run any more."""
         if self._watch is None:
             return replace(run_cost(self._starts), eta_s=None)
         return run_cost([*self._starts, self._start(self._watch.named)])

@@ -100,7 +100,7 @@ def exit_file() -> Iterator[ExitFile]:
     """Provide a file in a private folder that is removed with the launch."""
     try:
         folder = TemporaryDirectory(prefix="platform_launch_exit_", ignore_cleanup_errors=True)
-    except OSError:  # a convenience: it must not stop a launch
+    except OSError:  # optional: it must not stop a launch
         yield ExitFile(None)
         return
     with folder as name:

@@ -128,7 +128,7 @@ class HangWatch:
     def report_who_left(self, tail: bytes, *, failed_here: bool) -> str:
         """Report once which ranks of this node exited cleanly before others failed; return it, or "".
 
-        Such a rank ran out of data, or skipped something that the others do: they fail, and it does not.
+        Such a rank ran out of data, or skipped something that the others do, so they fail and it does not.
         ``tail`` is the end of the job's output; for ``failed_here`` see NodeProbe.left.
         """
         if self._probe is None:
@@ -202,7 +202,7 @@ class HangWatch:
             self._report(event(f"{name}-detail", text=text))
 
     def _record(self, report: HangReport) -> Path | None:
-        """Write what all ranks were doing to a file beside the log, which replaces no earlier one."""
+        """Write what all ranks were doing to a file beside the log, never replacing an earlier one."""
         names = (self._options.log.with_suffix(f".hang{n}.json") for n in count(1))
         path = next(path for path in names if not os.path.exists(path))  # noqa: PTH110 - never raises
         document = {
@@ -221,7 +221,7 @@ class HangWatch:
         return None
 
     def _answer(self, request: Mapping[str, object]) -> dict[str, object]:
-        """Answer what a command on this machine asks for."""
+        """Answer a request of a command on this machine."""
         if request.get("do") != "profile" or self._profiling is None:
             return self._inspect(str(request.get("language", "en")))
         ranks = request.get("ranks")

@@ -125,7 +125,7 @@ class HealthWatch:
         return list(found.values())
 
     def slowed_devices(self) -> dict[str, str]:
-        """Return what holds the clocks of GPUs down now, by GPU."""
+        """Return what currently reduces the clocks of GPUs, by GPU."""
         found = [one for one in self._conditions.now if one.id == "gpu-slowdown"]
         return {str(one.where): f"{one.where}: {one.what}" for one in found}
 
@@ -142,7 +142,7 @@ class HealthWatch:
                     continue
                 due = time.monotonic() + options.interval_s
                 self._record(self._read(probe), xids)
-        except Exception as error:  # whatever it is, the job goes on
+        except Exception as error:  # whatever it is, the job continues
             self._report(event("devices-not-watched", problem=_describe(error)))
         finally:
             probe.close()

@@ -7,7 +7,7 @@
     agree        attempt, node_ending              what the end means for all nodes; perhaps another attempt
     finish       conclusion                        the root cause, the record, the last lines, the exit code
 
-A node that meets no others (``alone``) skips the rendezvous and agrees with nobody.
+A single node (``alone``) skips the rendezvous.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from platform_launch.launch.metrics import MetricsServer
     from platform_launch.launch.run_report import TrainJobStatus
 
-# As --verbose, for whoever cannot change the command.
+# Like --verbose, for users who cannot change the command.
 VERBOSE = "PLATFORM_LAUNCH_VERBOSE"
 
 
@@ -121,7 +121,7 @@ class _Launch:
         try:
             with self._inbox.raising(), self._reporting_refusals():
                 own = self._plan(examine=examine)
-                context = LaunchContext(console, self._inbox)  # its clock starts now: the nodes begin to meet
+                context = LaunchContext(console, self._inbox)  # its clock starts now, with the rendezvous
                 publishers = self._publishers(context)
             oom_kills, plan_at = cgroup.OomKills(), self._plans(own)
             with ExitStack() as watching:
@@ -178,7 +178,9 @@ class _Launch:
         return plan
 
     def _plans(self, own: LaunchPlan) -> Callable[[NodePlace], LaunchPlan]:
-        """Return what gives this node's plan in any place; its log and its hardware stay the same."""
+        """Return a function that makes this node's plan for any rank; its log and its hardware stay the
+        same.
+        """
         came_to = _place(self._topology)
 
         @cache
@@ -234,18 +236,18 @@ class _Launch:
     def _reporting_refusals(self) -> Iterator[None]:
         """Report to the other nodes why this one does not start, whatever it was: they wait for it."""
         if self._meets_others:
-            from platform_launch.launch import together  # now: a disk that is lost later keeps nobody waiting
+            from platform_launch.launch import together  # now: the disk may be lost later
         try:
             yield
         except Exception as error:
             known = of_file(error) if isinstance(error, OSError) else None
-            described = f"{type(error).__name__}: {error}"  # of an error that nobody foresaw
+            described = f"{type(error).__name__}: {error}"  # of an unexpected error
             refusal = error if isinstance(error, LaunchError) else known or LaunchError(described)
-            # A spare that cannot start is one spare fewer, and no reason for the others to stop.
+            # A spare that cannot start is no reason for the others to stop.
             if self._meets_others and not self._topology.is_spare:
                 fields = {"what": refusal.message, "message": refusal.message}
                 self._console.report(Event(refusal.event, "ERROR", fields=fields))
-                # What this node lacks, its report may lack as well; nothing may hide the reason.
+                # The report may fail for the same reason as the start; this must not hide the reason.
                 with suppress(OSError, RuntimeError, LaunchError):
                     together.refuse(
                         refusal, self._topology, self._env, self._options, self._console, self._inbox
@@ -278,7 +280,7 @@ def _refuse_if_impossible(nodes: int, env: Environment, machine: Hardware, reque
 
 
 def _make_private_folders(plan: LaunchPlan, request: Request) -> None:
-    """Make the folder for compiled code now, private: the processes load what is in it."""
+    """Create the private folder for compiled code now, because the processes load code from it."""
     chosen = {variable.name: Path(variable.value) for variable in plan.env}
     extensions, temporary = chosen.get("TORCH_EXTENSIONS_DIR"), Path(request.temporary)
     if extensions is not None and extensions.is_relative_to(temporary):

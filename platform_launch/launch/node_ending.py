@@ -103,7 +103,7 @@ class TrainingOutput:
         self._log = log
         self._tail = tail
         self._reported = reported
-        self._lines_before: int | None = 0  # None: too many to be counted
+        self._lines_before: int | None = 0  # None: too many to count
         self._oom_kills = OomKills()
 
     def begin(self) -> None:
@@ -121,7 +121,7 @@ class TrainingOutput:
         return self._tail().decode(errors="replace")
 
     def why(self) -> Cause | None:
-        """Return what the other nodes should repeat: the cause if one is found, else the last lines."""
+        """Return what the other nodes should repeat: the cause if one is found, otherwise the last lines."""
         from platform_launch.why.explaining import explain
         from platform_launch.why.sources import LogSource
 

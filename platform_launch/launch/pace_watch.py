@@ -50,7 +50,8 @@ class PaceWatch:
         slowed: Callable[[float], None],
     ) -> None:
         self._probe, self._options, self._peers, self._report = probe, options, peers, report
-        # Nothing is reported in the time that makes a hang: compilations and caches make first steps uneven.
+        # Nothing is reported within --hang-after of the start, because compilations and caches make the first
+        # steps uneven.
         after_s = options.after_s or PERIOD_S * 5
         self._ranks = SlowRanks(
             options.node_rank,
@@ -74,7 +75,7 @@ class PaceWatch:
         self._ranks.stop()
 
     def lines(self) -> list[Sentence]:
-        """Return what ``inspect`` shows: who is slow now."""
+        """Return the slow ranks for ``inspect``."""
         if self._options.world_size < 2:
             return []
         found, unknown = self._ranks.find()

@@ -1,4 +1,4 @@
-"""Questions of the monitors to the other nodes of a run, sent over the rendezvous.
+"""Questions of the monitors to the other nodes, sent over the rendezvous.
 
 Questions and answers are messages of this module, packed into texts that the rendezvous only passes on.
 """
@@ -160,10 +160,10 @@ class TraceAnswer(ObserveMessage):
 
 
 class LinkPeers:
-    """Asks the other nodes over a link; ``answer`` replies to theirs, ``noticed`` hears what they found.
+    """Queries the other nodes over a link; ``answer`` replies to their questions, ``noticed`` is called with
+    their findings.
 
-    ``also`` gets every other message, and returns the answer. ``clock`` is what is known of this node's
-    clock.
+    ``also`` gets every other message, and returns the answer. ``clock`` is this node's clock offset.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class LinkPeers:
         self._noticed = noticed
         self.clock: ClockOffset | None = None
         self._number = 0
-        self._answered: dict[int, AnswersReceived | None] = {}  # to the questions that somebody waits for
+        self._answered: dict[int, AnswersReceived | None] = {}  # to the questions that wait for answers
         self._changed = Condition()
 
     def query(self, still_s: float, limit_s: float) -> Replies:
@@ -220,12 +220,12 @@ class LinkPeers:
         self._send(SendRequest(self._next_number(), _WAY_S, pack(notice)))
 
     def receive(self, message: TextNews) -> None:
-        """Handle a message of the link; what takes long is done in a thread of its own."""
+        """Handle a message of the link; slow answers are made in their own thread."""
         if isinstance(message, (AnswersReceived, RequestReceived)) and message.clock is not None:
             self.clock = ClockOffset(*message.clock)
         if isinstance(message, AnswersReceived):
             with self._changed:
-                if message.number in self._answered:  # else it is too late, or belongs to a notice
+                if message.number in self._answered:  # otherwise it is too late, or belongs to a notice
                     self._answered[message.number] = message
                     self._changed.notify_all()
         elif isinstance(message, RequestReceived):

@@ -29,8 +29,8 @@ _KEPT_READINGS = 12  # of the last minute
 class MemoryPeak:
     """Samples every few seconds until it is stopped. ``devices`` are the GPUs that the job uses.
 
-    Shorter peaks may be missed. Shared memory is counted once, as far as the kernel's cheap figures show. A
-    GPU's memory includes that of other jobs.
+    Shorter peaks may be missed. Shared memory is counted once, if the kernel's cheap figures show it. A GPU's
+    memory includes that of other jobs.
     """
 
     def __init__(self, devices: Sequence[Gpu], interval_s: float = _INTERVAL_S) -> None:
@@ -55,7 +55,7 @@ class MemoryPeak:
 
     @property
     def held(self) -> MemoryHeld:
-        """What was seen so far."""
+        """The peak so far."""
         busy, last = dict(self._busy), dict(self._last_busy)
         return MemoryHeld(
             self.processes_gib,

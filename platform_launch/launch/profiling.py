@@ -1,4 +1,4 @@
-"""torch's profiler on all ranks of a job at the same time, asked for by ``platform-launch profile``."""
+"""torch's profiler on all ranks of a job at the same time, for ``platform-launch profile``."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from platform_launch.observe.look import (
 )
 from platform_launch.observe.node_probe import NodeProbe
 
-# What fits into a message of the rendezvous, packed twice.
+# Bytes that fit into a message of the rendezvous, packed twice.
 _PART_BYTES = 600 * 1024
 _PART_LIMIT_S = 30.0
-# Traces of other nodes travel through node 0: more than this would hold up what the job needs.
+# Traces of other nodes pass through node 0: more than this would delay the job's own messages.
 MOST_BYTES = 512 * 1024 * 1024
 
 
@@ -43,7 +43,7 @@ class Profiling:
         self._probe, self._options, self._peers = probe, options, peers
 
     def run(self, seconds: float, ranks: tuple[int, ...]) -> list[dict[str, object]]:
-        """Profile ranks (none: all) of all nodes; return what is known of each.
+        """Profile ranks (none: all) of all nodes; return the result of each.
 
         ``path`` is its gzipped trace, which the caller removes, ``problem`` why there is none, ``offset_s``
         how far its clock is ahead of node 0's.
@@ -80,7 +80,7 @@ class Profiling:
         return None
 
     def _fetch(self, peers: LinkPeers, traces: Mapping[int, Sequence[RankTraceFile]]) -> None:
-        """Bring the traces of other nodes here, a part of each node's at a time."""
+        """Fetch the traces of other nodes, a part of each node's at a time."""
         expected = {node: [one for one in some if one.bytes] for node, some in traces.items()}
         offsets = dict.fromkeys(expected, 0)
         left_bytes = MOST_BYTES

@@ -128,7 +128,7 @@ class RunReporter:
         """Return the state of the run. ``of_all_nodes`` also queries other nodes, which may take seconds."""
         cost, restarts = self.clock.so_far(), self.clock.restarts
         here, health = self._devices, self.health
-        if here is None:  # the rendezvous is still going on
+        if here is None:  # the rendezvous is not complete yet
             return RunReport(0, "", restarts, cost)
         nodes = devices(health.samples(of_all_nodes=of_all_nodes)) if health is not None else ()
         return RunReport(here.node_rank, here.host, restarts, cost, nodes)

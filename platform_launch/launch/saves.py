@@ -25,7 +25,7 @@ _MARGIN = 1.5
 
 @dataclass(frozen=True)
 class Saves:
-    """What is known: how long the last save took, and whether the stop ``signal``, if any, led to a save."""
+    """How long the last save took, and whether the stop ``signal``, if any, led to a save."""
 
     last_s: float | None = None
     signal: str = ""
@@ -96,7 +96,7 @@ class SaveWatch:
             self._watch.request()
 
     def end(self, outcome: Outcome, signal: str) -> None:
-        """Find out whether the stop led to a save, if ``signal`` requested one."""
+        """Return whether the stop led to a save, if ``signal`` requested one."""
         if self._watch is None:
             return
         if outcome.stopped_by is None or not signal:

@@ -1,6 +1,6 @@
 """A node's run together with the other nodes of its job: join, train, agree, and perhaps restart.
 
-A job of one node imports nothing of this.
+A job of one node does not import this module.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def run_together(
 
     ``training_at`` returns what this node runs with a given rank; a spare waits for one. Raises LaunchError
     if the nodes cannot start, the same on all of them, Interrupted if a signal stops this node before all
-    have joined, and SpareNotNeededError. A node whose processes finished exits with 0 whatever happens
-    elsewhere.
+    have joined, and SpareNotNeededError. A node whose processes finished exits with 0, regardless of the
+    other nodes.
     """
     console = context.console
     job = _JobSoFar(training_at, task, console)
@@ -105,8 +105,8 @@ def _trained(attempt: Attempt) -> Outcome:
 class _JobSoFar:
     """What a node knows about its job over all attempts.
 
-    ``task`` is what the rendezvous of the next attempt needs, and ``place`` the place that this node has in
-    it; ``nodes`` is how many nodes each attempt had that this one took part in.
+    ``task`` is what the rendezvous of the next attempt needs, and ``place`` is this node's place in it;
+    ``nodes`` is how many nodes each attempt had that this one took part in.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ def run_task(
 
 
 def fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
-    """Return what this node must have in common with the others."""
+    """Return what this node must share with the others."""
     directory = ""
     with suppress(OSError):  # removed in the meantime
         directory = str(Path.cwd())
@@ -252,7 +252,7 @@ def fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
 
 
 def _torch_facts() -> dict[str, str]:
-    """Return what the torch of this interpreter was built with, without importing it; empty without torch.
+    """Return what this interpreter's torch was built with, without importing it; empty without torch.
 
     NCCL's version is that of its package, which torch's wheels for CUDA depend on.
     """

@@ -1,8 +1,9 @@
-"""What runs on one node: for which place in the job, and what its monitors need to know.
+"""What runs on one node, with which rank, and what its monitors need to know.
 
-The private folder in which its processes answer is held by their launch, and swept if that was killed. A
-launch holds a lock of its folder, which the kernel releases whatever ended it: unlike a process id, a lock
-means the same in all containers that share a folder for temporary files, and is never given to another.
+The private folder in which its processes can be queried belongs to the launch, and is removed by later
+launches if that was killed. A launch holds a lock of its folder, which the kernel releases whatever ended it:
+unlike a process id, a lock means the same in all containers that share a folder for temporary files, and is
+never given to another.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     from platform_launch.observe.memory import MemoryHeld
 
 _GIB = 2**30
-# The processes find here how often it was started again.
+# The processes read the number of restarts from this variable.
 RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
 
-# What is done about a hang.
+# The actions for a hang.
 REPORT, STOP, RESTART = "report", "stop", "restart"
 
-# As ``cli/launch_options.py`` names them: when it was started, and its process.
+# Names made by ``cli/launch_options.py``: the time of the start, and the process id.
 _NAME = re.compile(r"observe-\d{8}-\d{6}-\d+")
 _PURPOSE = "the training's processes will answer questions there"
 
@@ -63,8 +64,8 @@ class NodePlace:
 class HangOptions:
     """What the hang monitor of this node needs to know.
 
-    ``folder`` is the private folder that the hook writes to. ``after_s`` 0: hangs are not looked for, but
-    ``inspect`` is answered. ``memory()`` is the most that the processes held so far.
+    ``folder`` is the private folder that the hook writes to. ``after_s`` 0: hangs are not detected, but
+    ``inspect`` is answered. ``memory()`` is the peak memory of the processes so far.
     """
 
     folder: Path
@@ -80,7 +81,7 @@ class HangOptions:
 
 @dataclass(frozen=True)
 class HealthOptions:
-    """The devices that a job uses on a node, and how often they are asked; 0: only after a failure."""
+    """The devices that a job uses on a node, and how often they are checked; 0: only after a failure."""
 
     interval_s: float
     node_rank: int
@@ -91,7 +92,7 @@ class HealthOptions:
 
     @property
     def has_devices(self) -> bool:
-        """Whether there is anything to ask."""
+        """Whether there are devices to check."""
         return bool(self.gpus or self.ports)
 
 
@@ -99,10 +100,10 @@ class HealthOptions:
 class TrainingCommand:
     """What a supervisor needs to run the processes of an attempt.
 
-    ``is_agent``: it starts the ranks, and can be held. ``notices`` tell that this node will be taken away;
-    the ranks then get ``notice_signal``, None if that is not wanted. ``batch_note``: what becomes of the
-    global batch if fewer nodes take part than were launched. ``packages`` and what the ``script`` imports are
-    what the processes load first.
+    ``is_agent``: it starts the ranks, and can be held. ``notices`` are the sources of notices that this node
+    will be taken away; the ranks then get ``notice_signal``, None for no signal. ``batch_note`` is what
+    happens to the global batch if fewer nodes take part than were launched. ``packages`` and what the
+    ``script`` imports are what the processes load first.
     """
 
     command: Command
@@ -128,7 +129,7 @@ class TrainingCommand:
         return [folder for folder in folders if folder is not None]
 
     def started_again(self, restarts: int) -> TrainingCommand:
-        """Return the command of a start after so many others, which it finds in its environment."""
+        """Return the command of a restart, with the number of earlier starts in its environment."""
         env = {**self.command.env, RESTART_COUNT: str(restarts)}
         return replace(self, command=replace(self.command, env=env))
 
@@ -141,7 +142,7 @@ def training_command(
     reported: ExitFile,
     memory: Callable[[], MemoryHeld],
 ) -> TrainingCommand:
-    """Return what a plan runs; ``memory()`` is the most that its processes held so far."""
+    """Return what a plan runs; ``memory()`` is the peak memory of its processes so far."""
     notice_signal = Signals[options.notice_signal] if options.notice_signal != NO_NOTICE else None
     topology = plan.topology
     folder = next((variable.value for variable in plan.env if variable.name == FOLDER_VARIABLE), None)
@@ -192,7 +193,7 @@ def health_options(plan: LaunchPlan, env: Environment, interval_s: float) -> Hea
 
 
 def open_folder(folder: Path) -> None:
-    """Make the folder, empty, and hold it until :func:`remove_folder`, or the end of this process.
+    """Create the empty folder, and hold it until :func:`remove_folder`, or the end of this process.
 
     Raises OSError, InputError.
     """
@@ -200,9 +201,9 @@ def open_folder(folder: Path) -> None:
     while True:
         files.private_folder(folder, _PURPOSE)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with suppress(OSError):  # a file system without locks, on which nothing is swept
+        with suppress(OSError):  # a file system without locks, on which nothing is removed
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-        # Between making and holding it, another launch may have swept it.
+        # Before it was locked, another launch may have removed it.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), folder.lstat()):
                 break
@@ -219,7 +220,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def sweep(temporary: Path) -> None:
-    """Remove the folders of launches that are no more from this user's folder for temporary files."""
+    """Remove the folders of launches that have ended from this user's temporary folder."""
     if files.private_problem(temporary):
         return
     with suppress(OSError):
@@ -231,7 +232,7 @@ def sweep(temporary: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process alone. Raises OSError where another holds it, or none can."""
+    """Lock a folder for this process. Raises OSError if another process holds it, or if locks do not work."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

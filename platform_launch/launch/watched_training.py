@@ -1,6 +1,6 @@
-"""One start of the processes on this node: supervised, and watched for hangs and for failing devices.
+"""One start of the processes on this node: supervised, and monitored for hangs and failing devices.
 
-What watches them is imported while they start: they load for seconds, and nothing of theirs may wait for it.
+The monitors are imported while the processes load their libraries, and must not delay them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 # A signal to one node reaches the others within two heartbeats of the rendezvous.
 _SPREAD_S = 1.0
-# Of many nodes that are warned at once, one tells the others.
+# If many nodes are warned at once, one of them informs the others.
 _NODES_PER_S, _MOST_PAUSE_S = 50, 5.0
-# The processes load their libraries first, with all CPUs: what only watches them can wait.
+# The processes load their libraries first, with all CPUs; the monitors can wait.
 _LOAD_AFTER_S = 2.0
 # A job that hangs will not write a last checkpoint.
 _HANG_GRACE_S = 5.0
@@ -77,7 +77,7 @@ class LaunchContext:
             self._memory.start()
 
     def held(self) -> MemoryHeld:
-        """Return the most memory that the processes of this node have held so far."""
+        """Return the peak memory of this node's processes so far."""
         from platform_launch.observe.memory import MemoryHeld
 
         return self._memory.held if self._memory is not None else MemoryHeld()
@@ -168,10 +168,12 @@ class WatchedTraining:
                 remove_folder(folder)
 
     def receive(self, message: TextNews) -> None:
-        """Handle a message for the monitors; whatever comes of it, the connection goes on."""
+        """Handle a message for the monitors; errors do not affect the connection."""
 
         def handle() -> None:
-            from platform_launch.launch.peers import read_save_notice  # here: a node alone has none
+            from platform_launch.launch.peers import (
+                read_save_notice,
+            )  # imported here, because a single node does not need it
 
             warned_by = read_save_notice(message)
             if warned_by is not None:
@@ -189,10 +191,10 @@ class WatchedTraining:
         return self._try(lambda: self._device_watch.check(), None) if self._watches_devices else None
 
     def still_s(self, within_s: float) -> float | None:
-        """Return how long nothing has made progress, see HangMonitor; None if unknown."""
+        """Return how long there has been no progress, see HangMonitor; None if unknown."""
         try:
             return self._hangs.still_s(within_s) if self._hangs is not None else None
-        except Exception:  # it is part of each heartbeat, which must be sent all the same
+        except Exception:  # it is part of each heartbeat, which must be sent in any case
             return None
 
     def report_who_left(self) -> str:
@@ -203,12 +205,12 @@ class WatchedTraining:
         return self._try(lambda: hangs.report_who_left(tail, failed_here=self._failed), "")
 
     def close(self) -> None:
-        """Stop watching the devices."""
+        """Stop monitoring the devices."""
         if self._health is not None:
             self._health.stop()
 
     def _try(self, step: Callable[[], _T], otherwise: _T) -> _T:
-        """Take a step towards watching; if it fails, that is reported, and the processes go on."""
+        """Start a monitor; a failure is reported, and the processes continue."""
         try:
             return step()
         except Exception as error:
@@ -234,7 +236,7 @@ class WatchedTraining:
         self._context.reporter.health = self._device_watch
 
     def _on_start(self, pid: int) -> None:
-        """Begin to watch; this also imports what is not needed before."""
+        """Start the monitors; this also imports them."""
         self._try(lambda: self._context.begin(self._training, self.supervisor.report), None)
         if self._health is not None:
             self._try(self._watch_devices, None)
@@ -258,7 +260,7 @@ class WatchedTraining:
         self._try(load, None)
 
     def _start_watches(self) -> None:
-        """Start the monitors of devices and hangs, unless the processes are ending already."""
+        """Start the monitors of devices and hangs, unless the processes are already stopping."""
         if self._exited.is_set() or self.supervisor.stopped_by is not None:
             return
         if self._watches_devices and self._health is None:
@@ -304,7 +306,7 @@ class WatchedTraining:
         self.supervisor.warn(number)
 
     def _warn_others(self, number: Signals) -> None:
-        """Let the other nodes warn their ranks too, unless one of them has told all meanwhile."""
+        """Let the other nodes warn their ranks too, unless one of them has already done so."""
         send = self._send
         if send is None:
             return

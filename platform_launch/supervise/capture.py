@@ -45,7 +45,7 @@ def capture(command: Command, *, timeout_s: float, on_line: Callable[[str], None
 
     ``on_line`` receives each line of its output as soon as it is written, in another thread.
     """
-    import subprocess  # takes 10 ms, which a launch need not spend
+    import subprocess  # takes 10 ms, which a launch can save
 
     try:
         process = subprocess.Popen(

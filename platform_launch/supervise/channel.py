@@ -80,7 +80,7 @@ class Tee(Receiver):
         self._show(data if self._fold is None else self._fold.feed(data))
 
     def flush(self) -> None:
-        """Write what the screen was due to get by now."""
+        """Write what is due on the screen."""
         if self._fold is not None:
             self._show(self._fold.flush())
 
@@ -135,7 +135,7 @@ class Channel:
                 return
             data = b""
         except OSError:
-            # A terminal returns EIO when its last writer is gone.
+            # A terminal returns EIO when its last writer has closed it.
             data = b""
         if not data:
             self.close()
@@ -148,7 +148,7 @@ class Channel:
         self.receiver.feed(data)
 
     def _more(self) -> bytes:
-        """Read what a writer that waits for room in the terminal still writes, up to a limit."""
+        """Read what a writer that waits for space in the terminal still writes, up to a limit."""
         parts, size, idle = [], 0, 0
         with suppress(OSError):
             while size < _FEW_BYTES and idle < _IDLE_READS:
@@ -171,7 +171,7 @@ class Channel:
 
 
 def open_like(fd: int, reserved_columns: int) -> tuple[int, int]:
-    """Return the reading and writing ends of a terminal if ``fd`` is one, else of a pipe."""
+    """Return the reading and writing ends of a terminal if ``fd`` is one, otherwise of a pipe."""
     if not os.isatty(fd):
         return open_pipe()
     try:

@@ -34,7 +34,7 @@ _KILL_FOR_S = 30.0
 
 
 def main() -> None:
-    """Wait until the launcher is gone, then kill what it left."""
+    """Wait until the launcher has exited, then kill what it left."""
     launcher, mark, grace_s = int(sys.argv[1]), sys.argv[2].encode(), float(sys.argv[3])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
@@ -60,7 +60,7 @@ def main() -> None:
             continued_at = time.monotonic()
             os.kill(launcher, signal.SIGCONT)
     _end(known, mark, grace_s)
-    import shutil  # here: this import takes as long as everything else, and the job is starting then
+    import shutil  # imported here, because it takes as long as everything else, while the job is starting
 
     for folder in sys.argv[4:]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def _stat(pid: int) -> tuple[str, int] | None:
 
     Does the same as process_stat.py, which cannot be imported here.
     """
-    # "pid (name) state parent …": the name may itself hold spaces and parentheses.
+    # "pid (name) state parent …": the name may contain spaces and parentheses.
     fields = _read(pid, "stat").decode(errors="replace").rpartition(")")[2].split()
     return None if not fields or fields[0] in "ZX" else (fields[19], int(fields[1]))
 

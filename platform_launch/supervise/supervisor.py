@@ -138,8 +138,8 @@ class Supervisor:
     ) -> None:
         """Stop the command as SIGTERM would. From any thread, before and during the run.
 
-        ``grace_s`` can shorten the grace time; ``signal_name`` is the signal that asked for it
-        on another node; ``sentence`` the reason as programs read it, ``reason`` its words.
+        ``grace_s`` can shorten the grace time; ``signal_name`` is the signal that requested it on another
+        node; ``sentence`` is the reason for programs, ``reason`` for people.
         """
         self._watch.stop(reason, grace_s, signal_name, sentence)
 

@@ -130,7 +130,7 @@ class TracebackFold:
             shown.append(lines.pop(0) + b"\n")
         for line in lines:
             self._line(line + b"\n", shown)
-        if not tail:  # a rank writes all of it at once: it is complete, or in its middle
+        if not tail:  # a rank writes it at once, so it is complete or in the middle
             shown += [self._closed(rank) for rank in self._ended_ranks()]
         self._tail = tail if self._open else b""
         self._mid_line = bool(tail) and not self._tail

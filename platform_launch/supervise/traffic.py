@@ -58,7 +58,7 @@ class Traffic:
                 channel.receiver.flush()
 
     def last_call(self) -> None:
-        """Read only what is in the pipes already: their writers are gone, or are not ours."""
+        """Read only what is already in the pipes: their writers have exited, or are not ours."""
         self._last_call = True
 
     def abandon(self) -> None:

@@ -113,7 +113,7 @@ class Watch:
         with ExitStack() as stack:
             if self._opens_inbox:
                 stack.enter_context(self._inbox)
-            self._strangers = set(processes.children())  # usually none, which costs nothing to find out
+            self._strangers = set(processes.children())  # usually there are none
             stack.enter_context(processes.adopting_orphans())
             self._exit = stack.pop_all()
         return self
@@ -147,8 +147,8 @@ class Watch:
     ) -> None:
         """Request the stop, from any thread: SIGTERM now, SIGKILL after the grace time.
 
-        A ``grace_s`` of its own may shorten that of an end which was asked for before. ``signal_name`` is the
-        signal that asked for it elsewhere, if one did; ``sentence`` the reason as programs read it.
+        ``grace_s`` may shorten the grace time of an earlier request. ``signal_name`` is the signal that
+        requested the stop elsewhere, if any; ``sentence`` is the reason for programs.
         """
         grace_s = self._grace_s if grace_s is None else grace_s
         self._requests.append((reason, grace_s, signal_name, sentence))
@@ -157,8 +157,8 @@ class Watch:
     def warn(self, number: signal.Signals) -> None:
         """Warn the commands as the signal would, in the supervising thread.
 
-        Ranks without a handler would die of it, and are left alone. Nothing happens soon after a signal to
-        this process that said the same, and such a signal is not passed on soon after this.
+        Ranks without a handler are left alone, because they would die. A warning soon after the same signal
+        to this process is ignored, and vice versa.
         """
         now = time.monotonic()
         if now - self._warned_at > _SAME_NOTICE_S and self._handles(number):
@@ -182,13 +182,13 @@ class Watch:
         while not self._gone or self._traffic.left:
             while self._actions:
                 self._actions.popleft()()
-            if self._requests:  # after a pause of this process there may be an end that came first
+            if self._requests:  # after a pause of this process, the end may have come first
                 self._reap()
             if self._spreading and (self._requests or time.monotonic() >= self._spread_at):
                 self._forward_spread()
             while self._requests:
                 reason, grace_s, signal_name, sentence = self._requests.popleft()
-                # Once is enough: Python, for one, dies of a SIGTERM that comes while it ends for the first.
+                # once is enough: Python dies of a second SIGTERM during its exit
                 if self.stopped_by is None:
                     self._terminated = True
                     self._asked(signal.SIGTERM)
@@ -203,7 +203,7 @@ class Watch:
             self._traffic.move(ready)
             while self._agenda and self._agenda[0][0] <= time.monotonic():
                 self._agenda.pop(0)[1]()
-        while self._actions:  # what the end itself gave rise to
+        while self._actions:  # actions that the end caused
             self._actions.popleft()()
 
     def _poll(self) -> set[int]:
@@ -332,7 +332,7 @@ class Watch:
         return {pid: name for pid, name in processes.children().items() if pid not in self._strangers}
 
     def _kill(self) -> None:
-        if self._killing or self._gone:  # asked once more: only a stuck process or reader is left to wait for
+        if self._killing or self._gone:  # requested again: only a stuck process or reader is left
             self._traffic.abandon()
             return
         self._killing = True

@@ -33,9 +33,8 @@ class LogLimit:
             self._size = self._cut(progress)
 
     def _cut(self, progress: Callable[[], None]) -> int:
-        fd = os.open(
-            self._path, os.O_RDWR | os.O_CLOEXEC
-        )  # without O_APPEND, which would decide where a write goes
+        # Without O_APPEND, which would decide where a write goes.
+        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
             if size < self._most_bytes:

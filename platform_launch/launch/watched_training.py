@@ -171,9 +171,8 @@ class WatchedTraining:
         """Handle a message for the monitors; errors do not affect the connection."""
 
         def handle() -> None:
-            from platform_launch.launch.peers import (
-                read_save_notice,
-            )  # imported here, because a single node does not need it
+            # Imported here, because a single node does not need it.
+            from platform_launch.launch.peers import read_save_notice
 
             warned_by = read_save_notice(message)
             if warned_by is not None:

@@ -14,6 +14,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from platform_launch.text import wrapped
+
 COLOURS = {"INFO": "cyan", "SUCCESS": "green", "WARN": "yellow", "ERROR": "red"}
 # If less than this is left next to the tag, further lines begin at the left.
 _NARROWEST, _NARROW_MARGIN = 40, "  "
@@ -30,7 +32,7 @@ def tagged(prefix: str, level: str, text: str, width: int | None) -> str:
         margin = _NARROW_MARGIN
         broken = Text.assemble(head, text).wrap(_rich(io.StringIO(), width), width - len(margin))
         return _rendered(Text(f"\n{margin}").join(broken), None)
-    broken = Text(text).wrap(_rich(io.StringIO(), width), width - head.cell_len)
+    broken = wrapped(text, width - head.cell_len)
     margin = " " * head.cell_len
     lines = [Text.assemble(margin if number else head, part) for number, part in enumerate(broken)]
     return _rendered(Text("\n").join(lines), None)

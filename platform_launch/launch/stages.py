@@ -73,7 +73,7 @@ def _open(plan: LaunchPlan, console: Console) -> None:
                     host=plan.hardware.host.hostname,
                 ),
             ),
-            ("platform", topology.platform),
+            ("platform", Phrase(topology.platform)),
             ("GPUs", rows["GPUs"]),
             ("network", rows.get("RDMA") or rows.get("network", "")),
             (form, _noted(program, plan.training.program.reason)),
@@ -115,7 +115,7 @@ def _environment(plan: LaunchPlan, console: Console) -> None:
         Phrase("master: {address} ({source})", address=address, source=source.get("master_addr", ""))
     )
     for name, value, note in hardware_rows(plan):
-        console.info(_noted(Phrase("{name}: {value}", name=name, value=value), note))
+        console.info(_noted(Phrase("{name}: {value}", name=Phrase(name), value=value), note))
     console.info(
         Phrase(
             "processes: {processes} per node ({source}), {all} in all",
@@ -151,7 +151,7 @@ def _communication(plan: LaunchPlan, console: Console) -> None:
 
 
 def _setting(name: str, value: str, reason: str) -> Phrase:
-    return Phrase("{name}={value}  # {reason}", name=name, value=value, reason=reason)
+    return Phrase("{name}={value}  # {reason}", name=name, value=value, reason=Phrase.of(reason))
 
 
 def _verification(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from textwrap import wrap
 from threading import Timer
 
 from platform_launch.console import STDOUT, Console, log_line, terminal_line
@@ -24,7 +23,7 @@ from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
 from platform_launch.supervise.channel import Channel, Receiver, open_pipe
 from platform_launch.supervise.processes import how_it_ended, shell_code
 from platform_launch.supervise.text import LogText, RedrawnLines, WholeLines
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, wrapped
 from platform_launch.why.sources import events_of, node_of
 
 # A node's own supervisor must have time to kill and report leftover processes before it is killed itself.
@@ -306,10 +305,8 @@ class NodeLines(Receiver):
         own = _OWN.match(line)
         if own is not None:
             text, margin = _without_mark(line.decode(errors="replace").rstrip("\n")), " " * own.end()
-            wrapped = wrap(
-                text, columns, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
-            )
-            line = "\n".join(wrapped).encode() + b"\n"
+            first, *rest = wrapped(text[own.end() :], columns - own.end())
+            line = f"\n{margin}".join((text[: own.end()] + first, *rest)).encode() + b"\n"
             tag, colour = own[1], _LEVELS[own[1]]
             line = line.replace(b"[%b]" % tag, b"\x1b[%dm[%b]\x1b[0m" % (colour, tag), 1)
         return line.replace(self._label, self._painted)

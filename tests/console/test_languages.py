@@ -13,6 +13,7 @@ import pytest
 
 from platform_launch.cli import main
 from platform_launch.console import Console, languages
+from platform_launch.console.banner import tagged
 from platform_launch.console.languages import translate
 from platform_launch.errors import TopologyError, UsageError
 from platform_launch.events import Event, event, marked
@@ -337,3 +338,10 @@ def test_chinese_is_wrapped_between_characters_and_takes_two_columns_each() -> N
         "然后结束。",
     ]
     assert wrapped("no word is broken here", 8) == ["no word", "is", "broken", "here"]
+
+
+def test_a_line_on_a_terminal_breaks_between_chinese_characters() -> None:
+    text = "如果 PyTorch 占用的远少于显存总量，`nvidia-smi` 会显示谁占用了其余部分：上一次运行遗留的进程"
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", tagged("", "INFO", text, 60)).splitlines()
+    assert [columns(line) <= 60 for line in lines] == [True, True]
+    assert lines[1].startswith("       ")

@@ -58,7 +58,10 @@ def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
     for variable in variables:
         console.info(
             Phrase(
-                "{name}={value}  # {reason}", name=variable.name, value=variable.value, reason=variable.reason
+                "{name}={value}  # {reason}",
+                name=variable.name,
+                value=variable.value,
+                reason=Phrase.of(variable.reason),
             )
         )
     if read_secret(env) is None and topology.nnodes > 1:

@@ -32,9 +32,9 @@ def tagged(prefix: str, level: str, text: str, width: int | None) -> str:
         margin = _NARROW_MARGIN
         broken = Text.assemble(head, text).wrap(_rich(io.StringIO(), width), width - len(margin))
         return _rendered(Text(f"\n{margin}").join(broken), None)
-    broken = wrapped(text, width - head.cell_len)
     margin = " " * head.cell_len
-    lines = [Text.assemble(margin if number else head, part) for number, part in enumerate(broken)]
+    parts = enumerate(wrapped(text, width - head.cell_len))
+    lines = [Text.assemble(margin if number else head, part) for number, part in parts]
     return _rendered(Text("\n").join(lines), None)
 
 

@@ -97,17 +97,25 @@ def test_a_log_goes_up_in_chunks_and_is_read_and_searched(server: Served) -> Non
     assert send(900, text[900:]) == len(text)
 
     path, ask = "/api/v1/workers/logger-0/log", people.get
-    read, position = "", 0
-    while position < len(text):
-        window = ask(path, params={"offset": position, "limit": 4096}).json()
-        assert (window["offset"], window["generation"]) == (position, 3)
-        read, position = read + window["text"], window["next_offset"]
-    assert read.encode() == text
-    tail = ask(path, params={"tail": 2}).json()
-    assert (tail["line"], tail["text"].count("\n"), tail["text"][:10]) == (1999, 2, "step 1998 ")
-    found = ask(path, params={"search": "STEP 1234 "}).json()
-    assert [match["line"] for match in found["matches"]] == [1235]
-    assert ask(path, params={"generation": 9}).json()["text"] == ""
+    read, place = list[tuple[int, str]](), ""
+    while True:
+        page = ask(path, params={"after": place, "limit": 300}).json()
+        assert (page["generation"], page["generations"]) == (3, [3])
+        read, place = read + [(one["number"], one["text"]) for one in page["lines"]], page["after"]
+        if not page["more"]:
+            break
+    assert read == list(enumerate(text.decode().splitlines(), 1))
+    tail = ask(path, params={"limit": 2}).json()
+    assert [one["number"] for one in tail["lines"]] == [1999, 2000]
+    assert (tail["read"], tail["size"]) == (len(text), len(text))
+    found = ask(path, params={"after": "", "search": "STEP 1234 "}).json()
+    assert [match["number"] for match in found["lines"]] == [1235]
+    around = ask(path, params={"offset": found["lines"][0]["offset"], "limit": 2}).json()
+    assert ([one["number"] for one in around["lines"]], around["target"]) == (
+        [1234, 1235],
+        around["lines"][1]["place"],
+    )
+    assert ask(path, params={"generation": 9}).json()["lines"] == []
 
     download = ask(f"{path}/download")
     assert download.content == text

@@ -91,5 +91,5 @@ def said(here: Site) -> str:
 
 def log(here: Site) -> str:
     """Return the end of the log as the server has it."""
-    text: str = here.api.get("workers/localhost-0/log", params={"tail": 5}).text
+    text: str = here.api.get("workers/localhost-0/log", params={"limit": 5}).text
     return text

@@ -6,13 +6,16 @@ import os
 import random
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from platform_launch.procguard.api.refused import NotFound, Unavailable
 from platform_launch.procguard.server.logs import reading
 from platform_launch.procguard.server.logs.filtering import LineFilter
+from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, MergedPage
 from platform_launch.procguard.server.logs.reading import Reader
 from platform_launch.procguard.server.logs.segments import segment_path, segments
 from platform_launch.procguard.server.logs.store import KEPT_RUNS, Full, Logs, keep_within, make_room
@@ -28,6 +31,18 @@ def logs(tmp_path: Path) -> Logs:
 
 def all_of(logs: Logs, worker: str = "gn6-0", generation: int | None = None) -> bytes:
     return b"".join(Reader(logs.root, worker, generation).download())
+
+
+def log_of(logs: Logs, worker: str = "gn6-0", generation: int = 1) -> MergedLog:
+    return MergedLog(logs, [(0, worker)], generation, ended=False)
+
+
+def found_by(logs: Logs, most: int = 500, **sought: Any) -> MergedPage:
+    return log_of(logs).after(None, most, LineFilter(**sought))
+
+
+def lines_of(page: MergedPage) -> list[tuple[int, str]]:
+    return [(one.line.number, one.line.text) for one in page.lines]
 
 
 def test_every_byte_once_whatever_is_sent_twice(logs: Logs) -> None:
@@ -62,61 +77,63 @@ def test_over_the_limit_the_beginning_and_the_newest_part_are_kept(logs: Logs) -
     assert MIB * 0.9 < kept <= MIB
     assert logs.size("gn6-0", 1) == Logs(logs.root, MIB).size("gn6-0", 1) == len(text)
 
-    log = Reader(logs.root, "gn6-0")
-    first = log.window(0, 1000)
-    assert first.text == text[:1000].decode()
-    beyond = log.window(MIB, 1000)
-    assert beyond.offset > MIB
-    assert beyond.text == text[beyond.offset : beyond.offset + 1000].decode()
-    assert text[: beyond.offset].count(b"\n") + 1 == beyond.line
-    last = log.tail(3, 64 * 1024)
-    assert last.text.encode() == b"".join(lines[-3:])
-    assert (last.line, last.next_offset) == (149_998, len(text))
+    log = log_of(logs)
+    first = log.after(None, 3, LineFilter())
+    assert lines_of(first) == [(n + 1, lines[n].decode().strip()) for n in range(3)]
+    every, place = list[tuple[int, str]](), None
+    while True:
+        page = log.after(place, 5000, LineFilter())
+        every, place = every + lines_of(page), page.after
+        if not page.more:
+            break
+    assert every[-1] == (150_000, "step 0149999 loss 0.123")
+    gaps = [number for (before, _), (number, _) in pairwise(every) if number != before + 1]
+    assert len(gaps) == 1, "what was dropped"
+    assert all(text in lines[number - 1].decode() for number, text in every)
+    assert [number for number, _ in lines_of(log.before(None, 3))] == [149_998, 149_999, 150_000]
 
-    found = log.search(LineFilter("STEP 0149999"))
-    assert [(m.line, m.text) for m in found.matches or []] == [(150_000, "step 0149999 loss 0.123")]
-    assert text[(found.matches or [])[0].offset :].startswith(b"step 0149999")
+    found = found_by(logs, text="STEP 0149999")
+    assert lines_of(found) == [(150_000, "step 0149999 loss 0.123")]
+    assert text[found.lines[0].place.offset :].startswith(b"step 0149999")
     downloaded = all_of(logs)
     assert b"bytes left out here]" in downloaded
     assert downloaded.endswith(lines[-1])
 
 
-def test_a_window_follows_a_growing_log_without_losing_half_characters(logs: Logs) -> None:
-    text = "训练 step 1\n🚀 done\n" * 50
-    data, have, position, seen = text.encode(), 0, 0, ""
-    for end in range(7, len(data) + 7, 7):
+def test_a_growing_log_is_followed_and_an_unfinished_line_comes_again(logs: Logs) -> None:
+    text = "训练 step 1\n🚀 done\n" * 50 + "100 %\r" * 20_000 + "\nunfinished"
+    data, have, place, seen = text.encode(), 0, None, dict[LogPlace, str]()
+    for end in [*range(7, 2000, 7), *range(2000, len(data) + 5000, 5000)]:
         have = logs.append("gn6-0", 1, have, data[have:end])
-        window = Reader(logs.root, "gn6-0", 1).window(position, 64)
-        assert window.offset == position
-        position, seen = window.next_offset, seen + window.text
-    while position < len(data):
-        window = Reader(logs.root, "gn6-0", 1).window(position, 64)
-        position, seen = window.next_offset, seen + window.text
-    assert seen == text
+        page = log_of(logs).after(place, 64, LineFilter())
+        seen, place = seen | {one.place: one.line.text for one in page.lines}, page.after
+        assert page.more or have == page.size
+    assert "".join(seen.values()) == text.replace("\n", ""), "a line of 120 kB comes in pieces"
+    assert page.lines[-1].place == page.after
+    last = log_of(logs).before(None, 1)
+    assert (lines_of(last), last.after) == ([(102, "unfinished")], page.after)
 
 
 def test_an_empty_log_and_an_offset_beyond_the_end(logs: Logs) -> None:
-    empty = Reader(logs.root, "gn6-0", 4).tail(10, 1000)
-    assert (empty.text, empty.size, empty.line, empty.generation) == ("", 0, 1, 4)
+    assert log_of(logs).before(None, 10).lines == log_of(logs).after(None, 10, LineFilter()).lines == []
     logs.append("gn6-0", 4, 0, b"one\ntwo")
-    beyond = Reader(logs.root, "gn6-0", 4).window(10**15, 1000)
-    assert (beyond.offset, beyond.next_offset, beyond.text, beyond.line) == (7, 7, "", 2)
-    assert Reader(logs.root, "gn6-0").search(LineFilter("TWO")).matches is not None
-    assert Reader(logs.root, "gn6-0").tail(1, 1000).text == "two"
+    log = log_of(logs, generation=4)
+    assert log.after(LogPlace(2**49, 0, 10**15), 10, LineFilter()).lines == []
+    assert log.of_offset(10**15) is log.of_line(0, 3) is None
+    assert log.of_offset(4) == log.of_line(0, 2) == log.before(None, 1).lines[0].place
 
 
 def test_a_search_says_that_there_is_more(logs: Logs) -> None:
     logs.append("gn6-0", 1, 0, b"".join(b"error %d\n" % n for n in range(30)))
-    found = Reader(logs.root, "gn6-0").search(LineFilter("error"), limit=10)
-    assert [match.line for match in found.matches or []] == list(range(1, 11))
+    found = found_by(logs, 10, text="error")
+    assert [number for number, _ in lines_of(found)] == list(range(1, 11))
     assert found.more
-    assert not Reader(logs.root, "gn6-0").search(LineFilter("error 29"), limit=1).more
+    assert not found_by(logs, 1, text="error 29").more
 
 
 def test_a_line_of_megabytes_is_searched_in_pieces(logs: Logs) -> None:
     logs.append("gn6-0", 1, 0, b"\r".join(b"%d%%" % n for n in range(200_000)) + b"\nthe end\n")
-    found = Reader(logs.root, "gn6-0").search(LineFilter("the end"))
-    assert [match.line for match in found.matches or []] == [2]
+    assert lines_of(found_by(logs, text="the end")) == [(2, "the end")]
 
 
 @pytest.mark.parametrize("block", [1, 7, 64])
@@ -127,10 +144,7 @@ def test_a_search_finds_every_line_however_it_reads(
     lines = ["one", "", "TWO ünder", "no", "two" * 30, "", "the last two"]
     data = "\n".join(lines).encode()
     logs.append("gn6-0", 1, 0, data)
-    found = [
-        (match.line, match.offset)
-        for match in Reader(logs.root, "gn6-0").search(LineFilter("two")).matches or []
-    ]
+    found = [(one.line.number, one.line.offset) for one in found_by(logs, text="two").lines]
     assert found == [(n + 1, data.index(lines[n].encode())) for n in (2, 4, 6)]
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from platform_launch.procguard.server.logs.filtering import BadPattern, LineFilter
 from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, chosen_ranks
-from platform_launch.procguard.server.logs.reading import Reader
 from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.logs.times import FILE, ArrivalClock, ArrivalMarks
 
@@ -190,23 +189,22 @@ def test_a_search_by_blocks_finds_what_a_search_by_lines_finds(tmp_path: Path, s
     logs = Logs(tmp_path, 2**30)
     for begin in range(0, len(data), 50_000):
         logs.append("gn6-0", 1, begin, data[begin : begin + 50_000])
-    log = Reader(tmp_path, "gn6-0", 1)
+    log = MergedLog(logs, [(0, "gn6-0")], 1, ended=True)
     for asked, meaning in SOUGHT:
         expected = [
             number for number, line in enumerate(data.split(b"\n"), 1) if re.search(meaning, line, re.DOTALL)
         ]
         for context in (0, 2):
-            begin, numbers = 0, list[int]()
+            place, numbers = None, list[int]()
             while True:
-                wanted, limit = LineFilter(**asked), dice.choice((1, 3, 500))
-                window = log.search(wanted, begin, limit=limit, context=context)
-                hits = [one for one in window.matches or () if one.match]
-                numbers += [one.line for one in hits]
-                assert all(data.count(b"\n", 0, one.offset) + 1 == one.line for one in hits)
-                if not window.more:
+                page = log.after(place, dice.choice((1, 7, 500)), LineFilter(**asked), context)
+                hits = [one.line for one in page.lines if one.line.match]
+                numbers += [one.number for one in hits]
+                assert all(data.count(b"\n", 0, one.offset) + 1 == one.number for one in hits)
+                assert page.after != place
+                place = page.after
+                if not page.more:
                     break
-                assert hits
-                begin = window.next_offset
             assert sorted(set(numbers)) == expected, asked
 
 
@@ -285,8 +283,11 @@ def test_a_line_is_found_by_its_number(tmp_path: Path) -> None:
     data = b"".join(b"line %06d\n" % number for number in range(1, 5001))
     for begin in range(0, len(data), 10_000):
         logs.append("gn6-0", 1, begin, data[begin : begin + 10_000])
-    window = Reader(tmp_path, "gn6-0").at_line(3000, 64 * 1024, before=5)
-    assert window.line == 2995
-    assert window.text.startswith("line 002995\n")
-    assert "line 003000\n" in window.text
-    assert Reader(tmp_path, "gn6-0").at_line(10**9, 1024).text.endswith("line 005000\n")
+    log = MergedLog(logs, [(0, "gn6-0")], 1, ended=True)
+    target = log.of_line(0, 3000)
+    assert target is not None
+    page = log.around(target, 10)
+    assert [(one.line.number, one.line.text) for one in page.lines] == [
+        (number, f"line {number:06}") for number in range(2995, 3005)
+    ]
+    assert log.of_line(0, 10**9) is None

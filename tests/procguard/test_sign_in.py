@@ -26,7 +26,9 @@ CLIENT_SECRET = "what only the provider and the server know"
 def provider(people: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Run an OpenID Connect provider that knows these people; yields its issuer."""
     with warnings.catch_warnings():  # it uses a module of Authlib that will be another package
-        warnings.simplefilter("ignore")
+        import authlib.deprecate  # which puts a filter of its own before all others
+
+        warnings.simplefilter("ignore", authlib.deprecate.AuthlibDeprecationWarning)
         import oidc_provider_mock
 
         users = [oidc_provider_mock.User(sub=one["sub"], claims=one) for one in people]

@@ -82,12 +82,15 @@ class Queries:
     def glances(self) -> list[NodeGlance]:
         """Return all nodes by name in brief form, each with its workers by number."""
         world, moment = self._ledger.world, self._clock.moment()
+        limits = {name: views.silent_after_s(group) for name, group in world.groups.items()}
         nodes = []
         for entry in self._registry.in_order():
             workers = []
             for worker in entry.workers.values():
-                group = world.group_of(worker.worker)
-                silent = moment.silent_s(worker.seen_at) > views.silent_after_s(group)
+                row = world.workers.get(worker.worker)
+                group = world.groups.get(row.group) if row and row.group else None
+                limit_s = limits[group.name] if group else DEFAULT_SILENT_AFTER_S
+                silent = moment.silent_s(worker.seen_at) > limit_s
                 workers.append(views.worker_glance(entry, worker, group, silent=silent))
             silent = moment.silent_s(entry.seen_at) > DEFAULT_SILENT_AFTER_S
             nodes.append(NodeGlance(entry, silent, workers))

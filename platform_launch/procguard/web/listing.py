@@ -168,7 +168,7 @@ class Totals:
 
 
 def _gpu_count(workers: Sequence[WorkerGlance]) -> int:
-    return len(set().union(*(worker.gpu_indexes for worker in workers)))
+    return len({gpu.index for worker in workers if worker.report for gpu in worker.report.gpus})
 
 
 def totals(nodes: Sequence[NodeGlance]) -> Totals:

@@ -16,6 +16,7 @@ from platform_launch.errors import UsageError
 from platform_launch.text import Phrase, escaped, joined
 
 _AGAIN_S = 1.0
+_LIMIT = 5_000  # lines per answer
 
 
 @click.command()
@@ -59,38 +60,51 @@ def logs(
     """
     if (worker is None) is (group is None):
         raise UsageError("expected either a WORKER or --group NAME")
-    sought: dict[str, Any] = {"search": search, "expression": regex, "errors": errors, "context": context}
-    if group is not None:
-        sought |= {"search": search or "", "ranks": ranks}
-        _merged(client, group, number, tail, follow, sought, as_json)
-        return
-    if ranks is not None:
+    if ranks is not None and group is None:
         raise UsageError("--ranks selects ranks of a group", "use it with --group NAME")
-    assert worker is not None
-    path = f"/workers/{segment(worker)}/log"
-    generation = None if number is None else _generation(client, path, worker, number)
-    if search is not None or errors:
-        offset, more = 0, True
-        while more:
-            found = client.get(path, generation=generation, offset=offset, **sought)
-            print_json(found) if as_json else _print_matches(found)
-            offset, more = found["next_offset"], found["more"]
-        return
-    window = client.get(path, generation=generation, tail=tail, limit=1024 * 1024)
-    if as_json:
-        print_json(window)
-        return
-    _write(window["text"])
-    while follow:
-        if window["next_offset"] >= window["size"]:
+    searched = bool(search) or errors
+    query: dict[str, Any] = {
+        "search": search or "",
+        "expression": regex,
+        "errors": errors,
+        "context": context,
+    }
+    if group is not None:
+        path = f"/groups/{segment(group)}/log"
+        query |= {"run": number, "ranks": ranks}
+    else:
+        path = f"/workers/{segment(worker or '')}/log"
+        query |= {"generation": None if number is None else _generation(client, path, str(worker), number)}
+    page = client.get(path, **query, after="") if searched else _last(client, path, query, tail)
+    previous = 0
+    while True:
+        follows = follow and not page.get("ended")
+        if as_json:
+            print_json(page)
+        else:
+            previous = _write_lines(page, previous, searched=searched, growing=follows)
+        if not page["more"]:
+            if not follows:
+                return
             time.sleep(_AGAIN_S)
-        window = _next(client, path, window, generation)
-        _write(window["text"])
+        page = _next(client, path, query, page, newest=number is None)
+
+
+def _last(client: ApiClient, path: str, query: dict[str, Any], tail: int) -> dict[str, Any]:
+    """Return the last lines, from several answers if they are long."""
+    page: dict[str, Any] = client.get(path, **query, limit=min(tail, _LIMIT))
+    while page["before"] and len(page["lines"]) < tail:
+        limit = min(tail - len(page["lines"]), _LIMIT)
+        earlier = client.get(path, **query, limit=limit, before=page["before"])
+        if not earlier["lines"]:
+            break
+        page = {**page, "lines": earlier["lines"] + page["lines"], "before": earlier["before"]}
+    return page
 
 
 def _generation(client: ApiClient, path: str, worker: str, number: int) -> int:
     """Return the generation of a numbered run of the worker's newest group."""
-    runs = client.get(path, tail=1)["runs"]
+    runs = client.get(path, limit=1)["runs"]
     newest = max(runs, key=lambda run: run["generation"], default=None)
     for run in runs:
         if newest is not None and run["group"] == newest["group"] and run["number"] == number:
@@ -102,52 +116,43 @@ def _generation(client: ApiClient, path: str, worker: str, number: int) -> int:
     )
 
 
-def _next(client: ApiClient, path: str, before: dict[str, Any], generation: int | None) -> dict[str, Any]:
-    window: dict[str, Any] = client.get(path, generation=before["generation"], offset=before["next_offset"])
-    if window["offset"] > before["next_offset"]:
-        _echo(Phrase("{bytes} bytes dropped here", bytes=window["offset"] - before["next_offset"]))
-    newest = max(window["generations"], default=0)
-    if generation is None and newest > before["generation"] and not window["text"]:
-        names = {
-            run["generation"]: Phrase("run {number} of {group}", number=run["number"], group=run["group"])
-            for run in window["runs"]
-        }
-        _echo(names.get(newest) or Phrase("generation {number}", number=newest))
-        window = client.get(path, generation=newest, offset=0)
-    return window
+def _next(
+    client: ApiClient, path: str, query: dict[str, Any], before: dict[str, Any], *, newest: bool
+) -> dict[str, Any]:
+    """Return the lines after a page; if there are none, those of the worker's next run."""
+    same = {"generation": before["generation"]} if "generations" in before else {}
+    page: dict[str, Any] = client.get(path, **query | same, after=before["after"])
+    latest = max(page.get("generations", ()), default=0)
+    if newest and latest > before["generation"] and not page["lines"]:
+        run = next((one for one in page["runs"] if one["generation"] == latest), None)
+        name = Phrase("generation {number}", number=latest)
+        if run is not None:
+            name = Phrase("run {number} of {group}", number=run["number"], group=run["group"])
+        _echo(name)
+        page = client.get(path, **query | {"generation": latest}, after="")
+    return page
+
+
+def _write_lines(page: dict[str, Any], previous: int, *, searched: bool, growing: bool) -> int:
+    """Print the lines of a page; return the number of the last one, ``previous`` is the one before them."""
+    lines, text = page["lines"], ""
+    if growing and lines and lines[-1]["place"] == page["after"]:
+        lines = lines[:-1]  # not finished: it comes again
+    for line in lines:
+        if "generations" not in page:
+            text += f"{local(line['at'])} [{line['rank']} {line['worker']}] "
+        elif searched:
+            text += f"{line['number']}{':' if line['match'] else '-'} "
+        elif previous and line["number"] > previous + 1:
+            _echo(Phrase("{n} lines dropped here", n=line["number"] - previous - 1))
+        text += line["text"] + "\n"
+        previous = line["number"]
+    _write(text)
+    return previous
 
 
 def _echo(text: Phrase) -> None:
     click.echo(f"-- {translate(text)} --", err=True)
-
-
-def _print_matches(found: dict[str, Any]) -> None:
-    for match in found["matches"]:
-        click.echo(f"{match['line']}{':' if match['match'] else '-'} {escaped(match['text'])}")
-
-
-def _merged(
-    client: ApiClient,
-    group: str,
-    run: int | None,
-    tail: int,
-    follow: bool,
-    sought: dict[str, Any],
-    as_json: bool,
-) -> None:
-    path, after = f"/groups/{segment(group)}/log", "" if sought["search"] or sought["errors"] else None
-    while True:
-        page = client.get(path, run=run, limit=min(tail, 5_000), after=after, **sought)
-        if as_json:
-            print_json(page)
-        else:
-            for line in page["lines"]:
-                click.echo(f"{local(line['at'])} [{line['rank']} {line['worker']}] {escaped(line['text'])}")
-        after = page["after"]
-        if not page["more"]:
-            if not follow or page["ended"]:
-                return
-            time.sleep(_AGAIN_S)
 
 
 def _write(text: str) -> None:

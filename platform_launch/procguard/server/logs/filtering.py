@@ -20,7 +20,8 @@ _WITHIN_S = 0.5
 """Time limit of one request; the client continues from where it stopped."""
 _MOST_MEMORY = 1024 * 1024
 """Bytes of a compiled expression; a larger one is refused at compilation."""
-_SHOWN_OF_LINE = 2_000
+SHOWN_OF_LINE = 2_000
+"""Bytes, if the lines of several ranks are shown."""
 
 _ERRORS = (
     r"(?-i:(?:Error|Exception)\b|\bTraceback \(most recent call last\)|\b(?:ERROR|FATAL|CRITICAL|NCCL WARN)\b"
@@ -90,11 +91,15 @@ class LineFilter:
 
 
 class LineScan:
-    """Finds the selected lines of one log, block by block, with lines of context."""
+    """Finds the selected lines of one log, block by block, with lines of context.
 
-    def __init__(self, wanted: LineFilter, context: int = 0) -> None:
+    A line is shown up to ``longest`` bytes.
+    """
+
+    def __init__(self, wanted: LineFilter, context: int = 0, longest: int = SHOWN_OF_LINE) -> None:
         self._wanted = wanted
         self._context = context
+        self._longest = longest
         self._before: deque[LogLine] = deque(maxlen=context)
         self._after = 0
 
@@ -105,7 +110,7 @@ class LineScan:
             for begin in self._wanted.wanted(block):
                 if number:
                     number, counted = number + block.count(b"\n", counted, begin), begin
-                yield _line(offset, block, begin, number)
+                yield self._line(offset, block, begin, number)
             return
         hits = set(self._wanted.wanted(block))
         if not hits and not self._after:
@@ -113,7 +118,7 @@ class LineScan:
             return
         begin = 0
         while begin < len(block):
-            line = _line(offset, block, begin, number)
+            line = self._line(offset, block, begin, number)
             if begin in hits:
                 yield from self._before
                 self._before.clear()
@@ -135,17 +140,12 @@ class LineScan:
             starts.appendleft(end)
         for begin in starts:
             at = number + block.count(b"\n", 0, begin) if number else 0
-            self._before.append(replace(_line(offset, block, begin, at), match=False))
+            self._before.append(replace(self._line(offset, block, begin, at), match=False))
 
-
-def _line(offset: int, block: bytes, begin: int, number: int) -> LogLine:
-    end = block.find(b"\n", begin)
-    return LogLine(offset + begin, decoded(block[begin : len(block) if end < 0 else end]), number=number)
-
-
-def decoded(line: bytes) -> str:
-    """Return a line as it is shown; long ones are cut."""
-    return line[:_SHOWN_OF_LINE].decode(errors="replace")
+    def _line(self, offset: int, block: bytes, begin: int, number: int) -> LogLine:
+        end = block.find(b"\n", begin)
+        line = block[begin : len(block) if end < 0 else end][: self._longest]
+        return LogLine(offset + begin, line.decode(errors="replace"), number=number)
 
 
 def _compiled(pattern: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Annotated
 
 from anyio import to_thread
@@ -18,21 +17,13 @@ from platform_launch.procguard.api.shapes.groups import (
     RunDetail,
     RunShape,
 )
-from platform_launch.procguard.api.shapes.logs import MergedLogLine, MergedLogPage
+from platform_launch.procguard.api.shapes.logs import GroupLogPage, GroupLogQuery
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.assembly import Parts, ServerParts
 from platform_launch.procguard.server.gate import Operator, Viewer, check_owner
-from platform_launch.procguard.server.logs.filtering import LineFilter
-from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, MergedPage, chosen_ranks
-from platform_launch.procguard.server.routes.workers import (
-    CONTEXT,
-    ERRORS,
-    EXPRESSION,
-    MOST_CONTEXT,
-    SEARCH,
-    SEARCHES,
-)
+from platform_launch.procguard.server.logs.merged import MergedLog, chosen_ranks
+from platform_launch.procguard.server.routes.workers import SEARCHES, log_page
 
 router = APIRouter(prefix="/api/v1", tags=["groups"])
 _READ = refusals(401, 404, 422, 503)
@@ -102,81 +93,23 @@ def run(name: str, number: Annotated[int, Path(ge=0, lt=2**53)], parts: Parts, _
 
 @router.get("/groups/{name}/log", operation_id="read_group_log", responses=_READ)
 async def read_group_log(
-    name: str,
-    parts: Parts,
-    _person: Viewer,
-    run: Annotated[int | None, Query(ge=0, lt=2**53, description="The run; the newest by default.")] = None,
-    before: Annotated[
-        str | None, Query(max_length=40, description="The last lines before this position.")
-    ] = None,
-    after: Annotated[
-        str | None,
-        Query(max_length=40, description="The lines from this position on; empty: from the first."),
-    ] = None,
-    rank: Annotated[
-        int | None, Query(ge=0, lt=2**31, description="With `line`: the rank of that line.")
-    ] = None,
-    line: Annotated[
-        int | None, Query(ge=1, lt=2**53, description="The lines around this line of a rank.")
-    ] = None,
-    limit: Annotated[int, Query(ge=1, le=5_000, description="Maximum number of lines.")] = 500,
-    ranks: Annotated[str, Query(max_length=200, description="Only these ranks, such as `0-3,7`.")] = "",
-    search: Annotated[str, Query(max_length=200, description=SEARCH)] = "",
-    expression: Annotated[bool, Query(description=EXPRESSION)] = False,
-    errors: Annotated[bool, Query(description=ERRORS)] = False,
-    context: Annotated[int, Query(ge=0, le=MOST_CONTEXT, description=CONTEXT)] = 0,
-) -> MergedLogPage:
-    """Read the logs of all ranks of a run as one, in the order in which the server received the lines.
+    name: str, parts: Parts, _person: Viewer, query: Annotated[GroupLogQuery, Query()]
+) -> GroupLogPage:
+    """Read the logs of all ranks of a run as one, in the order in which the server received the lines."""
 
-    A search runs for half a second, or until it has `limit` lines; with `more`, repeat it with the answer's
-    `after`. Without `after`, the last lines are returned, whatever they contain.
-    """
-
-    def read() -> MergedLogPage:
-        wanted = LineFilter(search, expression=expression, errors=errors)
-        chosen = chosen_ranks(ranks)
-        number = parts.control.queries.group(name).run_number if run is None else run
-        found = parts.control.queries.run(name, number)
-        places = [(one.rank, str(one.worker)) for one in found.places if chosen is None or one.rank in chosen]
-        log = MergedLog(parts.logs, places, found.generation, ended=found.outcome is not None)
-        target = log.of_line(rank, line) if rank is not None and line is not None else None
-        if target is not None:
-            page = log.around(target, limit)
-        elif after is None:
-            page = log.before(LogPlace.parse(before or ""), limit)
-        else:
-            page = log.after(LogPlace.parse(after), limit, wanted, context)
-        return _merged(found, page, target)
+    def read() -> GroupLogPage:
+        chosen = chosen_ranks(query.ranks)
+        number = parts.control.queries.group(name).run_number if query.run is None else query.run
+        run = parts.control.queries.run(name, number)
+        ended = run.outcome is not None
+        places = [(one.rank, str(one.worker)) for one in run.places if chosen is None or one.rank in chosen]
+        log = MergedLog(parts.logs, places, run.generation, ended=ended)
+        line = query.rank is not None and query.line is not None
+        target = log.of_line(query.rank or 0, query.line or 0) if line else None
+        found = log_page(log, query, target)
+        return GroupLogPage(**found, group=name, run=number, generation=run.generation, ended=ended)
 
     return await to_thread.run_sync(read, limiter=SEARCHES)
-
-
-def _merged(run: RunDetail, page: MergedPage, target: LogPlace | None) -> MergedLogPage:
-    lines = [
-        MergedLogLine(
-            rank=one.place.rank,
-            worker=one.worker,
-            at=datetime.fromtimestamp(one.place.at_ms / 1000, timezone.utc),
-            offset=one.line.offset,
-            text=one.line.text,
-            match=one.line.match,
-            place=str(one.place),
-        )
-        for one in page.lines
-    ]
-    return MergedLogPage(
-        group=run.group,
-        run=run.number,
-        generation=run.generation,
-        ended=run.outcome is not None,
-        lines=lines,
-        before=None if page.before is None else str(page.before),
-        after=None if page.after is None else str(page.after),
-        more=page.more,
-        read=page.read,
-        size=page.size,
-        target=None if target is None else str(target),
-    )
 
 
 @router.get("/groups/{name}/ranks", operation_id="ranks", responses=_READ)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime, timezone
 from typing import Annotated, Any, TypeVar
 
 import anyio
@@ -13,7 +14,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.refused import NotFound
-from platform_launch.procguard.api.shapes.logs import LogWindow
+from platform_launch.procguard.api.shapes.logs import LogEntry, LogQuery, WorkerLogPage, WorkerLogQuery
 from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, WorkerShape
 from platform_launch.procguard.api.wire import Generation
 from platform_launch.procguard.core.registry import natural
@@ -21,19 +22,15 @@ from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.assembly import Parts, ServerParts
 from platform_launch.procguard.server.gate import Operator, Viewer
 from platform_launch.procguard.server.logs.filtering import LineFilter
-from platform_launch.procguard.server.logs.reading import MAX_WINDOW, Reader
+from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog
+from platform_launch.procguard.server.logs.reading import Reader
 
 router = APIRouter(prefix="/api/v1", tags=["workers"])
 Shape = TypeVar("Shape")
 _READ = refusals(401, 404, 422, 503)
 
-# A search reads a whole log; one at a time leaves processor time for heartbeats.
+# A search reads whole logs; one at a time leaves processor time for heartbeats.
 SEARCHES = anyio.CapacityLimiter(1)
-MOST_CONTEXT = 20
-SEARCH = "Return lines that contain this, ignoring case."
-EXPRESSION = "`search` is a regular expression (RE2)."
-ERRORS = "Return lines that look like errors."
-CONTEXT = "Lines of context around each match."
 
 Worker = Annotated[str, Path(description="A worker: NODE-NUMBER, such as gn6-0.")]
 RunNumber = Annotated[Generation | None, Query(description="The run; the newest one with a log by default.")]
@@ -61,41 +58,59 @@ def worker(worker: Worker, parts: Parts, _person: Viewer) -> WorkerShape:
 
 @router.get("/workers/{worker}/log", operation_id="read_log", responses=_READ)
 async def read_log(
-    worker: Worker,
-    parts: Parts,
-    _person: Viewer,
-    generation: RunNumber = None,
-    offset: Annotated[int, Query(ge=0, lt=2**53, description="Where to start, in bytes.")] = 0,
-    limit: Annotated[int, Query(ge=16, le=MAX_WINDOW, description="Maximum number of bytes.")] = 64 * 1024,
-    tail: Annotated[
-        int | None, Query(ge=1, le=10_000, description="Number of last lines, instead of an offset.")
-    ] = None,
-    line: Annotated[
-        int | None, Query(ge=1, lt=2**53, description="The part around this line, instead of an offset.")
-    ] = None,
-    search: Annotated[str | None, Query(min_length=1, max_length=200, description=SEARCH)] = None,
-    expression: Annotated[bool, Query(description=EXPRESSION)] = False,
-    errors: Annotated[bool, Query(description=ERRORS)] = False,
-    context: Annotated[int, Query(ge=0, le=MOST_CONTEXT, description=CONTEXT)] = 0,
-) -> LogWindow:
-    """Read a part of a worker's log, or search it. To follow it, repeat with `next_offset`.
+    worker: Worker, parts: Parts, _person: Viewer, query: Annotated[WorkerLogQuery, Query()]
+) -> WorkerLogPage:
+    """Read a worker's log, with line numbers. To follow it, repeat with `after`."""
 
-    A search runs for half a second, or until it has 500 lines; with `more`, repeat it.
-    """
-    searched = search is not None or errors
+    def read() -> WorkerLogPage:
+        reader = _reader(parts, worker, query.generation)
+        log = MergedLog(parts.logs, [(0, worker)], reader.generation, ended=False)
+        target = log.of_line(0, query.line) if query.line is not None else None
+        if query.offset is not None:
+            target = log.of_offset(query.offset)
+        return WorkerLogPage(
+            **log_page(log, query, target),
+            worker=worker,
+            generation=reader.generation,
+            generations=reader.generations,
+            runs=parts.control.queries.run_names(worker, reader.generations),
+        )
 
-    def read() -> LogWindow:
-        log = _reader(parts, worker, generation)
-        if searched:
-            wanted = LineFilter(search or "", expression=expression, errors=errors)
-            found = log.search(wanted, offset, context=context)
-        elif line is not None:
-            found = log.at_line(line, limit)
-        else:
-            found = log.window(offset, limit) if tail is None else log.tail(tail, limit)
-        return found.model_copy(update={"runs": parts.control.queries.run_names(worker, found.generations)})
-
+    searched = bool(query.search) or query.errors
     return await to_thread.run_sync(read, limiter=SEARCHES if searched else None)
+
+
+def log_page(log: MergedLog, query: LogQuery, target: LogPlace | None) -> dict[str, Any]:
+    """Return the fields of :class:`LogPage`: the lines around ``target``, or those the query asks for."""
+    if target is not None:
+        page = log.around(target, query.limit)
+    elif query.after is None:
+        page = log.before(LogPlace.parse(query.before or ""), query.limit)
+    else:
+        wanted = LineFilter(query.search, expression=query.expression, errors=query.errors)
+        page = log.after(LogPlace.parse(query.after), query.limit, wanted, query.context)
+    lines = [
+        LogEntry(
+            rank=one.place.rank,
+            worker=one.worker,
+            number=one.line.number,
+            at=datetime.fromtimestamp(one.place.at_ms / 1000, timezone.utc),
+            offset=one.line.offset,
+            text=one.line.text,
+            match=one.line.match,
+            place=str(one.place),
+        )
+        for one in page.lines
+    ]
+    return {
+        "lines": lines,
+        "before": None if page.before is None else str(page.before),
+        "after": str(page.after),
+        "more": page.more,
+        "read": page.read,
+        "size": page.size,
+        "target": None if target is None else str(target),
+    }
 
 
 @router.get(

@@ -76,7 +76,7 @@ def test_start_says_all_problems(cluster: Cluster) -> None:
     assert codes == ["world-size-above", "no-command"]
     assert [problem.code for problem in cluster.control.queries.preview("g").problems] == codes
     whole = cluster.control.queries.preview("g", GroupSettings(master_addr="gn6", command="x"))
-    assert (len(whole.places), whole.problems) == (1, [])
+    assert (len(whole.places), whole.problems) == (1, ())
     assert cluster.control.queries.group("g").phase is GroupPhase.IDLE
 
 

@@ -203,7 +203,7 @@ def test_a_process_that_cannot_be_seen_from_here_is_only_noted(cluster: Cluster)
     report = WorkerReport(number=0, state=WorkerState.IDLE, gpus=(GpuReport(index=0),))
     cluster.answer("gn6", report, gpu_processes=[ForeignGpuProcess(gpu=0, pid=99)])
     preview = cluster.control.queries.preview("g")
-    assert (preview.problems, [note.code for note in preview.notes]) == ([], ["gpus-held"])
+    assert (preview.problems, [note.code for note in preview.notes]) == ((), ["gpus-held"])
 
 
 @pytest.mark.parametrize("stops", [False, True])

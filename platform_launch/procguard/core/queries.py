@@ -118,7 +118,10 @@ class Queries:
         group = self._ledger.world.group(name)
         wanted = settings or group.settings
         table = rank_table(wanted, group.workers, self.members(group.workers))
-        return views.preview(table, wanted)
+        environments = [
+            {**wanted.environment, **table.environment(place, wanted.backend)} for place in table.places
+        ]
+        return RankPreview(**dict(table), environments=environments)
 
     def runs(self, name: str, before: int | None = None, limit: int = 50, cause: str = "") -> list[RunShape]:
         """Return the newest runs of a group, or those before one, newest first. Raises NotFound.

@@ -6,15 +6,12 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from platform_launch.procguard.api.ranks import RankTable, WorkerName
+from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import (
     Deadline,
     GroupDocument,
     GroupPhase,
-    GroupSettings,
     GroupShape,
-    PlaceShape,
-    RankPreview,
 )
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape, WorkerStatus
 from platform_launch.procguard.api.wire import (
@@ -176,32 +173,20 @@ def worker_shape(
     node: NodeEntry, entry: WorkerEntry, group: Group | None, member: WorkerSnapshot
 ) -> WorkerShape:
     """Return a worker as people see it."""
-    run = group.run if group else None
-    place = run.place_of.get(entry.worker) if run else None
-    report = member.report
+    place = group.run.place_of.get(entry.worker) if group and group.run else None
     silent = member.silent_s > silent_after_s(group)
-    return WorkerShape(
+    report = member.report or WorkerReport(number=entry.worker.number, state=WorkerState.IDLE)
+    return WorkerShape.model_construct(
+        **dict(report),
         worker=entry.text,
         node=entry.worker.node,
-        number=entry.worker.number,
         group=group.name if group else None,
-        status=worker_status(entry.text, report, group, silent=silent),
-        state=report.state if report else WorkerState.IDLE,
+        status=worker_status(entry.text, member.report, group, silent=silent),
         silent=silent,
-        generation=report.generation if report else 0,
         rank=place.rank if place else None,
         local_rank=place.local_rank if place else None,
         restarts=group.restarts_used if group and place else 0,
-        exit_code=report.exit_code if report else None,
-        stop_requested=report.stop_requested if report else False,
-        reason=report.reason if report else "",
-        reason_sentence=report.reason_sentence if report else None,
-        verdict=report.verdict if report else "",
-        why=report.why if report else None,
-        heartbeat_age_s=None if report is None else member.silent_s,
-        gpus=list(report.gpus) if report else [],
-        steps_per_s=report.steps_per_s if report else None,
-        pid=report.pid if report else None,
+        heartbeat_age_s=None if member.report is None else member.silent_s,
         limited=node.node.join.allowed is not None,
     )
 
@@ -231,20 +216,3 @@ def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float
 def _limits(node: NodeEntry) -> list[str] | None:
     allowed = node.node.join.allowed
     return None if allowed is None else list(allowed)
-
-
-def preview(table: RankTable, settings: GroupSettings) -> RankPreview:
-    """Return a rank table as people see it."""
-    return RankPreview(
-        places=[
-            PlaceShape(
-                **dict(place),
-                world_size=len(table.places),
-                environment={**settings.environment, **table.environment(place, settings.backend)},
-            )
-            for place in table.places
-        ],
-        idle=[str(worker) for worker in table.idle],
-        problems=list(table.problems),
-        notes=list(table.notes),
-    )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -35,7 +35,6 @@ CARDS_SHOWN = 12
 EVENTS_SHOWN = 100
 RUNS_SHOWN = 50
 WAITING_SHOWN = 64
-_MAX_FORM = 64 * 1024
 
 Found = TypeVar("Found")
 Values = dict[str, Any]
@@ -229,14 +228,13 @@ class Pages:
 
     async def ranks(self, request: Request) -> Response:
         """Show the rank table for settings that are not saved yet."""
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > _MAX_FORM:
-                return Response(status_code=413)
-        form = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
-        show = _from_template("ranks.html", lambda page: preview(self._queries, page.name, form))
-        return await run_in_threadpool(self.guarded(show), request)
+        body = await request.body()
+
+        def values(page: PageRequest) -> Values:
+            operator = page.person is not None and page.person.operator  # others cannot fill in the form
+            return preview(self._queries, page.name, body if operator else None)
+
+        return await run_in_threadpool(self.guarded(_from_template("ranks.html", values)), request)
 
     def _totals(self) -> Values:
         now = self._now.read()

@@ -10,7 +10,7 @@ import click
 
 from platform_launch.cli.output import print_json, read_text
 from platform_launch.cli.procguard.ctl.client import GROUPS, ApiClient, connected, problem_here, segment
-from platform_launch.cli.procguard.ctl.tables import local, print_table
+from platform_launch.cli.procguard.ctl.tables import local, print_table, show
 from platform_launch.console.languages import current, translate
 from platform_launch.errors import UsageError, shown_list
 from platform_launch.sentences import Sentence
@@ -34,12 +34,10 @@ def groups(client: ApiClient, name: str | None, state: str | None, mine: bool, a
         for group in found
         if state in (None, group["phase"]) and (not mine or me in (group["requested_by"], *_owners(group)))
     ]
-    if as_json:
-        print_json(found[0] if name and found else found)
-        return
     titles = ("group", "state", "since", "owner", "run", "restarts", "workers", "master", "about")
-    print_table(titles, map(_group_row, found), translate("no groups; create one: procguard ctl create NAME"))
-    if name and found and (failure := found[0]["failure"]):
+    empty = translate("no groups; create one: procguard ctl create NAME")
+    show(found[0] if name and found else found, as_json, titles, map(_group_row, found), empty)
+    if name and found and not as_json and (failure := found[0]["failure"]):
         print_verdict(failure)
 
 
@@ -139,11 +137,9 @@ def _some(workers: list[str]) -> Phrase:
 def nodes(client: ApiClient, state: str | None, as_json: bool) -> None:
     """List nodes, and processes of other users on their GPUs."""
     found = [node for node in client.all("/nodes", "node") if state in (None, _node_state(node))]
-    if as_json:
-        print_json(found)
-        return
     titles = ("node", "state", "labels", "workers", "GPUs", "use", "groups", "heartbeat", "about")
-    print_table(titles, map(_node_row, found), translate("no nodes; start `procguard agent` on each node"))
+    empty = translate("no nodes; start `procguard agent` on each node")
+    show(found, as_json, titles, map(_node_row, found), empty)
 
 
 def _ago(age: float | None) -> str:
@@ -217,15 +213,12 @@ def users(
             "expected --add NAME --role ROLE --password-file FILE, or --change NAME with one of them"
         )
     found = client.get("/users")
-    if as_json:
-        print_json(found)
-        return
     outside = translate("single sign-on")
     rows = (
         (user["name"], user["role"], local(user["created_at"]), outside if user["external"] else "")
         for user in found
     )
-    print_table(("user", "role", "since", "about"), rows, "")
+    show(found, as_json, ("user", "role", "since", "about"), rows)
 
 
 @click.command()
@@ -247,11 +240,8 @@ def tokens(
     if ended is not None:
         client.send("DELETE", f"/me/tokens/{segment(ended)}")
     found = client.get("/me/tokens")
-    if as_json:
-        print_json(found)
-        return
     rows = ((token["label"], token["role"], local(token["ends_at"]), token["id"]) for token in found)
-    print_table(("token", "role", "ends", "id"), rows, translate("no tokens"))
+    show(found, as_json, ("token", "role", "ends", "id"), rows, translate("no tokens"))
 
 
 @click.command()
@@ -266,13 +256,9 @@ def workers(client: ApiClient, group: str | None, state: str | None, as_json: bo
         if (group is None or worker["group"] == group)
         and (state is None or worker["status"] == state or worker["status"].startswith(f"{state}-"))
     ]
-    if as_json:
-        print_json(found)
-        return
     titles = ("worker", "group", "state", "rank", "GPU use", "heartbeat", "restarts", "about")
-    print_table(
-        titles, map(_worker_row, found), translate("no workers; start `procguard agent` on each node")
-    )
+    empty = translate("no workers; start `procguard agent` on each node")
+    show(found, as_json, titles, map(_worker_row, found), empty)
 
 
 def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
@@ -304,23 +290,17 @@ def runs(
     """List a group's runs, newest first. With NUMBER, show that run with its settings and ranks."""
     path = f"/groups/{segment(name)}/runs"
     found = client.get(path, limit=limit, cause=cause) if number is None else client.get(f"{path}/{number}")
-    if as_json:
-        print_json(found)
-        return
     titles = ("run", "outcome", "started by", "start", "end", "world size", "cause")
-    print_table(
-        titles,
-        map(_run_row, [found] if number else found),
-        translate(Phrase("{name} has not run yet", name=name)),
-    )
-    if number is None:
+    empty = translate(Phrase("{name} has not run yet", name=name))
+    show(found, as_json, titles, map(_run_row, [found] if number else found), empty)
+    if number is None or as_json:
         return
     if found["failure"]:
         print_verdict(found["failure"])
     click.echo()
-    print_table(("setting", "value"), map(_setting_row, found["settings"].items()), "")
+    print_table(("setting", "value"), map(_setting_row, found["settings"].items()))
     click.echo()
-    print_table(("rank", "worker"), ((one["rank"], one["worker"]) for one in found["places"]), "")
+    print_table(("rank", "worker"), ((one["rank"], one["worker"]) for one in found["places"]))
 
 
 def _setting_row(setting: tuple[str, Any]) -> tuple[str, str]:
@@ -352,16 +332,13 @@ def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
 def ranks(client: ApiClient, name: str, as_json: bool) -> None:
     """Show the ranks that a start would assign, or what prevents a start."""
     found = client.get(f"/groups/{segment(name)}/ranks")
-    if as_json:
-        print_json(found)
-        return
     rows = [
-        (place["worker"], place["rank"], place["local_rank"], place["node_rank"], place["world_size"])
+        (place["worker"], place["rank"], place["local_rank"], place["node_rank"], len(found["places"]))
         for place in found["places"]
     ]
     titles = ("worker", "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
-    print_table(titles, rows, translate("no ranks can be assigned"))
-    for one in (*found["problems"], *found["notes"]):
+    show(found, as_json, titles, rows, translate("no ranks can be assigned"))
+    for one in () if as_json else (*found["problems"], *found["notes"]):
         text, hint = problem_here(one)
         click.echo(translate(Phrase("{text}: {hint}", text=text, hint=hint) if hint else text))
 
@@ -406,11 +383,8 @@ def events(
 ) -> None:
     """List changes: what, when and by whom, newest first."""
     found = client.get("/events", limit=number, on=on, who=who, action=action)
-    if as_json:
-        print_json(found)
-        return
     rows = [
         (local(one["at"]), one["who"], one["action"], one["object"], text_here(one, one["detail"]))
         for one in found
     ]
-    print_table(("time", "user", "event", "object", "detail"), rows, translate("no events yet"))
+    show(found, as_json, ("time", "user", "event", "object", "detail"), rows, translate("no events yet"))

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import click
 
+from platform_launch.cli.output import print_json
 from platform_launch.console.languages import translate
 from platform_launch.console.screen import columns
 from platform_launch.text import escaped
@@ -29,7 +30,17 @@ _COLOURS = {
 _WIDTH_OF_A_PIPE = 240
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+def show(
+    found: object, as_json: bool, titles: Sequence[str], rows: Iterable[Sequence[object]], empty: str = ""
+) -> None:
+    """Print an answer of the API: as JSON, or as a table."""
+    if as_json:
+        print_json(found)
+    else:
+        print_table(titles, rows, empty)
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: str = "") -> None:
     """Print rows under their titles, or ``empty`` if there are none. Cells with a state are coloured.
 
     Each part of a tuple is a line of its cell.

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from platform_launch.procguard.api.ranks import Place, WorkerKind
-from platform_launch.procguard.api.shapes import Problem, Shape
+from platform_launch.procguard.api.ranks import Place, RankTable, WorkerKind
+from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.people import UserName
 from platform_launch.procguard.api.wire import NODE_PATTERN, PLACE_VARIABLES
 from platform_launch.sentences import Value
@@ -201,20 +201,10 @@ class Move(Shape):
     group: GroupName | None
 
 
-class PlaceShape(Place):
-    """One row of the rank table, with the variables its worker will be started with."""
+class RankPreview(RankTable):
+    """The rank table of the next start, with the variables that each place's worker will be started with."""
 
-    world_size: int
-    environment: dict[str, str]
-
-
-class RankPreview(Shape):
-    """The rank table of the next start. With ``problems`` the group cannot start."""
-
-    places: list[PlaceShape]
-    idle: list[str]
-    problems: list[Problem]
-    notes: list[Problem]
+    environments: list[dict[str, str]] = []
 
 
 class RunShape(Shape):

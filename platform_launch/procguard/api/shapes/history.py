@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import Field
 
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.sentences import Value
@@ -29,13 +29,20 @@ class AuditEvent(Shape):
 
 
 class EventFilter(Shape):
-    """Selects entries of the audit log: ``on`` a group, node or user, by ``who``, of an action. Empty:
-    all.
-    """
+    """Selects entries of the audit log. Empty: all."""
 
-    on: Annotated[str, StringConstraints(max_length=140)] = ""
-    who: Annotated[str, StringConstraints(max_length=64)] = ""
-    action: Annotated[str, StringConstraints(max_length=32)] = ""
+    on: Annotated[str, Field(max_length=140, description="Only events of this group, node or user.")] = ""
+    who: Annotated[str, Field(max_length=64, description="Only events by this user, or `server`.")] = ""
+    action: Annotated[
+        str, Field(max_length=32, description="Only events of this kind, such as `failed`.")
+    ] = ""
+
+
+class EventQuery(EventFilter):
+    """Which entries of the audit log to list."""
+
+    before: Annotated[int | None, Field(ge=0, lt=2**53, description="Only events with a lower id.")] = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
 class ChartKind(str, Enum):

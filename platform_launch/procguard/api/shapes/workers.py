@@ -10,10 +10,8 @@ from platform_launch.procguard.api.wire import (
     GpuReport,
     MachineReport,
     QuarantineReport,
-    WorkerState,
+    WorkerReport,
 )
-from platform_launch.sentences import Sentence
-from platform_launch.why.answer.verdict import Verdict
 
 
 class WorkerStatus(str, Enum):
@@ -40,36 +38,21 @@ class WorkerStatus(str, Enum):
     SILENT = "silent"
 
 
-class WorkerShape(Shape):
-    """A worker. ``heartbeat_age_s`` None: no heartbeat since this server started."""
+class WorkerShape(WorkerReport):
+    """A worker: its agent's last report, and what the server knows of it.
+
+    Without a heartbeat since this server started, the report is empty and ``heartbeat_age_s`` None.
+    """
 
     worker: str
     node: str
-    number: int
     group: str | None
     status: WorkerStatus
-    state: WorkerState
-    """As last reported by its agent."""
     silent: bool
-    generation: int
     rank: int | None
     local_rank: int | None
     restarts: int
-    exit_code: int | None
-    stop_requested: bool
-    """Whether it was stopped by an order: then the exit code is not a failure."""
-    reason: str
-    reason_sentence: Sentence | None
-    """The source of ``reason``; None if the agent sent text only."""
-    verdict: str
-    """The result of ``why`` for its log, if it failed."""
-    why: Verdict | None
-    """The source of ``verdict``; None if the agent sent text only."""
     heartbeat_age_s: float | None
-    gpus: list[GpuReport]
-    steps_per_s: float | None
-    """From its output; None if it prints no steps."""
-    pid: int | None
     limited: bool
     """Whether its agent only starts some commands, listed with its node."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from starlette.responses import StreamingResponse
 
-from platform_launch.procguard.api.shapes.history import AuditEvent, Chart, ChartKind, EventFilter
+from platform_launch.procguard.api.shapes.history import AuditEvent, Chart, ChartKind, EventFilter, EventQuery
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.assembly import Parts
@@ -21,23 +21,12 @@ from platform_launch.sentences import Sentence
 router = APIRouter(prefix="/api/v1", tags=["history"])
 
 _BLOCK = 500
-On = Annotated[str, Query(max_length=140, description="Only events of this group, node or user.")]
-Who = Annotated[str, Query(max_length=64, description="Only events by this user, or `server`.")]
-Action = Annotated[str, Query(max_length=32, description="Only events of this kind, such as `failed`.")]
 
 
 @router.get("/events", operation_id="events", responses=refusals(401, 422, 503))
-def events(
-    parts: Parts,
-    _person: Viewer,
-    before: Annotated[int | None, Query(ge=0, lt=2**53, description="Only events with a lower id.")] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    on: On = "",
-    who: Who = "",
-    action: Action = "",
-) -> list[AuditEvent]:
+def events(parts: Parts, _person: Viewer, query: Annotated[EventQuery, Query()]) -> list[AuditEvent]:
     """List changes: what, when and by whom, newest first."""
-    return parts.control.queries.events(before, limit, EventFilter(on=on, who=who, action=action))
+    return parts.control.queries.events(query.before, query.limit, query)
 
 
 @router.get(
@@ -46,11 +35,8 @@ def events(
     response_class=StreamingResponse,
     responses={200: {"content": {"text/csv": {}}, "description": "Events."}, **refusals(401, 422, 503)},
 )
-def events_csv(
-    parts: Parts, _person: Viewer, on: On = "", who: Who = "", action: Action = ""
-) -> StreamingResponse:
+def events_csv(parts: Parts, _person: Viewer, chosen: Annotated[EventFilter, Query()]) -> StreamingResponse:
     """Download the selected events as CSV, newest first."""
-    chosen = EventFilter(on=on, who=who, action=action)
     return StreamingResponse(
         csv_lines(parts.control.queries, chosen),
         media_type="text/csv; charset=utf-8",

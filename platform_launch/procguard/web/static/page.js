@@ -23,7 +23,8 @@ htmx.defineExtension("json", {
   onEvent(name, event) {
     if (name === "htmx:configRequest") event.detail.headers["Content-Type"] = "application/json";
   },
-  encodeParameters(_xhr, parameters, source) {
+  encodeParameters(_xhr, parameters, trigger) {
+    const source = trigger.id === "ranks" ? $("#settings-form") : trigger; // a preview of the settings
     if (source.dataset.body !== undefined) return source.dataset.body;
     const body = {};
     for (const [name, value] of Object.entries(Object.fromEntries(parameters.entries?.() ?? Object.entries(parameters)))) {

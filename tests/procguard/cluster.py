@@ -14,9 +14,9 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
-from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.core.ledger import GroupStore
+from platform_launch.procguard.core.registry import ServerClock
 
 
 @dataclass

@@ -14,9 +14,8 @@ from platform_launch.errors import TopologyError
 from platform_launch.hardware import ports
 from platform_launch.hardware.ports import Port
 from platform_launch.platforms import detect
-from platform_launch.procguard.agent.check import is_allowed, why_not
+from platform_launch.procguard.agent.check import is_allowed, training_variables, why_not
 from platform_launch.procguard.agent.machine import share
-from platform_launch.procguard.agent.variables import training_variables
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import RankTable, WorkerKind, WorkerName, assign
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerReport, WorkerState

@@ -12,7 +12,7 @@ import pytest
 
 from platform_launch.health import quarantine
 from platform_launch.health.quarantine import QuarantinedNode
-from platform_launch.procguard.agent.quarantine import QuarantineWatch
+from platform_launch.procguard.agent.machine import QuarantineWatch
 from platform_launch.procguard.api.wire import Heartbeat
 from tests.lab.waiting import until
 from tests.procguard.agent_lab import node_in, serving

@@ -20,11 +20,10 @@ from platform_launch.environment import Environment
 from platform_launch.hardware import running
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent import supervisor as supervisor_module
-from platform_launch.procguard.agent.leftovers import Leftovers
 from platform_launch.procguard.agent.reconcile import Stage
 from platform_launch.procguard.agent.records import MARKER, AgentLock, RunLaunch, is_free
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
-from platform_launch.procguard.agent.worker import AgentLimits, Worker
+from platform_launch.procguard.agent.worker import AgentLimits, Leftovers, Worker
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from platform_launch.sentences import Sentence, quoted, sentence

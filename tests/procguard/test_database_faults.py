@@ -17,11 +17,10 @@ from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.wire import OrderAction, WorkerState
 from platform_launch.procguard.database import engine as database_engine
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.database.claim import try_session_lock
 from platform_launch.procguard.database.engine import opened
 from platform_launch.procguard.database.store import DatabaseStore
 from platform_launch.procguard.database.users import Users
-from platform_launch.procguard.database.writer import Writer
+from platform_launch.procguard.database.writer import Writer, try_session_lock
 from platform_launch.sentences import quoted
 from tests.lab.disk import requires_mount, small_disk
 from tests.lab.postgres import Postgres, postgres, requires_postgres

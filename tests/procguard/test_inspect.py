@@ -18,12 +18,12 @@ from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.procguard.api.english import english
-from platform_launch.procguard.api.inspection import RanksSeen
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.wire import (
     Heartbeat,
     JoinRequest,
     QuarantineReport,
+    RanksSeen,
     WorkerOrders,
     WorkerReport,
     WorkerState,

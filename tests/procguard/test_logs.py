@@ -16,8 +16,7 @@ from platform_launch.procguard.api.refused import NotFound, Unavailable
 from platform_launch.procguard.server.logs import reading
 from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, MergedPage
-from platform_launch.procguard.server.logs.reading import Reader
-from platform_launch.procguard.server.logs.segments import segment_path, segments
+from platform_launch.procguard.server.logs.reading import Reader, segment_path, segments
 from platform_launch.procguard.server.logs.store import KEPT_RUNS, Full, Logs, keep_within, make_room
 from tests.lab.disk import requires_mount
 

@@ -10,12 +10,12 @@ import pytest
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.api.wire import OrderAction, WorkerReport, WorkerState
-from platform_launch.procguard.core import transitions
+from platform_launch.procguard.core import phases
 from platform_launch.procguard.core.freeze import HIGHEST_GENERATION
 from platform_launch.procguard.core.group import CannotStartError, Group
 from platform_launch.procguard.core.orders import order_for
 from platform_launch.procguard.core.phases import StepTime, next_step, waiting_for
-from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.registry import WorkerSnapshot
 from tests.procguard.walk import AT, Walk
 
 A, B = WorkerName("gn6", 0), WorkerName("gn7", 0)
@@ -43,7 +43,7 @@ def begun(**settings: Any) -> Group:
         **{"master_addr": "gn6", "command": "python train.py", "fail_after_s": 60, **settings}
     )
     group = Group(name="g", settings=wanted, phase=GroupPhase.IDLE, phase_since=AT, workers=(A, B))
-    return transitions.start(group, both(member(A), member(B)), AT).group
+    return phases.start(group, both(member(A), member(B)), AT).group
 
 
 def running(**settings: Any) -> Group:
@@ -223,7 +223,7 @@ def test_restarts_back_off_double_and_end() -> None:
     assert waits == [200.0, 300.0], "doubled, five minutes at most"
     group = next_step(next_step(group, failed, moment()).group, failed, moment()).group
     assert (group.phase, group.restarts_used) == (GroupPhase.FAILED, 2)
-    fresh = transitions.start(group, failed, AT).group
+    fresh = phases.start(group, failed, AT).group
     assert (fresh.restarts_used, fresh.generation, fresh.failure) == (0, 4, None)
 
 
@@ -238,11 +238,11 @@ def test_settings_that_were_broken_meanwhile_end_the_restarts_with_the_reason() 
 
 
 def test_asked_to_start_while_it_stops_it_starts_when_it_has_stopped() -> None:
-    stopping = transitions.stop(running(), AT).group
+    stopping = phases.stop(running(), AT).group
     reports = both(member(A, WorkerState.RUNNING), member(B, WorkerState.RUNNING))
-    again = transitions.start(stopping, reports, AT).group
+    again = phases.start(stopping, reports, AT).group
     assert again.then is GroupPhase.PREPARING
-    assert transitions.start(again, reports, AT).group is again
+    assert phases.start(again, reports, AT).group is again
     half = both(
         member(A, WorkerState.EXITED, stop_requested=True, exit_code=-15), member(B, WorkerState.STOPPING)
     )
@@ -250,11 +250,11 @@ def test_asked_to_start_while_it_stops_it_starts_when_it_has_stopped() -> None:
     done = both(*(member(w, WorkerState.EXITED, stop_requested=True, exit_code=-15) for w in (A, B)))
     after = next_step(again, done, moment()).group
     assert (after.phase, after.generation) == (GroupPhase.PREPARING, 2)
-    assert transitions.stop(again, AT).group.then is GroupPhase.STOPPED
+    assert phases.stop(again, AT).group.then is GroupPhase.STOPPED
 
 
 def test_stopping_waits_for_one_whose_start_may_be_under_way() -> None:
-    stopping = transitions.stop(running(), AT).group
+    stopping = phases.stop(running(), AT).group
     ready = both(member(A, WorkerState.IDLE), member(B, WorkerState.READY))
     assert waiting_for(stopping, ready) == (B,)
     assert waiting_for(stopping, both(member(A), member(B, WorkerState.IDLE))) == (A,), (
@@ -265,10 +265,10 @@ def test_stopping_waits_for_one_whose_start_may_be_under_way() -> None:
 def test_a_generation_is_higher_than_any_that_a_worker_had() -> None:
     group = Group(name="g", settings=begun().settings, phase=GroupPhase.IDLE, phase_since=AT, workers=(A, B))
     known = both(member(A, WorkerState.EXITED, 7), WorkerSnapshot(B, generation=9))
-    assert transitions.start(group, known, AT).group.generation == 10
+    assert phases.start(group, known, AT).group.generation == 10
     broken = both(member(A, WorkerState.EXITED, HIGHEST_GENERATION), member(B))
     with pytest.raises(CannotStartError, match=f"gn6-0 reported generation {HIGHEST_GENERATION}"):
-        transitions.start(group, broken, AT)
+        phases.start(group, broken, AT)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_no_command_of_the_group_is_each_agents_own() -> None:
     settings = GroupSettings(master_addr="gn6")
     group = Group(name="g", settings=settings, phase=GroupPhase.IDLE, phase_since=AT, workers=(A, B))
     own = both(WorkerSnapshot(A, command=("run", "a")), WorkerSnapshot(B, command=("run", "b c")))
-    run = transitions.start(group, own, AT).group.run
+    run = phases.start(group, own, AT).group.run
     assert run is not None
     assert run.commands == {"gn6": ("run", "a"), "gn7": ("run", "b c")}
 
@@ -356,7 +356,7 @@ def test_a_spare_takes_the_place_of_a_lost_node_at_the_restart() -> None:
     settings = GroupSettings(master_addr="gn6", command="x", **wanted)
     group = Group(name="g", settings=settings, phase=GroupPhase.IDLE, phase_since=AT, workers=(A, B, spare))
     idle = both(member(A), member(B)) | {spare: member(spare, WorkerState.IDLE, 0)}
-    group = transitions.start(group, idle, AT).group
+    group = phases.start(group, idle, AT).group
     assert group.run is not None
     assert (set(group.run.place_of), set(group.run.table.idle)) == ({A, B}, {spare})
     ready = both(member(A, WorkerState.READY), member(B, WorkerState.READY)) | {
@@ -376,6 +376,6 @@ def test_a_spare_takes_the_place_of_a_lost_node_at_the_restart() -> None:
     assert (set(group.run.place_of), set(group.run.table.idle)) == ({A, spare}, {B})
     assert order_for(group, B, 1).action is OrderAction.STOP, "what still runs there ends when it is heard"
     drained = {A: member(A), B: member(B)._replace(drained=True), spare: member(spare, WorkerState.IDLE, 0)}
-    again = transitions.start(group.but(phase=GroupPhase.STOPPED), drained, AT).group
+    again = phases.start(group.but(phase=GroupPhase.STOPPED), drained, AT).group
     assert again.run is not None
     assert again.run.table.idle == (B,)

@@ -15,9 +15,9 @@ from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSetting
 from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.queue import allot
-from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.registry import WorkerSnapshot
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.server.idle import IdleWatch
+from platform_launch.procguard.server.history import IdleWatch
 from tests.procguard.cluster import Cluster
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)

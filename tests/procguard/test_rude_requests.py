@@ -9,8 +9,8 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from platform_launch.procguard.server import connection as connection_module
-from platform_launch.procguard.server.connection import MAX_HEAD
+from platform_launch.procguard.server import middleware
+from platform_launch.procguard.server.middleware import MAX_HEAD
 from tests.lab.waiting import LIMIT_S
 from tests.procguard.serving import Served, served
 
@@ -36,7 +36,7 @@ def test_a_request_whose_head_never_ends_is_cut_off(server: Served) -> None:
 
 def test_a_body_that_never_comes_is_not_waited_for(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither that of an agent nobody knows, which is answered at once, nor anybody else's for long."""
-    monkeypatch.setattr(connection_module, "BODY_WITHIN_S", 0.5)
+    monkeypatch.setattr(middleware, "BODY_WITHIN_S", 0.5)
     port = httpx.URL(server.url).port
     for path, status in (("agent/heartbeat", b" 401 "), ("login", b"")):
         with socket.create_connection(("127.0.0.1", port or 0), timeout=LIMIT_S) as connection:

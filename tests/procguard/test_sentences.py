@@ -11,8 +11,8 @@ from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.shapes.history import AuditEvent
 from platform_launch.procguard.api.wire import Heartbeat
-from platform_launch.procguard.core.clock import utc_now
 from platform_launch.procguard.core.failures import sentence_of, whose, with_silent
+from platform_launch.procguard.core.registry import utc_now
 from platform_launch.procguard.web.language import Words
 from platform_launch.sentences import Sentence, Value, listed, quoted, sentence
 

@@ -9,8 +9,7 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
-from platform_launch.procguard.server.private import join_token
-from platform_launch.procguard.server.settings import ServerSettings, read_settings
+from platform_launch.procguard.server.settings import ServerSettings, join_token, read_settings
 from platform_launch.project import project_root
 
 SHIPPED = project_root() / "configs" / "procguard" / "procguard.yaml"

@@ -10,12 +10,11 @@ from datetime import datetime, timezone
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerReport, WorkerState
-from platform_launch.procguard.core import transitions
+from platform_launch.procguard.core import phases
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupStep
 from platform_launch.procguard.core.orders import order_for
 from platform_launch.procguard.core.phases import StepTime, next_step
-from platform_launch.procguard.core.registry import WorkerEntry
-from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.registry import WorkerEntry, WorkerSnapshot
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 BUSY = (WorkerState.RUNNING, WorkerState.STOPPING)
@@ -152,15 +151,13 @@ class Walk:
         before, members = self.group, self.members()
         try:
             if ask == "stop":
-                self._take(transitions.stop(before, AT))
+                self._take(phases.stop(before, AT))
             else:
-                self._take(
-                    (transitions.start if ask == "start" else transitions.restart)(before, members, AT)
-                )
+                self._take((phases.start if ask == "start" else phases.restart)(before, members, AT))
         except CannotStartError as error:
             raise AssertionError(error) from error
         if ask == "start":
-            again = transitions.start(self.group, members, AT)
+            again = phases.start(self.group, members, AT)
             assert again.group is self.group, "starting twice is one start"
 
     def _take(self, step: GroupStep) -> None:

@@ -117,9 +117,8 @@ def command(
     with needs_procguard():
         from platform_launch.procguard.agent.connection import AgentConnection
     from platform_launch.hardware.use import GpuMeter
-    from platform_launch.procguard.agent.machine import MachineMonitor
+    from platform_launch.procguard.agent.machine import MachineMonitor, QuarantineWatch
     from platform_launch.procguard.agent.main import Agent
-    from platform_launch.procguard.agent.quarantine import QuarantineWatch
     from platform_launch.procguard.agent.state import StateFolder
     from platform_launch.procguard.agent.worker import AgentLimits
 

@@ -41,8 +41,8 @@ def command(config: Path | None, **flags: Any) -> int:
     settings = settings_from(config, flags)
     with needs_procguard():
         from platform_launch.procguard.server.assembly import assembled, make_first_user
-        from platform_launch.procguard.server.private import join_token
         from platform_launch.procguard.server.run import prepare_process, serve
+        from platform_launch.procguard.server.settings import join_token
     prepare_process()
     token, token_file = join_token(settings, env)
     hide_from_neighbours("PROCGUARD_JOIN_TOKEN")

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 
 from platform_launch.errors import InputError, shown
 from platform_launch.procguard.agent.state import StateFolder
-from platform_launch.procguard.api.inspection import RanksReceived, RanksSeen
 from platform_launch.procguard.api.wire import (
     JOIN_TOKEN,
     ForeignGpuProcess,
@@ -23,6 +22,8 @@ from platform_launch.procguard.api.wire import (
     LogReceived,
     MachineReport,
     QuarantineReport,
+    RanksReceived,
+    RanksSeen,
     WorkerOrders,
     WorkerReport,
 )

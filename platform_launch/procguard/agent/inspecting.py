@@ -15,7 +15,7 @@ from platform_launch.observe.snapshot import shortened
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.connection import AgentConnection, RequestError
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
-from platform_launch.procguard.api.inspection import RanksSeen
+from platform_launch.procguard.api.wire import RanksSeen
 
 _FOLDER = "observe"
 # Between the two samples, to measure who uses the CPU.

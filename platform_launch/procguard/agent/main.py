@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, UsageError
 from platform_launch.procguard.agent.connection import AgentConnection
-from platform_launch.procguard.agent.exchange import Exchange
-from platform_launch.procguard.agent.heartbeats import HeartbeatSender
+from platform_launch.procguard.agent.heartbeats import Exchange, HeartbeatSender
 from platform_launch.procguard.agent.inspecting import Inspector
-from platform_launch.procguard.agent.machine import MachineMonitor, share
-from platform_launch.procguard.agent.quarantine import QuarantineWatch
+from platform_launch.procguard.agent.machine import MachineMonitor, QuarantineWatch, share
 from platform_launch.procguard.agent.shipping import Shipping
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.connection import AgentConnection, RequestError
-from platform_launch.procguard.agent.exchange import Exchange
+from platform_launch.procguard.agent.heartbeats import Exchange
 from platform_launch.procguard.agent.state import RunFolder
 from platform_launch.procguard.api.wire import MAX_LOG_CHUNK, WorkerOrder
 

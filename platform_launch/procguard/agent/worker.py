@@ -1,11 +1,11 @@
-"""One worker of this node: its state, and the steps it takes."""
+"""One worker of this node: its state, its steps, and processes left behind by a killed supervisor."""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,15 @@ from platform_launch import helper
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.hardware import running
+from platform_launch.hardware.running import Process
 from platform_launch.procguard.agent import records
-from platform_launch.procguard.agent.check import MasterLookup, why_not
+from platform_launch.procguard.agent.check import (
+    MasterLookup,
+    supervisor_variables,
+    training_variables,
+    why_not,
+)
 from platform_launch.procguard.agent.inspecting import hook_variables
-from platform_launch.procguard.agent.leftovers import Leftovers
 from platform_launch.procguard.agent.output import OutputRhythm, SlowRanksReader, StepMeter
 from platform_launch.procguard.agent.reconcile import (
     NextAction,
@@ -27,12 +32,56 @@ from platform_launch.procguard.agent.reconcile import (
     decide,
     report,
 )
+from platform_launch.procguard.agent.records import MARKER
 from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
-from platform_launch.procguard.agent.variables import supervisor_variables, training_variables
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.wire import GpuReport, WorkerOrder, WorkerReport
 from platform_launch.sentences import Sentence, sentence
 from platform_launch.supervise.detached import reap_detached, start_detached
+
+# The kernel sent them SIGTERM when their supervisor died.
+_OBEY_S = 3.0
+
+
+class Leftovers:
+    """The processes of one worker's runs without a supervisor."""
+
+    def __init__(self, instance: str, number: int) -> None:
+        self._prefix = f"{instance}:{number}:"
+        self._kill_at = float("inf")
+        self._terminated: set[int] = set()
+        self._found: list[Process] = []
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process ids of the last scan."""
+        return tuple(process.pid for process in self._found)
+
+    def scan(self, kept: Collection[int]) -> None:
+        """Search all processes; ``kept`` are the generations whose supervisor is alive."""
+        self._found = [process for process in running.running() if self._is_ours(process, kept)]
+
+    def end(self) -> None:
+        """Send SIGTERM to the processes found, and SIGKILL after some seconds."""
+        now = time.monotonic()
+        if not self._terminated:
+            self._kill_at = now + _OBEY_S
+        for process in self._found:
+            if now >= self._kill_at:
+                running.end(process, signal.SIGKILL)
+            elif process.pid not in self._terminated:
+                running.end(process, signal.SIGTERM)
+                self._terminated.add(process.pid)
+        if not self._found:
+            self._terminated.clear()
+
+    def _is_ours(self, process: Process, kept: Collection[int]) -> bool:
+        carried = running.variable(process.pid, MARKER) or ""
+        if not carried.startswith(self._prefix):
+            return False
+        generation = carried.removeprefix(self._prefix)
+        return not (generation.isdigit() and int(generation) in kept)
+
 
 # Interval for checking a refused start again: the check reads every process of the machine.
 _CHECK_AGAIN_S = 1.0

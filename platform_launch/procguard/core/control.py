@@ -24,20 +24,16 @@ from platform_launch.procguard.api.shapes.groups import (
 )
 from platform_launch.procguard.api.shapes.workers import NodeShape
 from platform_launch.procguard.api.wire import Heartbeat, JoinAnswer, JoinRequest, WorkerOrders
-from platform_launch.procguard.core import transitions, views
-from platform_launch.procguard.core.clock import ServerClock
+from platform_launch.procguard.core import phases
 from platform_launch.procguard.core.failures import failure_of
 from platform_launch.procguard.core.failures import whose as failure_sentence
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupStep, runs_to_write
-from platform_launch.procguard.core.joining import Joining, credential_hash
+from platform_launch.procguard.core.joining import Joining, SilenceWatch, credential_hash
 from platform_launch.procguard.core.ledger import GroupStore, Ledger, World
 from platform_launch.procguard.core.orders import Orders
-from platform_launch.procguard.core.phases import StepTime, next_step
-from platform_launch.procguard.core.queries import Queries
+from platform_launch.procguard.core.queries import LogSize, Queries
 from platform_launch.procguard.core.queue import allot, in_queue, is_free
-from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry
-from platform_launch.procguard.core.silence import SilenceWatch
-from platform_launch.procguard.core.snapshot import Members
+from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Members, Registry, ServerClock
 from platform_launch.sentences import Sentence, Value, listed, quoted, sentence
 
 SERVER = "server"
@@ -65,7 +61,7 @@ class Control:
         self,
         store: GroupStore,
         *,
-        log_size: views.LogSize,
+        log_size: LogSize,
         heartbeat_s: float,
         nodes_limit: int = 1024,
         clock: ServerClock | None = None,
@@ -154,8 +150,8 @@ class Control:
                 continue
             try:
                 self._clock.enter(group)
-                moment = StepTime(clock_s, self._clock.in_phase_s(group), self._clock.now())
-                step = next_step(group, self.queries.members(wanted), moment)
+                moment = phases.StepTime(clock_s, self._clock.in_phase_s(group), self._clock.now())
+                step = phases.next_step(group, self.queries.members(wanted), moment)
                 if step.group is not group or step.events:
                     self._write(group, step, SERVER)
             except Unavailable:
@@ -178,10 +174,10 @@ class Control:
             moved = world.moved([world.workers[worker] for worker in workers], name)
             group = moved.group(name).but(borrowed=True)
             try:
-                step = transitions.begin(group, members, self._clock.now(), 0)
+                step = phases.begin(group, members, self._clock.now(), 0)
             except CannotStartError as error:
                 failure = failure_of(sentence("cannot-start", reason=error.sentences), None)
-                ended = transitions.enter(
+                ended = phases.enter(
                     group, GroupPhase.FAILED, self._clock.now(), failure=failure, queued_at=None
                 )
                 step = GroupStep(ended, (GroupEvent("failed", failure_sentence(failure)),))
@@ -195,7 +191,7 @@ class Control:
             over = until is not None and until <= now
             if over and group.active:
                 if group.phase is not GroupPhase.STOPPING:
-                    self._write(group, transitions.stop(group, now), SERVER)
+                    self._write(group, phases.stop(group, now), SERVER)
             elif over or (group.borrowed and group.workers and not group.active and until is None):
                 step = GroupStep(
                     group.but(
@@ -293,7 +289,7 @@ class Control:
 
     def start(self, name: str, who: str) -> Changed:
         """Start a group; no change if it is active. Raises RequestRefused with ``problems``."""
-        return self._request(name, who, transitions.start)
+        return self._request(name, who, phases.start)
 
     def queue(self, name: str, who: str) -> Changed:
         """Start a group when enough workers are free. Raises RequestRefused if it does not set how many it
@@ -305,17 +301,17 @@ class Control:
                 raise RequestRefused("no-queue-workers", group=name)
             if group.workers and not group.active:
                 raise RequestRefused("queue-has-workers", group=name)
-            return self._request(name, who, lambda group, _, at: transitions.queue(group, at))
+            return self._request(name, who, lambda group, _, at: phases.queue(group, at))
 
     def stop(self, name: str, who: str) -> Changed:
         """Stop a group."""
-        return self._request(name, who, lambda group, _, at: transitions.stop(group, at))
+        return self._request(name, who, lambda group, _, at: phases.stop(group, at))
 
     def restart(self, name: str, who: str) -> Changed:
         """Stop a group and start it again. Raises RequestRefused with ``problems``; nothing is stopped
         then.
         """
-        return self._request(name, who, transitions.restart)
+        return self._request(name, who, phases.restart)
 
     def drain(self, node: str, drained: bool, who: str) -> NodeShape:
         """Keep new runs off a node, or end that; what runs there continues. Raises NotFound."""

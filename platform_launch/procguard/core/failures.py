@@ -10,7 +10,7 @@ from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import STALLED_S, QuarantineReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
-from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
+from platform_launch.procguard.core.registry import Members, WorkerSnapshot
 from platform_launch.sentences import Sentence, Value, quoted, sentence
 from platform_launch.why.answer.verdict import Verdict
 

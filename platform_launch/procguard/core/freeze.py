@@ -11,7 +11,7 @@ from platform_launch.procguard.api.refused import problem
 from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.core.group import CannotStartError, GroupRun
-from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
+from platform_launch.procguard.core.registry import Members, WorkerSnapshot
 
 HIGHEST_GENERATION = 2**31 - 1
 """The largest generation a message can carry."""

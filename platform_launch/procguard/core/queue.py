@@ -10,7 +10,7 @@ from operator import attrgetter
 from platform_launch.procguard.api.ranks import WorkerKind, WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
+from platform_launch.procguard.core.registry import Members, WorkerSnapshot
 
 
 def in_queue(groups: Iterable[Group]) -> list[Group]:

@@ -1,19 +1,25 @@
-"""The last reports of agents, in memory only because they are repeated. Heartbeats write it without a lock.
+"""The last reports of agents, in memory only because they are repeated, and the server's time.
 
-Each field is replaced as a whole, so a reader in another thread sees either the old value or the new one.
+Heartbeats write it without a lock. Each field is replaced as a whole, so a reader in another thread sees
+either the old value or the new one. A :class:`WorkerSnapshot` is a worker at one moment, the basis of
+decisions about groups; a :class:`WorkerGlance` is its brief form for lists.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import NamedTuple
 
+from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes import Shape
+from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import (
     ForeignGpuProcess,
@@ -25,8 +31,110 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
-from platform_launch.procguard.core.clock import Moment
-from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.group import Group
+
+
+def utc_now() -> datetime:
+    """Return the wall-clock time, for display."""
+    return datetime.now(timezone.utc)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time of the monotonic clock, and since when the server had been listening then."""
+
+    clock_s: float
+    listening_since: float
+
+    def silent_s(self, seen_at: float | None) -> float:
+        """Return the time since a heartbeat, counted at most from when the server began to listen."""
+        return self.clock_s - max(seen_at or self.listening_since, self.listening_since)
+
+
+class ServerClock:
+    """``clock`` is monotonic and used for every decision; ``now`` is only for display.
+
+    On the monotonic clock, a group enters its phase when this server first sees it there.
+    """
+
+    now = staticmethod(utc_now)
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock_s = clock
+        self.listening_since = clock()
+        self._phases: dict[str, tuple[GroupPhase, datetime, float]] = {}
+
+    def moment(self) -> Moment:
+        """Return the current moment."""
+        return Moment(self.clock_s(), self.listening_since)
+
+    def in_phase_s(self, group: Group) -> float:
+        """Return how long a group has been in its phase; 0 if :meth:`enter` has not seen it there."""
+        known = self._phases.get(group.name)
+        if known is None or known[:2] != (group.phase, group.phase_since):
+            return 0.0
+        return self.clock_s() - known[2]
+
+    def enter(self, group: Group) -> None:
+        """Record the phase of a group. Only writers call this: what others read may be outdated."""
+        known = self._phases.get(group.name)
+        if known is None or known[:2] != (group.phase, group.phase_since):
+            self._phases[group.name] = (group.phase, group.phase_since, self.clock_s())
+
+    def forget(self, group: str) -> None:
+        """Forget a group."""
+        self._phases.pop(group, None)
+
+
+class WorkerSnapshot(NamedTuple):
+    """A worker at one moment. Thousands are made every second.
+
+    ``report`` is the last one, None if there was none since the server started; ``same`` counts heartbeats in
+    a row with the same state. ``silent_s`` counts from the last heartbeat, or from when the server began to
+    listen. ``ended_at`` is when the reported run ended, on the server's monotonic clock. ``generation`` is
+    the highest this worker ever had. ``names`` (host name and addresses), ``command`` (for groups that set
+    none) and ``labels`` are its agent's; ``drained``, ``quarantined`` and ``gpu_processes`` (of other users)
+    are its node's.
+    """
+
+    worker: WorkerName
+    report: WorkerReport | None = None
+    same: int = 0
+    silent_s: float = 0.0
+    ended_at: float | None = None
+    generation: int = 0
+    names: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    drained: bool = False
+    quarantined: bool = False
+    gpu_processes: tuple[ForeignGpuProcess, ...] = ()
+
+    @property
+    def gpus_held(self) -> list[ForeignGpuProcess]:
+        """Return the processes of other users on this worker's GPUs."""
+        mine = {gpu.index for gpu in self.report.gpus} if self.report else set()
+        return [process for process in self.gpu_processes if process.gpu in mine]
+
+    @property
+    def busy(self) -> bool:
+        """Whether it reports a process."""
+        return self.report is not None and self.report.state in (WorkerState.RUNNING, WorkerState.STOPPING)
+
+    @property
+    def unfit(self) -> bool:
+        """Whether its launcher exited because a device of the node has failed."""
+        return self.report is not None and self.report.exit_code == UnfitNodeError.exit_code
+
+    def is_in(self, generation: int, *states: WorkerState) -> bool:
+        """Return whether it reports one of these states for this generation."""
+        report = self.report
+        return report is not None and report.generation == generation and report.state in states
+
+
+Members = Mapping[WorkerName, WorkerSnapshot]
+"""The workers of a group, all at the same moment."""
+
 
 DEFAULT_SILENT_AFTER_S = 15.0
 """For workers in no group, and before a second installation may take over a node's name."""

@@ -16,14 +16,12 @@ from sqlalchemy import Engine, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.database.claim import claimed
 from platform_launch.procguard.database.engine import WRITES, DatabaseError, no_server, opened, reason
-from platform_launch.procguard.database.measurements import Measurements
-from platform_launch.procguard.database.store import DatabaseStore
+from platform_launch.procguard.database.store import DatabaseStore, Measurements
 from platform_launch.procguard.database.tables import SCHEMA, metadata
 from platform_launch.procguard.database.tables import server as server_table
 from platform_launch.procguard.database.users import Users
-from platform_launch.procguard.database.writer import Writer
+from platform_launch.procguard.database.writer import Writer, claimed
 from platform_launch.text import Phrase
 
 __all__ = ["Database", "accounts", "serving"]

@@ -1,12 +1,12 @@
-"""Groups, nodes, workers and the audit log in the database, one transaction per change."""
+"""Groups, nodes, workers, the audit log and measurements in the database, one transaction per change."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, delete, insert, select, update
@@ -14,15 +14,59 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, delete, in
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import RunDetail, RunShape
-from platform_launch.procguard.api.shapes.history import AuditEvent, EventFilter
+from platform_launch.procguard.api.shapes.history import AuditEvent, ChartKind, EventFilter
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord
 from platform_launch.procguard.database.engine import transaction
-from platform_launch.procguard.database.tables import events, groups, nodes, runs, workers
+from platform_launch.procguard.database.tables import events, groups, measurements, nodes, runs, workers
 from platform_launch.procguard.database.writer import Writer
 from platform_launch.sentences import Sentence, quoted
 from platform_launch.text import escaped
+
+_MOST_ROWS = 5_000
+
+
+class Measurements:
+    """The measurements of a database, on separate connections that no heartbeat waits for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def write(self, at: datetime, rows: Iterable[tuple[ChartKind, str, Mapping[str, float | None]]]) -> None:
+        """Write one row per subject. Raises Unavailable."""
+        values = [
+            {
+                "kind": kind.value,
+                "name": name,
+                "at": at,
+                "measured": {series: round(value, 3) for series, value in found.items() if value is not None},
+            }
+            for kind, name, found in rows
+        ]
+        if values:
+            with transaction(self._engine, writes=True) as connection:
+                connection.execute(insert(measurements), values)
+
+    def read(self, kind: ChartKind, name: str) -> list[tuple[datetime, dict[str, float | None]]]:
+        """Read a subject's rows, oldest first. Raises Unavailable."""
+        wanted = (
+            select(measurements.c.at, measurements.c.measured)
+            .where(measurements.c.kind == kind.value, measurements.c.name == name)
+            .order_by(measurements.c.at.desc())
+            .limit(_MOST_ROWS)
+        )
+        with transaction(self._engine) as connection:
+            return [(row.at, row.measured) for row in connection.execute(wanted)][::-1]
+
+    def delete_older(self, kind: ChartKind, days: int) -> None:
+        """Delete older rows. Raises Unavailable."""
+        before = datetime.now(timezone.utc) - timedelta(days=days)
+        with transaction(self._engine, writes=True) as connection:
+            connection.execute(
+                delete(measurements).where(measurements.c.kind == kind.value, measurements.c.at < before)
+            )
+
 
 _LOG = logging.getLogger("procguard.events")
 _LOGGED = 1_000

@@ -1,29 +1,71 @@
-"""The app: routes, errors, limits and headers."""
+"""The app: routes, errors, limits and headers; and the routes for monitoring."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from platform_launch import __version__
-from platform_launch.procguard.server.answers import add_answers
-from platform_launch.procguard.server.assembly import ServerParts
+from platform_launch.procguard.api.refused import RequestRefused, Unavailable
+from platform_launch.procguard.api.shapes import Shape
+from platform_launch.procguard.server.answers import add_answers, refusals
+from platform_launch.procguard.server.assembly import Parts, ServerParts
 from platform_launch.procguard.server.gate import person_of
 from platform_launch.procguard.server.middleware import ServerMiddleware
-from platform_launch.procguard.server.oidc import add_oidc
 from platform_launch.procguard.server.routes import (
     agents,
     groups,
-    health,
     history,
     inspect,
     people,
     workers,
 )
+from platform_launch.procguard.server.sign_in import add_oidc
 from platform_launch.procguard.web.pages import add_pages
+
+router = APIRouter(tags=["health"])
+
+
+class Health(Shape):
+    """The server answers."""
+
+    status: str = "ok"
+
+
+@router.get("/healthz", operation_id="alive")
+async def alive() -> Health:
+    """Return 200 as long as the server is alive. Uses neither database nor disk."""
+    return Health()
+
+
+@router.get("/readyz", operation_id="ready", responses=refusals(503))
+def ready(parts: Parts) -> Health:
+    """Return 200 if the database can be read and the control loop works, else 503 with the reason."""
+    parts.accounts.find("")
+    if parts.control_loop.trouble:
+        raise Unavailable("not-ready", reason=parts.control_loop.trouble)
+    return Health()
+
+
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}},
+)
+def metrics(parts: Parts, request: Request) -> Response:
+    """Return counts for Prometheus; with a login also series by group, node and GPU."""
+    try:
+        named = person_of(parts.sessions, parts.proxy, request) is not None
+    except RequestRefused:  # counts need neither a login nor the database
+        named = False
+    text = parts.meter.text(named=named)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
 
 _ABOUT = """Groups of workers, ranks by rule, started as one.
 
@@ -53,8 +95,9 @@ def build_app(parts: ServerParts) -> FastAPI:
     )
     app.state.parts = parts
     add_answers(app)
-    for routes in (agents, groups, inspect, workers, history, people, health):
+    for routes in (agents, groups, inspect, workers, history, people):
         app.include_router(routes.router)
+    app.include_router(router)
     add_pages(
         app,
         parts.control.queries,

@@ -21,16 +21,14 @@ from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server import history
 from platform_launch.procguard.server.gate import Unauthorized
-from platform_launch.procguard.server.history import History
-from platform_launch.procguard.server.idle import IdleWatch
+from platform_launch.procguard.server.history import History, IdleWatch
 from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.logs.store import ROOM_EVERY_S, Logs, keep_within
 from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.notices import Notices
 from platform_launch.procguard.server.periodic import PeriodicThread
-from platform_launch.procguard.server.private import check_ours, check_private, read_or_make
 from platform_launch.procguard.server.sessions import Sessions, hash_password
-from platform_launch.procguard.server.settings import ServerSettings
+from platform_launch.procguard.server.settings import ServerSettings, check_ours, check_private, read_or_make
 from platform_launch.procguard.server.sign_in import ProxySignIn
 from platform_launch.procguard.server.throttle import Throttle
 

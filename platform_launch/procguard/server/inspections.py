@@ -8,8 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from platform_launch.procguard.api.inspection import RanksSeen
 from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.wire import RanksSeen
 
 Answers = Mapping[WorkerName, RanksSeen]
 

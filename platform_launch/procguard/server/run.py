@@ -25,7 +25,7 @@ from platform_launch.hardware import running
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.server.app import served_app
 from platform_launch.procguard.server.assembly import ServerParts
-from platform_launch.procguard.server.connection import HttpConnection
+from platform_launch.procguard.server.middleware import HttpConnection
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.procguard.server.sign_in import OnlyFromProxies

@@ -5,30 +5,84 @@ Pages only read; changes go to the JSON API, which checks them.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import FastAPI
+from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
-from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupShape
+from platform_launch.procguard.api.shapes.groups import (
+    GroupPhase,
+    GroupSettings,
+    GroupShape,
+    RankPreview,
+    RunDetail,
+)
 from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.registry import WorkerGlance
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.web import listing
-from platform_launch.procguard.web.group_settings import differences, preview
 from platform_launch.procguard.web.page_request import FOLDER, PageRequest, own_path, templates, to_login
 from platform_launch.procguard.web.stream import Stream
 from platform_launch.sentences import Sentence, sentence
+
+if TYPE_CHECKING:
+    from platform_launch.procguard.core.queries import Queries
+
+
+def preview(queries: Queries, name: str, settings: bytes | None) -> dict[str, Any]:
+    """Return the rank table of a group, with these settings (as JSON) instead of its own.
+
+    ``invalid`` are the invalid fields: the field, a part of it (a variable's name), and whether ProcGuard
+    sets it. There is no table then. Raises NotFound.
+    """
+    try:
+        wanted = None if settings is None else GroupSettings.model_validate_json(settings)
+    except ValidationError as error:
+        return {"preview": RankPreview(), "invalid": [_invalid(trouble) for trouble in error.errors()[:5]]}
+    return {"preview": queries.preview(name, wanted), "invalid": []}
+
+
+def _invalid(trouble: Any) -> tuple[str, str, bool]:
+    field, *part = (str(one) for one in trouble["loc"] if one != "[key]")
+    return field, ": ".join(part), trouble["type"] == "set_by_procguard"
+
+
+_LONGEST = 400
+
+
+def differences(one: RunDetail, other: RunDetail) -> list[tuple[str, str, str]]:
+    """Return the differences, each with the values of both runs as text."""
+    left, right = _values(one), _values(other)
+    names = [*left, *(name for name in right if name not in left)]
+    return [
+        (name, left.get(name, ""), right.get(name, ""))
+        for name in names
+        if left.get(name, "") != right.get(name, "")
+    ]
+
+
+def _values(run: RunDetail) -> dict[str, str]:
+    values = {"command": shlex.join(run.command)}
+    for name, value in run.settings.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            values |= {f"{name} {key}": str(text) for key, text in value.items()}
+        elif name != "command":
+            values[name] = "" if value is None else str(value)
+    names = " ".join(str(place.worker) for place in run.places)
+    return values | {"workers": names if len(names) <= _LONGEST else f"{names[:_LONGEST]}…"}
+
 
 CARDS_SHOWN = 12
 """More groups than these are shown as a table."""

@@ -115,7 +115,8 @@ def test_totals_count_all_nodes(many: httpx.Client) -> None:
 
 def test_gpus_of_silent_nodes_are_neither_busy_nor_free() -> None:
     def node(status: WorkerStatus, *, silent: bool = False) -> Any:
-        worker = SimpleNamespace(status=status, gpu_indexes=frozenset({0, 1}))
+        report = SimpleNamespace(gpus=[SimpleNamespace(index=0), SimpleNamespace(index=1)])
+        worker = SimpleNamespace(status=status, report=report)
         entry = SimpleNamespace(node=SimpleNamespace(drained_by=""), quarantine=None)
         return SimpleNamespace(workers=[worker], silent=silent, entry=entry)
 

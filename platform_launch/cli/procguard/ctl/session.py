@@ -8,8 +8,13 @@ from pathlib import Path
 import click
 
 from platform_launch.cli.output import read_text
-from platform_launch.cli.procguard.ctl.client import SERVER_OPTION, ApiClient
-from platform_launch.cli.procguard.ctl.tokens import SavedTokens, is_encrypted_or_local, server
+from platform_launch.cli.procguard.ctl.client import (
+    SERVER_OPTION,
+    ApiClient,
+    SavedTokens,
+    is_encrypted_or_local,
+    server,
+)
 from platform_launch.console.languages import translate
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
-from platform_launch.procguard.server.logs.segments import (
+from platform_launch.procguard.server.logs.reading import (
     Segment,
     generations,
     segment_path,

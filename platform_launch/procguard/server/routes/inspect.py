@@ -12,12 +12,17 @@ from starlette.responses import Response
 from platform_launch.observe.hang import judge
 from platform_launch.observe.overview import MOST_LINES, finding_lines, place_lines, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
-from platform_launch.procguard.api.inspection import Inspection, InspectionSentences, RanksReceived, RanksSeen
 from platform_launch.procguard.api.ranks import Place, WorkerKind, WorkerName
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.groups import GroupPhase, RunDetail
 from platform_launch.procguard.api.shapes.workers import WorkerShape
-from platform_launch.procguard.api.wire import WorkerState
+from platform_launch.procguard.api.wire import (
+    Inspection,
+    InspectionSentences,
+    RanksReceived,
+    RanksSeen,
+    WorkerState,
+)
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.assembly import Parts, ServerParts
 from platform_launch.procguard.server.gate import Operator

@@ -63,7 +63,7 @@ class LogRun(Shape):
     number: int
 
 
-class LogEntry(Shape):
+class PageLine(Shape):
     """A line of one rank's log, with the offset of its first byte and the time the server received it."""
 
     rank: int
@@ -89,7 +89,7 @@ class LogPage(Shape):
     """
 
     generation: int
-    lines: list[LogEntry]
+    lines: list[PageLine]
     before: str | None
     after: str
     more: bool

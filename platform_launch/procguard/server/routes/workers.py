@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.refused import NotFound
-from platform_launch.procguard.api.shapes.logs import LogEntry, LogQuery, WorkerLogPage, WorkerLogQuery
+from platform_launch.procguard.api.shapes.logs import LogQuery, PageLine, WorkerLogPage, WorkerLogQuery
 from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, WorkerShape
 from platform_launch.procguard.api.wire import Generation
 from platform_launch.procguard.core.registry import natural
@@ -90,7 +90,7 @@ def log_page(log: MergedLog, query: LogQuery, target: LogPlace | None) -> dict[s
         wanted = LineFilter(query.search, expression=query.expression, errors=query.errors)
         page = log.after(LogPlace.parse(query.after), query.limit, wanted, query.context)
     lines = [
-        LogEntry(
+        PageLine(
             rank=one.place.rank,
             worker=one.worker,
             number=one.line.number,

@@ -130,6 +130,7 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (source.dataset.go) return void location.assign(source.dataset.go.replace("{name}", () => source.elements.name.value));
   // Settings that were saved but cannot start are reported together with the reasons.
   const problems = source.id === "settings-form" ? [...document.querySelectorAll("#ranks .problem")] : [];
+  if (source.id === "settings-form") $("#notices").replaceChildren(); // those of what was saved before
   if (problems.length) notice([message("saved_cannot_start"), ...problems.map((one) => one.textContent.trim())], true);
   else if (source.dataset.done) notice([source.dataset.done]);
   if (source.dataset.selection !== undefined) select([...selected], false);

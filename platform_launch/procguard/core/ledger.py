@@ -13,6 +13,7 @@ from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes.groups import RunDetail, RunShape
 from platform_launch.procguard.api.shapes.history import AuditEvent, EventFilter
+from platform_launch.procguard.api.shapes.logs import LogRun
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.registry import NodeRecord
@@ -76,8 +77,8 @@ class GroupStore(Protocol):
     def run(self, group: str, number: int) -> RunDetail | None:
         """Read a run."""
 
-    def runs_of(self, worker: str, generations: Sequence[int]) -> list[tuple[int, str, int]]:
-        """Read the runs of a worker's generations: generation, group and the run's number there."""
+    def runs_of(self, worker: str, generations: Sequence[int]) -> list[LogRun]:
+        """Read the runs of a worker's generations."""
 
     def events(self, before: int | None, limit: int, chosen: EventFilter) -> list[AuditEvent]:
         """Read the newest selected events, or those before one, newest first."""

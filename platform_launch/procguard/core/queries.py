@@ -6,6 +6,8 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
@@ -61,6 +63,7 @@ _CRASHES = {
     for code in (-number, 128 + number)
 }
 
+Found = TypeVar("Found")
 LogSize = Callable[[str, int], int]
 
 
@@ -234,6 +237,15 @@ def _limits(node: NodeEntry) -> list[str] | None:
     return None if allowed is None else list(allowed)
 
 
+def present(find: Callable[[str], Found], names: Iterable[str]) -> list[Found]:
+    """Return those that ``find`` finds: a node may have been removed just now."""
+    found = []
+    for name in names:
+        with suppress(NotFound):
+            found.append(find(name))
+    return found
+
+
 _EVERY_EVENT = EventFilter()
 
 
@@ -339,8 +351,7 @@ class Queries:
 
     def run_names(self, worker: str, generations: Sequence[int]) -> list[LogRun]:
         """Return the runs of a worker's generations, if known."""
-        found = self._ledger.store.runs_of(worker, generations)
-        return [LogRun(generation=one, group=group, number=number) for one, group, number in found]
+        return self._ledger.store.runs_of(worker, generations)
 
     def events(
         self, before: int | None = None, limit: int = 100, chosen: EventFilter = _EVERY_EVENT

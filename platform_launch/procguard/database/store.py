@@ -15,6 +15,7 @@ from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import RunDetail, RunShape
 from platform_launch.procguard.api.shapes.history import AuditEvent, ChartKind, EventFilter
+from platform_launch.procguard.api.shapes.logs import LogRun
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord
@@ -179,13 +180,16 @@ class DatabaseStore:
             document = connection.scalar(wanted)
             return RunDetail.model_validate(document) if document else None
 
-    def runs_of(self, worker: str, generations: Sequence[int]) -> list[tuple[int, str, int]]:
-        """Read the runs of a worker's generations: generation, group and the run's number there."""
+    def runs_of(self, worker: str, generations: Sequence[int]) -> list[LogRun]:
+        """Read the runs of a worker's generations."""
         wanted = select(runs.c.generation, runs.c.group_name, runs.c.number).where(
             runs.c.generation.in_(generations), runs.c.workers.contains(f"|{worker}|", autoescape=True)
         )
         with transaction(self._engine) as connection:
-            return [(row.generation, row.group_name, row.number) for row in connection.execute(wanted)]
+            return [
+                LogRun(generation=row.generation, group=row.group_name, number=row.number)
+                for row in connection.execute(wanted)
+            ]
 
 
 class DatabaseChange:

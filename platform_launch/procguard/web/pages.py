@@ -8,8 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
 from fastapi import FastAPI
@@ -29,7 +28,7 @@ from platform_launch.procguard.api.shapes.groups import (
 )
 from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.shapes.people import Person
-from platform_launch.procguard.core.queries import Queries
+from platform_launch.procguard.core.queries import Queries, present
 from platform_launch.procguard.core.registry import WorkerGlance
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.web import listing
@@ -38,7 +37,7 @@ from platform_launch.procguard.web.stream import Stream
 from platform_launch.sentences import Sentence, sentence
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.core.queries import Queries
+    from platform_launch.procguard.core.queries import Queries, present
 
 
 def preview(queries: Queries, name: str, settings: bytes | None) -> dict[str, Any]:
@@ -90,7 +89,6 @@ EVENTS_SHOWN = 100
 RUNS_SHOWN = 50
 WAITING_SHOWN = 64
 
-Found = TypeVar("Found")
 Values = dict[str, Any]
 Show = Callable[[PageRequest], Response]
 FindPerson = Callable[[Request], Person | None]
@@ -319,7 +317,7 @@ class Pages:
         matching = chosen.matching(workers)
         found = listing.paged(listing.by_rank(matching) if in_group else matching, query.get("page", "1"))
         return {
-            "page": found.of(_present(self._queries.worker, [glance.worker for glance in found.rows])),
+            "page": found.of(present(self._queries.worker, [glance.worker for glance in found.rows])),
             "filter": chosen,
             "in_group": in_group,
             "any_workers": any(not in_group or worker.group == chosen.group for worker in workers),
@@ -333,7 +331,7 @@ class Pages:
         return {
             "group": group,
             "nodes": [node.node for node in nodes],
-            "waiting": _present(self._queries.worker, group.waiting_for[:WAITING_SHOWN]),
+            "waiting": present(self._queries.worker, group.waiting_for[:WAITING_SHOWN]),
             "quarantined": {node.node: node.entry.quarantine for node in nodes if node.entry.quarantine},
             "counts": now.counts,
             "use": self._use([group]),
@@ -397,7 +395,7 @@ class Pages:
         chosen = listing.NodeFilter.read(page.query)
         found = listing.paged(chosen.matching(nodes), page.query.get("page", "1"))
         return {
-            "page": found.of(_present(self._queries.node, [glance.node for glance in found.rows])),
+            "page": found.of(present(self._queries.node, [glance.node for glance in found.rows])),
             "filter": chosen,
             "any_nodes": bool(nodes),
             "states": listing.NODE_STATES,
@@ -405,7 +403,7 @@ class Pages:
 
     def _node(self, page: PageRequest) -> Values:
         node = self._queries.node(page.name)
-        workers = _present(self._queries.worker, node.workers)
+        workers = present(self._queries.worker, node.workers)
         return {"node": node, "workers": workers, **self._events(page, EventFilter(on=node.node))}
 
     def _worker(self, page: PageRequest) -> Values:
@@ -453,14 +451,6 @@ def _slow_ranks(workers: Sequence[WorkerGlance], group: GroupShape) -> Sequence[
     running = group.phase in (GroupPhase.RUNNING, GroupPhase.DEGRADED)
     slow = first.report.slow_ranks if running and first and first.report else ()
     return [sentence("slow-now", what=one) for one in slow]
-
-
-def _present(find: Callable[[str], Found], names: Sequence[str]) -> list[Found]:
-    found = []
-    for name in names:
-        with suppress(NotFound):  # the node was removed just now
-            found.append(find(name))
-    return found
 
 
 def _in_address(page: PageRequest, answer: Response, path: str, key: str) -> Response:

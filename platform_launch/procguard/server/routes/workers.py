@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query
 from starlette.responses import StreamingResponse
 
-from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes.logs import LogQuery, PageLine, WorkerLogPage, WorkerLogQuery
 from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, WorkerShape
 from platform_launch.procguard.api.wire import Generation
+from platform_launch.procguard.core.queries import present
 from platform_launch.procguard.core.registry import natural
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.assembly import Parts, ServerParts
@@ -26,7 +25,6 @@ from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog
 from platform_launch.procguard.server.logs.reading import Reader
 
 router = APIRouter(prefix="/api/v1", tags=["workers"])
-Shape = TypeVar("Shape")
 _READ = refusals(401, 404, 422, 503)
 
 # A search reads whole logs; one at a time leaves processor time for heartbeats.
@@ -47,7 +45,7 @@ def workers(
 ) -> list[WorkerShape]:
     """List workers by node and number, in pages: pass the last one's name as `after` for the next."""
     names = parts.control.queries.worker_names()
-    return _found(parts.control.queries.worker, _page(names, after, limit, _worker_order))
+    return present(parts.control.queries.worker, _page(names, after, limit, _worker_order))
 
 
 @router.get("/workers/{worker}", operation_id="worker", responses=_READ)
@@ -136,7 +134,7 @@ def download_log(
 def nodes(parts: Parts, _person: Viewer, limit: Limit = MOST_LISTED, after: After = "") -> list[NodeShape]:
     """List nodes by name, in pages: pass the last one's name as `after` for the next."""
     names = parts.control.queries.node_names()
-    return _found(parts.control.queries.node, _page(names, after, limit, natural))
+    return present(parts.control.queries.node, _page(names, after, limit, natural))
 
 
 @router.get("/nodes/{node}", operation_id="node", responses=_READ)
@@ -188,14 +186,6 @@ def _page(names: Sequence[str], after: str, limit: int, order: Callable[[str], A
 def _worker_order(worker: str) -> tuple[object, int]:
     node, _, number = worker.rpartition("-")
     return natural(node), int(number) if number.isdecimal() else -1
-
-
-def _found(find: Callable[[str], Shape], names: Sequence[str]) -> list[Shape]:
-    found = []
-    for name in names:
-        with suppress(NotFound):  # its node was removed just now
-            found.append(find(name))
-    return found
 
 
 def _reader(parts: ServerParts, worker: str, generation: int | None) -> Reader:

@@ -255,7 +255,10 @@ def test_following_a_log_goes_on_into_the_next_run(
         seen.append(text)
         turns[0] += 1
         if text == "first\n":
-            logs.append("live-0", 1, 6, b"second\n")
+            logs.append("live-0", 1, 6, b"sec")
+            threading.Timer(
+                0.1, logs.append, ("live-0", 1, 9, b"ond\n")
+            ).start()  # a line is printed when it is whole
         elif text == "second\n":
             logs.append("live-0", 2, 0, b"new run\n")
         elif text == "new run\n":

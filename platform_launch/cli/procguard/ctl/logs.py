@@ -147,7 +147,8 @@ def _write_lines(page: dict[str, Any], previous: int, *, searched: bool, growing
             _echo(Phrase("{n} lines dropped here", n=line["number"] - previous - 1))
         text += line["text"] + "\n"
         previous = line["number"]
-    _write(text)
+    if text:
+        _write(text)
     return previous
 
 

@@ -20,8 +20,9 @@ from platform_launch.rendezvous.protocol import Join, MemberInfo, Rejection, Rej
 
 # Nodes send a heartbeat at least once a second: one that was silent for this long has died or lost its link.
 REPLACED_AFTER_S = 4.0
-# For how long a newcomer that may be another job's waits. The nodes of a job start within seconds, mostly.
-DOUBTED_FOR_S = 5.0
+# For how long a newcomer that may be another job's waits. The nodes of a job start within seconds, mostly, but
+# a mixed job trains nonsense for days.
+DOUBTED_FOR_S = 30.0
 _MOST_OTHER_JOBS = 64
 
 
@@ -74,7 +75,7 @@ class Membership:
     many ranks there are: nodes that join with a higher one are spares. ``same_nnodes``
     rejects nodes that expect another number of nodes. ``is_connected(number)`` asks about a member.
     ``newcomers_wait``: the ranks are not those of the platform, so that a node that has not trained yet does
-    not know its own, and waits as a spare.
+    not know its own, and waits as a spare. A newcomer that may be another job's waits ``doubted_for_s``.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Membership:
         self._same_nnodes = same_nnodes
         self.replaced_after_s = REPLACED_AFTER_S
         self.newcomers_wait = False
+        self.doubted_for_s = DOUBTED_FOR_S
         self.size = me.nnodes
         self.ranks: dict[int, Member] = {}
         self.spares: list[Member] = []
@@ -194,7 +196,7 @@ class Membership:
                     self.forget_rival(number)
                     changes.append(self._reject_other_job(rival))
                     continue
-                if now - since < DOUBTED_FOR_S:
+                if now - since < self.doubted_for_s:
                     continue
             if holder is None or self._may_wait_as_spare(rival.node, holder.node):
                 self.forget_rival(number)

@@ -109,6 +109,7 @@ class Gathering:
         self._trained = me.nnodes if trained is None else trained
         self._by_network = by_network
         coordinator.membership.newcomers_wait = by_network and bool(me.network) and me.restarts_used > 0
+        coordinator.membership.doubted_for_s = min(DOUBTED_FOR_S, timeout_s / 2)
         self._enough_since: float | None = None
         self._unfit: set[str] = set()
         self._doubted: set[str] = set()
@@ -268,7 +269,7 @@ class Gathering:
                 place=node.place,
                 theirs=node.command,
                 ours=self._me.command,
-                limit=DOUBTED_FOR_S,
+                limit=self._coordinator.membership.doubted_for_s,
             )
             self._log(ConsoleLine("WARN", text, "node-of-another-job"))
 

@@ -72,7 +72,7 @@ class DumpReading:
 def part(paths: Iterable[str]) -> tuple[DumpReading | None, tuple[str, ...]]:
     """Read the dumps among the paths, and in folders; return them, and the paths with logs.
 
-    Raises InputError as :func:`read`.
+    Raises InputError like :func:`read`.
     """
     dumps, logs = list[Path](), list[str]()
     for path in map(Path, paths):
@@ -85,7 +85,7 @@ def part(paths: Iterable[str]) -> tuple[DumpReading | None, tuple[str, ...]]:
 
 
 def read(paths: Sequence[Path]) -> DumpReading:
-    """Read the dumps of the last job. One that cannot be read is named; nothing is concluded from it.
+    """Read the dumps of the last job. A dump that cannot be read is named and not used.
 
     Raises InputError if a file's name does not end with its rank.
     """

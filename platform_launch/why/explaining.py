@@ -23,9 +23,9 @@ _MOST_LAST_LINES = 8
 def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdict:
     """Read logs, in constant memory, and return the verdict over all of them.
 
-    ``oom_kills`` is the difference of ``oom_kill`` in the cgroup's memory.events over the run, which tells
-    a kill for lack of memory from one from outside; None where nobody counted. Raises InputError for a log
-    that cannot be read to its end.
+    ``oom_kills`` is the difference of ``oom_kill`` in the cgroup's memory.events over the run, which tells an
+    out-of-memory kill from one from outside; None if it was not counted. Raises InputError for a log that
+    cannot be read to its end.
     """
     nodes: list[NodeEvents] = []
     names: list[str] = []

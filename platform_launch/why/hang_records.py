@@ -1,4 +1,4 @@
-"""What ``why`` says of a hang: the records that the hang monitor left beside the logs."""
+"""What ``why`` says about a hang: the records that the hang monitor wrote beside the logs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _MOST_LINES = 40
 
 @dataclass(frozen=True)
 class HangRecord:
-    """The last finding of a launch: how long nothing had moved, who was waited for, in words and ranks.
+    """The last finding of a launch: how long there had been no progress, and who was waited for, in words and
+    as ranks.
 
-    ``sentences`` are for each line the documents of what it was made of: none for a line of a stack.
+    ``sentences`` holds, for each line, what it was made of; nothing for a line of a stack.
     """
 
     path: Path
@@ -40,7 +41,7 @@ class HangRecord:
     sentences: tuple[tuple[object, ...], ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Return what stands in the JSON output under ``hang``."""
+        """Return the part of the JSON output under ``hang``."""
         return {
             "record": str(self.path),
             "time": self.time,
@@ -51,7 +52,7 @@ class HangRecord:
         }
 
     def lines(self) -> list[str]:
-        """Return the answer for a terminal, as the launch said it, in this process's language."""
+        """Return the answer for a terminal, as the launch printed it, in this process's language."""
         name = "slow-but-working" if self.kind == "busy" else "no-progress"
         paired = zip_longest(self.description or ("",), self.sentences[: len(self.description)])
         first, *rest = (_message(text or "", sentences) for text, sentences in paired)
@@ -66,7 +67,7 @@ class HangRecord:
 
 
 def part(paths: Iterable[str]) -> tuple[HangRecord | None, tuple[str, ...]]:
-    """Read the records among the paths, of several the last; return it, and the other paths.
+    """Read the records among the paths; return the last one and the other paths.
 
     Raises InputError for a record that cannot be read.
     """
@@ -78,7 +79,7 @@ def part(paths: Iterable[str]) -> tuple[HangRecord | None, tuple[str, ...]]:
 
 
 def beside_logs(paths: Iterable[Path], job: str | None) -> HangRecord | None:
-    """Return the last record of the launches whose logs are read; None where the work went on after it."""
+    """Return the last record of the launches whose logs are read; None if the job continued after it."""
     found = []
     for log in logs_in(list(paths), job):
         numbered = [(int(name["number"]), path) for path, name in _records_of(log)]
@@ -86,7 +87,7 @@ def beside_logs(paths: Iterable[Path], job: str | None) -> HangRecord | None:
             continue
         try:
             found.append(read_record(max(numbered)[1]))
-        except InputError:  # one that was cut short must not keep the logs from being read
+        except InputError:  # a truncated record must not prevent reading the logs
             continue
     return max(found, key=lambda record: record.time, default=None)
 
@@ -123,7 +124,7 @@ def read_record(path: Path) -> HangRecord:
 
 
 def _message(text: str, documents: Iterable[object] | None) -> str:
-    """Return a line as a message, or in English if what it was made of is of another version."""
+    """Return a line as a message, or in English if another version wrote it."""
     with suppress(KeyError, ValueError):
         seen = joined((message(Sentence.read(one)) for one in documents or ()), "; ")
         return Phrase("  {line}", line=seen) if seen and text.startswith("  ") else seen or text
@@ -131,7 +132,7 @@ def _message(text: str, documents: Iterable[object] | None) -> str:
 
 
 def _records_of(log: Path) -> list[tuple[Path, re.Match[str]]]:
-    # A packed log's record keeps the name that it had.
+    # The record of a compressed log keeps its name.
     stems = {log.with_suffix("").name, log.with_suffix("").with_suffix("").name}
     try:
         names = [(path, _NAME.fullmatch(path.name)) for path in log.parent.iterdir()]

@@ -1,6 +1,6 @@
-"""A note beside an answer, as an id and values: it becomes a message where it is shown.
+"""A note on an answer, as an id and values; it becomes a message when it is shown.
 
-``ENGLISH`` holds the templates. Programs read the id, never the text.
+``ENGLISH`` holds the templates. Programs use the id, never the text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MOST_NAMED = 8
 _DEEPEST = 4
 
 ENGLISH = {
-    # Of the event that answers.
+    # About the chosen event.
     "same-on": "the same on {others}",
     "first-of-several": "several processes show it; the first to exit, according to the launcher: {place}",
     "lost-by": "{place} lost the connection",
@@ -39,7 +39,7 @@ ENGLISH = {
     "last-words": "the last line before it ended ({log}:{line}): {text}",
     "event": "{title} ({log}:{line})",
     "event-on": "{title} on {place} ({log}:{line})",
-    # What the training survived, and what was not read.
+    # What the job survived, and what was not read.
     "earlier-attempt": "an earlier attempt in these logs ended with: {event}",
     "errors-survived": "training continued after earlier errors (errors: {count})",
     "output-follows": "{count} lines of output follow: the process may have survived this",
@@ -67,10 +67,10 @@ ENGLISH = {
 
 @dataclass(frozen=True)
 class Note:
-    """An id of ``ENGLISH`` and what fills its words in: texts, numbers and further notes.
+    """An id of ``ENGLISH`` and the values for its template: texts, numbers and further notes.
 
-    Two ids have no words of their own: ``cause`` (``cause``: id of a signature, ``title``) and ``place``
-    (the parts of a location, by name).
+    Two ids have no template: ``cause`` (``cause``: id of a signature, ``title``) and ``place`` (the parts of
+    a location, by name).
     """
 
     id: str
@@ -124,7 +124,7 @@ def ranks_named(ranks: list[int]) -> Note:
 
 
 def counted_off(numbers: list[int]) -> tuple[str, int]:
-    """Return sorted numbers, those in a row joined (``0–3, 6``), and how many of them are left out."""
+    """Return sorted numbers as ranges (``0–3, 6``), and how many of them are left out."""
     rows = list[list[int]]()
     for number in numbers:
         if rows and number == rows[-1][-1] + 1:

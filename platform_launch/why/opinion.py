@@ -1,9 +1,9 @@
-"""What a language model makes of a failure, when the user asks for it (``why --explain``).
+"""What a language model says about a failure, if the user asks for it (``why --explain``).
 
-Only then is anything sent: the ranked claims, versions that the logs name, and a few trimmed log lines, with
-secrets, hosts, addresses and user names masked. Any server with OpenAI's chat interface will do, such as
-vLLM's. The answer is text beside the verdict. It changes nothing in it, and one that cites lines which were
-not sent is not shown at all: a log may hold sentences that are addressed to the model.
+Only then is anything sent: the ranked claims, versions found in the logs, and a few trimmed log lines, with
+secrets, hosts, addresses and user names masked. It works with any server that has OpenAI's chat interface,
+such as vLLM's. The answer is shown below the verdict and does not change it. An answer that cites lines which
+were not sent is not shown at all: a log may contain sentences addressed to the model.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ answer that cites no line, or a line that is not there, is thrown away. If the l
 
 
 class OpinionError(Exception):
-    """The model gave no answer that can be shown. Changes nothing in the verdict."""
+    """The model gave no answer that can be shown. The verdict stays as it is."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class ModelEndpoint:
 
     @staticmethod
     def of(env: Mapping[str, str]) -> ModelEndpoint:
-        """Read it from the environment. Raises InputError where it is missing or no address."""
+        """Read it from the environment. Raises InputError if it is missing or not an address."""
         url, model = env.get(URL, ""), env.get(MODEL, "")
         for name, value in ((URL, url), (MODEL, model)):
             if not value:
@@ -129,7 +129,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Material:
-    """What is sent: text with masked, numbered lines; ``places`` tells where each number is from."""
+    """What is sent: text with masked, numbered lines; ``places`` maps each number to its source."""
 
     text: str
     places: dict[str, str]
@@ -181,7 +181,7 @@ def _without_value(found: re.Match[str]) -> str:
 
 
 def opinion(endpoint: ModelEndpoint, told: Material, limit_s: float = LIMIT_S) -> Opinion:
-    """Ask the model. Raises OpinionError where it gives no answer in time, or none that can be shown."""
+    """Ask the model. Raises OpinionError if there is no answer in time, or none that can be shown."""
     messages = [{"role": "system", "content": _ASK}, {"role": "user", "content": told.text}]
     request = {"model": endpoint.model, "messages": messages, "temperature": 0, "max_tokens": 500}
     reply = _posted(endpoint, json.dumps(request).encode(), limit_s)
@@ -207,9 +207,9 @@ def opinion(endpoint: ModelEndpoint, told: Material, limit_s: float = LIMIT_S) -
 
 
 def _posted(endpoint: ModelEndpoint, body: bytes, limit_s: float) -> bytes:
-    """Return the answer to a request, all of which takes no longer than a limit.
+    """Return the answer to a request, within a limit for the whole of it.
 
-    A socket's own time limit starts anew with each byte, and looking up a name has none.
+    A socket's own time limit starts anew with each byte, and a name look-up has none.
     """
     parts = urlsplit(endpoint.url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -242,7 +242,9 @@ def _posted(endpoint: ModelEndpoint, body: bytes, limit_s: float) -> bytes:
             return data
         problem: str = Phrase("it answered with status {status}", status=status)
     elif thread.is_alive():
-        with suppress(OSError, AttributeError):  # wakes the thread; without a connection there is none to end
+        with suppress(
+            OSError, AttributeError
+        ):  # wakes the thread; without a connection there is nothing to end
             connection.sock.shutdown(socket.SHUT_RDWR)
         problem = late
     else:
@@ -251,7 +253,7 @@ def _posted(endpoint: ModelEndpoint, body: bytes, limit_s: float) -> bytes:
 
 
 def _lines_of(path: Path, wanted: set[int]) -> list[tuple[int, str]]:
-    """Return the lines around some of a log, and its last ones."""
+    """Return the lines around given lines of a log, and its last ones."""
     around = {number + n for number in wanted for n in range(-_LINES_AROUND, _LINES_AROUND + 1)}
     found: dict[int, str] = {}
     last: deque[tuple[int, bytes]] = deque(maxlen=_LAST_LINES)

@@ -1,4 +1,4 @@
-"""Where logs come from: files, folders, a stream, and what their names tell."""
+"""Where logs come from: files, folders, a stream; and what their names mean."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK
 from platform_launch.why.lines.opening import holds_no_text
 from platform_launch.why.lines.scan import Readable
 
-# plan/launch_plan.py names logs so: train_<job>_node<rank>_<time>.log; -2 where a second launcher did too.
+# The names that plan/launch_plan.py gives to logs: train_<job>_node<rank>_<time>.log; -2 for a second
+# launcher.
 _OUR_NAME = re.compile(r"train_(?P<job>.*)_node(?P<node>\d+)_(?P<started>\d{8}-\d{6})(?:-\d{1,2})?")
 # torchrun --log-dir: <run id>/attempt_<n>/<local rank>/stderr.log
 _ATTEMPT = re.compile(r"attempt_(\d+)")
@@ -31,7 +32,7 @@ _LOG_NAME = re.compile(
 class LogSource:
     """One log. ``clock_offset_s`` is how far its clock is ahead of the others'.
 
-    ``events`` are those of the launch that wrote it, None where they are not known.
+    ``events`` are those of the launch that wrote it, None if they are not known.
     """
 
     name: str
@@ -44,12 +45,12 @@ class LogSource:
 
     @property
     def where(self) -> Location:
-        """The place that the log's name tells."""
+        """The place that the log's name gives."""
         return Location(node=self.node, rank=self.rank, local_rank=self.local_rank)
 
 
 def node_of(name: str) -> int | None:
-    """Return the node rank that a file's name tells."""
+    """Return the node rank in a file's name."""
     stem = Path(_unpacked_name(name)).stem
     found = _OUR_NAME.fullmatch(stem)
     if found:
@@ -59,13 +60,13 @@ def node_of(name: str) -> int | None:
 
 
 def job_of(name: str) -> str | None:
-    """Return the job that the name of a log of ours tells."""
+    """Return the job in the name of one of our logs."""
     found = _our_name(Path(name))
     return found["job"] if found else None
 
 
 def started_of(path: Path) -> datetime | None:
-    """Return when a launch of ours began, as its node's clock said: its log's name tells."""
+    """Return when a launch of ours began by its node's clock, from its log's name."""
     found = _our_name(path)
     if found is None:
         return None
@@ -76,7 +77,7 @@ def started_of(path: Path) -> datetime | None:
 
 
 def where_of_log(path: Path) -> Location:
-    """Return the place that a path tells: the node, the rank, or torchrun's folder of a local rank."""
+    """Return the place that a path gives: the node, the rank, or torchrun's folder of a local rank."""
     attempt = path.parent.parent.name
     local_rank = int(path.parent.name) if _ATTEMPT.fullmatch(attempt) and path.parent.name.isdigit() else None
     rank = FILE_RANK.search(Path(_unpacked_name(path.name)).stem)
@@ -84,15 +85,15 @@ def where_of_log(path: Path) -> Location:
 
 
 def events_of(log: Path) -> tuple[Event, ...] | None:
-    """Return the events of the launch that wrote a log, None where they do not lie beside it."""
+    """Return the events of the launch that wrote a log, None if they are not beside it."""
     found = read(beside(log))
     return None if found is None else tuple(found)
 
 
 def logs_in(paths: Sequence[Path], job: str | None = None) -> list[Path]:
-    """Return the files to read: a folder stands for its logs, of this launcher's the latest launch.
+    """Return the files to read: a folder stands for its logs; of this launcher's logs only the latest launch.
 
-    Raises InputError for what does not exist and for a folder without logs.
+    Raises InputError for a missing path and for a folder without logs.
     """
     found: list[Path] = []
     for path in paths:
@@ -142,7 +143,7 @@ def _of_folder(folder: Path, job: str | None) -> list[Path]:
 
 
 def jobs_in(folder: Path) -> list[str]:
-    """Return the jobs of this launcher whose logs lie in a folder."""
+    """Return the jobs of this launcher whose logs are in a folder."""
     return sorted({found["job"] for path in folder.iterdir() if _is_log(path) and (found := _our_name(path))})
 
 
@@ -159,7 +160,7 @@ def _our_name(path: Path) -> re.Match[str] | None:
 
 
 def _of_torchrun(folder: Path) -> list[Path]:
-    """Return the outputs of the latest attempt of the latest run in a log folder of torchrun."""
+    """Return the outputs of the latest attempt of the latest run in a torchrun log folder."""
     attempts: dict[Path, list[tuple[int, Path]]] = {}
     for depth in ("", "*/", "*/*/"):
         for attempt in folder.glob(f"{depth}attempt_*"):
@@ -174,7 +175,7 @@ def _of_torchrun(folder: Path) -> list[Path]:
 
 
 def _latest(logs: list[Path], job: str | None, folder: Path) -> list[Path]:
-    """Drop older launches: of each node the last log, of jobs the one that is named or started last."""
+    """Drop older launches: keep the last log of each node, and the job that is named or started last."""
     ours = [(found, log) for log in logs if (found := _our_name(log))]
     names = sorted({found["job"] for found, _ in ours})
     if job is None:
@@ -201,6 +202,6 @@ def _latest(logs: list[Path], job: str | None, folder: Path) -> list[Path]:
 
 
 def _master_of(log: Path) -> object:
-    """Return where the nodes of the launch met, which tells launches of one job name apart."""
+    """Return the rendezvous of the launch, which distinguishes launches with the same job name."""
     opened = (event for event in events_of(log) or () if event.id == "launch-opened")
     return next((event.fields.get("master") for event in opened), None)

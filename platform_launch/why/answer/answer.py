@@ -1,4 +1,4 @@
-"""Makes the verdict of the event that answers, or of what is known where none does."""
+"""Builds the verdict from the chosen event, or from what is known if there is none."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
 
 _MOST_OPEN = 8
-# What a process holds outside PyTorch (its CUDA context, buffers of NCCL) is far less.
+# A process uses far less than this outside PyTorch (its CUDA context, NCCL's buffers).
 _MUCH = 0.2
-# A signal reached the process there, in whatever line it was.
+# The process received a signal there, whatever the line was.
 _HANDLES_SIGNALS = re.compile(r"/torch/utils/data/_utils/signal_handling\.py in handler$")
-# What the ranks' table makes of a timeout.
+# What a timeout becomes with the table of the ranks.
 _TOLD_BY_THE_TABLE = {
     "ran-another": "collective_mismatch",
     "none-completed": "first_collective",
@@ -41,7 +41,7 @@ _TOLD_BY_THE_TABLE = {
 def verdict_of(
     event: Occurrence, nodes: Sequence[NodeEvents], oom_kills: int | None, catalogue: Catalogue
 ) -> Verdict:
-    """Return the verdict that an event gives."""
+    """Return the verdict for an event."""
     signature, raised = event.signature, event.raised
     with_kills, without = signature.with_oom_kills, signature.without_oom_kills
     if with_kills and oom_kills is not None:
@@ -50,10 +50,10 @@ def verdict_of(
         signature = catalogue[recorded]
     where, notes = fill_place(event, _exit_of(nodes, event), nodes)
     role = event.role
-    for told in notes:
-        signature = catalogue[_TOLD_BY_THE_TABLE.get(told.id, signature.id)]
-        # Ranks of different groups may happen to be at the same number.
-        if told.id == "ran-another" and role is not SignatureRole.CAUSE:
+    for of_place in notes:
+        signature = catalogue[_TOLD_BY_THE_TABLE.get(of_place.id, signature.id)]
+        # Ranks of different groups may be at the same number by chance.
+        if of_place.id == "ran-another" and role is not SignatureRole.CAUSE:
             role = SignatureRole.SUSPECT
     held = _held_by_others(event.details)
     said, places = (raised.whole_message, raised.places) if raised is not None else (event.shown, "")
@@ -65,12 +65,12 @@ def verdict_of(
     words: dict[str, str] = {}
     if raised is not None:
         unknown_kind = not event.signature.patterns and bool(raised.type)
-        code = _code(raised, told=unknown_kind)
+        code = _code(raised, with_package=unknown_kind)
         if unknown_kind:
             title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
             rule, words = rule_of(raised) or (None, {})
     event.wheres |= ended_alike(event, nodes) | shown_elsewhere(event, nodes)
-    lost = any(told.id == "lost-by" for told in notes)
+    lost = any(of_place.id == "lost-by" for of_place in notes)
     if role is event.role and not lost and (others := others_of(event, where)) is not None:
         notes.insert(0, note("same-on", others=others))
     if event.handling:
@@ -119,7 +119,7 @@ def verdict_of(
 
 
 def _is_a_race(event: Occurrence, raised: Raised) -> bool:
-    """Tell whether several ranks deleted, renamed or created the same thing at once."""
+    """Return whether several ranks deleted, renamed or created the same thing at once."""
     several = len({where.rank for where in event.wheres} - {None}) > 1
     does, known = operation(raised), event.signature.id
     taken = known == "file_missing" and does in TAKES_AWAY
@@ -127,13 +127,13 @@ def _is_a_race(event: Occurrence, raised: Raised) -> bool:
 
 
 def _recorded(nodes: Sequence[NodeEvents], event: Occurrence) -> str:
-    """Return the cause that the launcher of an event's node found, which had the kernel's count."""
+    """Return the cause that the launcher on the event's node recorded; it had the kernel's counters."""
     return next((one.recorded for one in nodes if event in one.episode.events.values()), "")
 
 
-def _code(raised: Raised, *, told: bool) -> Code | None:
-    """Return what is shown of an exception; who raised it is ``told`` where nothing is known of it."""
-    frame, inner = raised.frame, raised.innermost if told else None
+def _code(raised: Raised, *, with_package: bool) -> Code | None:
+    """Return what is shown of an exception; with ``with_package`` also the package that raised it."""
+    frame, inner = raised.frame, raised.innermost if with_package else None
     if raised.innermost is not None and _HANDLES_SIGNALS.search(raised.innermost.whole_place):
         frame = None
     if not raised.type and frame is None:
@@ -150,7 +150,7 @@ def _code(raised: Raised, *, told: bool) -> Code | None:
 
 
 def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, error: FirstError | None) -> Verdict:
-    """Return what is known when no signature answers: an error, and who ended how."""
+    """Return what is known if no signature matches: an error line, and how processes ended."""
     both = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
     every, steps = [one for one in both if not one[1].by_scheduler], [e for _, e in both if e.by_scheduler]
     ended = [one for one in every if one[1].is_root]
@@ -201,7 +201,7 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, error: FirstError
 
 
 def _ended(where: Location, code: int) -> Note:
-    """Say how a process ended, and which one if that is known."""
+    """Describe how a process ended, and which one if that is known."""
     place = where.note
     if not place.values:
         return note("some-process-ended", code=code)
@@ -209,7 +209,7 @@ def _ended(where: Location, code: int) -> Note:
 
 
 def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue) -> Verdict:
-    """Let the kernel's count answer where the logs hold consequences at best."""
+    """Use the kernel's out-of-memory count as the cause if the logs show at most consequences."""
     if not oom_kills or verdict.kind == "cause":
         return verdict
     signature = catalogue["out_of_memory_kill"]
@@ -229,7 +229,7 @@ def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue
 
 
 def _exit_of(nodes: Sequence[NodeEvents], chosen: Occurrence) -> Ending | None:
-    """Return how the process of an event ended: the only first failure that its node's launcher named."""
+    """Return how the event's process ended: the only first failure that the launcher on its node named."""
     for node_events in nodes:
         if chosen in node_events.episode.events.values():
             roots = [e for e in node_events.episode.endings if e.is_root]
@@ -241,7 +241,7 @@ def _exit_of(nodes: Sequence[NodeEvents], chosen: Occurrence) -> Ending | None:
 
 
 def _hosts(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[object]:
-    """Return the nodes that show an event: by its lines, or by where those ranks ended."""
+    """Return the nodes that show an event: by its lines, or by the nodes on which those ranks ended."""
     ranks = {where.rank for where in event.wheres} - {None}
     ends = [place for n in nodes for ending in n.episode.endings for place in ending.places]
     places = [*event.wheres, *(end for end in ends if ranks & {end.rank, end.task})]
@@ -254,7 +254,7 @@ def _is_meeting(signature_id: str) -> bool:
 
 
 def _held_by_others(details: Mapping[str, str]) -> str:
-    """Return how much of a GPU's memory others hold, if it is much and the message tells what is its own."""
+    """Return how much GPU memory other processes hold, if it is much and the message gives both figures."""
     capacity, own = amount(details.get("capacity", "")), _own(details)
     if not own or "free" not in details:
         return ""
@@ -263,7 +263,7 @@ def _held_by_others(details: Mapping[str, str]) -> str:
 
 
 def _own(details: Mapping[str, str]) -> float:
-    """Return what the process holds, as far as the message tells: all, or PyTorch's part."""
+    """Return how much the process holds according to the message: in total, or PyTorch's part."""
     if whole := details.get("used") or details.get("reserved"):
         return amount(whole)
     parts = [details.get(name, "") for name in ("allocated", "unallocated")]

@@ -1,4 +1,4 @@
-"""Where it happened: what the event's lines, launchers, schedulers and the ranks' table say together."""
+"""Where it happened, from the event's lines, launchers, schedulers and the table of the ranks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FEW_LINES_BELOW = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
 _MOST_COMPARED = 64
-# As NCCL and torch's store name who is at the other end of a connection.
+# How NCCL and torch's store name the other end of a connection.
 _PEER = re.compile(r"(?P<host>[\w.:-]*\w)<\d{1,5}>|\[(?:::ffff:)?(?P<store>[\w.:-]*\w)\]:\d{1,5}")
 
 
 def fill_place(
     event: Occurrence, ending: Ending | None, nodes: Sequence[NodeEvents]
 ) -> tuple[Location, list[Note]]:
-    """Return where an event happened, as far as all logs tell, and notes about it."""
+    """Return where an event happened, as far as the logs show, and notes about it."""
     where, notes = event.where, list[Note]()
     ranks = {place.rank for place in event.wheres if place.rank is not None}
     one = event.of_one_process or bool(ranks)
@@ -48,7 +48,7 @@ def fill_place(
             notes.append(note("first-of-several", place=process.note))
     first = first_to_end(nodes)
     if first in ranks and event.role is SignatureRole.CAUSE and not event.span.exact:
-        # Which of several ranks reports the same above the others is chance.
+        # If several ranks report the same, it is chance which of them comes first.
         where = next(place for place in event.wheres if place.rank == first)
     table = Collectives()
     for node_events in nodes:
@@ -67,7 +67,7 @@ def fill_place(
         behind = int(named)
     if told is not None:
         notes.append(told)
-    if gone := _gone(event, nodes):
+    if gone := _host_that_closed(event, nodes):
         notes += [note("lost-by", place=where_at_home(where, nodes).note)] if where != NOWHERE else []
         where = Location(host=gone)
     if behind is not None and behind != where.rank and not _ends(event):
@@ -83,15 +83,15 @@ def fill_place(
         where = _task(still, nodes)
     steps = [] if waits else _steps(nodes)  # those who wait end too
     steps = [step for step in steps if step.line.number == event.number] or steps
-    # The shell of a task tells by its code which signal ended what it ran.
+    # The exit code of a task's shell shows which signal ended its command.
     steps = [step for step in steps if step.exit_code in event.signature.exit_codes] or steps
     only_ended = _ends(event) and all(step.was_cancelled for step in steps)
     if only_ended or (event.role is SignatureRole.CAUSE and all(_was_only_killed(s, event) for s in steps)):
-        # Of tasks that only ended with the others, the host is of interest and not the number.
+        # Of tasks that only ended with the others, only the host matters, not the number.
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
     where = _with_steps(where, steps, ended=ending is not None)
     if where.rank is None and where.pod is None and where.host == event.where.host:
-        # Its line has the process id, and another line tells which rank has that.
+        # The line has a process id, and another line shows which rank has that id.
         where = where.filled(_homes(nodes).of_process(where.host, event.shown))
     where = where_at_home(where, nodes)
     if where == NOWHERE and event.of_one_process and not came_in_vain:
@@ -106,7 +106,7 @@ def others_of(event: Occurrence, where: Location) -> Note | None:
     """Name the other processes that show an event (the other hosts, where no process is named)."""
     places = [w for w in event.wheres if w.rank is not None] or [w for w in event.wheres if w != NOWHERE]
     places = list(dict.fromkeys(replace(w, host=_named_alike(w.host, where.host)) for w in places))
-    if len(places) <= _MOST_COMPARED:  # what a line says of a process, another one may say in full
+    if len(places) <= _MOST_COMPARED:  # another line may describe the same process more fully
         places = [w for w in places if not any(w != one and w.filled(one) == one for one in places)]
     here = [w for w in places if w.filled(where) == where.filled(w)]
     others = [w for w in places if w not in here] if len(here) == 1 else places
@@ -124,7 +124,8 @@ def others_of(event: Occurrence, where: Location) -> Note | None:
 
 
 def ended_alike(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]:
-    """Return the processes that ended as the first one did, in the same second, where an event says how.
+    """Return the processes that ended in the same way and the same second as the first one, if an event says
+    how.
 
     torchrun itself ends those that are left with SIGTERM.
     """
@@ -141,23 +142,23 @@ def shown_elsewhere(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Locat
 
 
 def _ends(event: Occurrence) -> bool:
-    """Tell whether an event is the end of a job or of its processes, and nothing else."""
+    """Return whether an event only reports the end of a job or of its processes."""
     return event.signature.has(SignatureTrait.ENDS_JOB) or event.signature.id in _BY_SIGNAL
 
 
 def _is_the_only_one_raised(event: Occurrence, nodes: Sequence[NodeEvents]) -> bool:
-    """Tell whether no process ended with another exception, so that the first to end raised this one too."""
+    """Return whether no process ended with another exception: then the first to end raised this one too."""
     return event.raised is not None and not any(one.is_proof for one in all_events(nodes) if one is not event)
 
 
 def _was_only_killed(step: Ending, event: Occurrence) -> bool:
-    """Tell whether a task was killed, by an event that kills none: it had not failed itself."""
+    """Return whether a task was killed although the event kills nothing: it had not failed itself."""
     kills = event.signature.id == "killed" or "killed" in event.signature.explains
     return step.exit_code == -signal.SIGKILL and not kills
 
 
-def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
-    """Return the host of the peer that closed a connection of NCCL's, unless it said the like before."""
+def _host_that_closed(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
+    """Return the host of the peer that closed an NCCL connection, unless it reported the same before."""
     peer = _PEER.fullmatch(event.details.get("peer", ""))
     host = (peer["host"] or peer["store"]) if peer is not None else None
     if host is None or event.signature.id not in _LOST or not names_a_machine(host):
@@ -174,7 +175,7 @@ def _short(host: str) -> str:
 
 
 def _named_alike(host: str | None, known: str | None) -> str | None:
-    """Return a host by the name that is known of it, which may have its domain where the other has not."""
+    """Return a host by its known name, which may have the domain that the other name lacks."""
     if host is None or known is None:
         return host
     return known if host == _short(known) or _short(host) == known else host
@@ -189,7 +190,7 @@ def common_place(places: Sequence[Location]) -> Location:
 
 
 def who_ended(where: Location, nodes: Sequence[NodeEvents], *, process_known: bool = True) -> list[Note]:
-    """Say which tasks ended with an error, where the scheduler lists more than the answer names."""
+    """Note which tasks ended with an error, if the scheduler lists more than the answer names."""
     by_host: dict[tuple[str, int], list[int]] = {}
     for step in _steps(nodes):
         for place in step.places:
@@ -214,9 +215,9 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents], *, process_known: bo
 
 
 def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
-    """Return the place of the same thing where code caught it, or of what it led to in lines around it.
+    """Return the place where the same exception was caught, or of its consequence in the lines around it.
 
-    A traceback that begins right below what names nobody, and is cut off, tells who said it.
+    If the line names no process, a cut-off traceback right below it shows who wrote it.
     """
     places = {
         place
@@ -242,7 +243,7 @@ def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
 
 
 def where_at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
-    """Add the host of a process, where the logs tell elsewhere on which host it runs."""
+    """Add the host of a process, if another line shows on which host it runs."""
     if where.pod is not None or where.host is not None:
         return where
     homes = _homes(nodes)
@@ -273,7 +274,7 @@ def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:
 
 
 def _steps(nodes: Sequence[NodeEvents]) -> list[Ending]:
-    """Return what the scheduler says of tasks that ended; of those it ended itself only if that is all."""
+    """Return what the scheduler says about ended tasks; those it ended itself only if there are no others."""
     steps = [step for node_events in nodes for step in node_events.episode.steps]
     return [step for step in steps if not step.was_cancelled] or steps
 
@@ -285,7 +286,7 @@ def _with_steps(where: Location, steps: Sequence[Ending], *, ended: bool) -> Loc
         return where
     tasks = {place.task for step in steps if step.line.where.task is None for place in step.places} - {None}
     if where.task is not None and tasks and where.task not in tasks:
-        return where  # of another task, and so maybe of another host
+        return where  # of another task, and so perhaps of another host
     if where.host is not None:
         here = [place for place in places if place.host == where.host]
         return where.filled(here[0]) if len(here) == 1 and where.rank is None else where
@@ -296,7 +297,7 @@ def _with_steps(where: Location, steps: Sequence[Ending], *, ended: bool) -> Loc
         if len(places) == 1 and where.rank is None:
             where = where.filled(places[0])
     elif where.rank is not None and not ended:
-        # Started by srun itself, a task is a rank.
+        # A task that srun started itself is a rank.
         same = {place.host for place in places if where.rank in (place.task, place.rank)}
         if len(same) == 1:
             where = where.filled(Location(host=same.pop()))
@@ -304,13 +305,13 @@ def _with_steps(where: Location, steps: Sequence[Ending], *, ended: bool) -> Loc
 
 
 def _task(number: int | None, nodes: Sequence[NodeEvents]) -> Location:
-    """Return a task by its number, with its host where the scheduler tells how it ended."""
+    """Return a task by its number, with its host if the scheduler says how it ended."""
     places = {place for one in nodes for step in one.episode.steps for place in step.places}
     return next((place for place in places if place.task == number), Location(task=number))
 
 
 def _number(place: Location) -> int:
-    """Return the number of a task; of what has none, one that no rank is below."""
+    """Return the number of a task; its rank, or 0, if it has none."""
     return next((number for number in (place.task, place.rank) if number is not None), 0)
 
 

@@ -1,4 +1,4 @@
-"""Whether starting the same again is worth it: one table (``retry.yaml``), "yes" only with evidence."""
+"""Whether it is worth starting the same job again: one table (``retry.yaml``), "yes" only with evidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILE = Path(__file__).with_name("retry.yaml")
 
 @dataclass(frozen=True)
 class RetryReason:
-    """Why some causes are worth another start, and on which node, or why they are not."""
+    """Why some causes are worth a retry, and on which node, or why they are not."""
 
     answer: str
     because: str
@@ -29,5 +29,5 @@ def retry_table() -> tuple[RetryReason, ...]:
 
 
 def retry_of(cause: str) -> RetryReason | None:
-    """Return whether a cause is worth another start, None if nothing is known of that."""
+    """Return whether a cause is worth a retry, None if that is not known."""
     return next((one for one in retry_table() if cause in one.causes), None)

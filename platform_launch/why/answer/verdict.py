@@ -26,7 +26,7 @@ _VARYING = re.compile(
 _LENGTH = 16
 _ESSENCE_CHARACTERS = 200
 _READ_LATER = ("means", "then", "note", "id")
-# Whose title is what the program itself said.
+# Causes whose title is the program's own message.
 _SAID_BY_THE_PROGRAM = frozenset({"caught_exception", "program_error", "python_exception"})
 
 
@@ -47,7 +47,7 @@ class Code:
     """The exception and the innermost place in the user's own code, if there is one.
 
     Of an exception that no signature knows also the installed ``package`` that raised it, where in it
-    (``innermost``), and the line of ``code`` that did.
+    (``innermost``) and the line of ``code``.
     """
 
     type: str
@@ -62,7 +62,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Consequence:
-    """What then happened to others: ``15 other ranks: a connection to another process was lost``.
+    """What happened to others as a result: ``15 other ranks: a connection to another process was lost``.
 
     ``of`` is what was counted: ranks, or lines if none is named.
     """
@@ -81,7 +81,7 @@ class Consequence:
 
 @dataclass(frozen=True)
 class Ranked:
-    """One of the highest claims: its cause ("" for a line that no signature knows) and its line."""
+    """One of the highest claims: its cause ("" for a line without a signature) and its line."""
 
     cause: str
     log: str
@@ -91,20 +91,18 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the logs tell.
+    """The result.
 
-    ``kind`` says how sure it is: ``cause`` (a line says why a process ended), ``suspect`` (would explain
-    it), ``consequence`` (the first sign; what caused it is not in these logs), ``unknown``, ``finished``
-    (the launcher reported success) or ``nothing`` (no line looks like an error).
-    ``cause`` is the signature's id, None where none is known. ``details`` are what the lines say besides
-    (peer, path, device …). ``fix`` begins with ``own_advice``, what the message itself says to do. ``advice``
-    is the rule that ``meaning`` and ``fix`` of an unknown exception come from (``exception_rules.yaml``);
-    ``templates`` are both before words of the log were filled in.
-    ``retry`` is whether starting the same again is worth it: "no",
-    "same_node", "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint``
-    is equal for equal failures. ``ranked`` are the highest claims and ``hosts`` the hosts that the logs name,
-    for whoever asks a model; they are no part of the JSON form. ``noted`` is each of ``notes`` as an id and
-    values.
+    ``kind`` says how sure it is: ``cause`` (a line says why a process ended), ``suspect`` (would explain it),
+    ``consequence`` (the first sign; what caused it is not in these logs), ``unknown``, ``finished`` (the
+    launcher reported success) or ``nothing`` (no line looks like an error). ``cause`` is the signature's id,
+    None where none is known. ``details`` is what else the lines say (peer, path, device …). ``fix`` begins
+    with ``own_advice``, the message's own advice. ``advice`` is the rule that ``meaning`` and ``fix`` of an
+    unknown exception come from (``exception_rules.yaml``); ``templates`` holds both before words of the log
+    were filled in. ``retry`` is whether it is worth starting the same job again: "no", "same_node",
+    "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint`` is equal for
+    equal failures. ``ranked`` are the highest claims and ``hosts`` the hosts that the logs name; both are for
+    the question to a model and not in the JSON form. ``noted`` holds each of ``notes`` as an id and values.
     """
 
     kind: str
@@ -142,7 +140,7 @@ class Verdict:
         return replace(self, notes=(), noted=()).with_notes(kept)
 
     def concluded(self, catalogue: Catalogue) -> Verdict:
-        """Return this with what follows from the rest: whether to try again, and by which name to know it."""
+        """Return this with what follows from the rest: whether to retry, and the fingerprint."""
         if self.kind in ("finished", "nothing"):
             return self
         signature = catalogue[self.cause] if self.cause else None
@@ -172,7 +170,7 @@ class Verdict:
     def lines(self, language: str = "", *, brief: bool = False) -> list[str]:
         """Return the answer, one fact per line, in this process's language or another.
 
-        ``brief`` leaves out what can be read later: what it means, what then happened, and its id.
+        ``brief`` leaves out what can be read later: the meaning, the consequences and the id.
         """
         language = language or current()
         left_out = _READ_LATER if brief else ()
@@ -181,7 +179,7 @@ class Verdict:
 
     @staticmethod
     def from_fields(fields: Mapping[str, object]) -> Verdict:
-        """Return what a launch's event says that it found, as far as title and advice need it."""
+        """Return the verdict in a launch's event, as far as title and advice need it."""
         text = {name: str(value or "") for name, value in fields.items()}
         details, templates = fields.get("details"), fields.get("templates")
         return Verdict(
@@ -203,7 +201,7 @@ class Verdict:
         return translate(self._title(), language)
 
     def _title(self) -> str:
-        """Return the title as a message; that of some causes is what the program said."""
+        """Return the title as a message; for some causes it is the program's own message."""
         if self.cause in _SAID_BY_THE_PROGRAM:
             return Phrase("{title}", title=self.title)
         return Phrase(self.title)
@@ -233,7 +231,7 @@ class Verdict:
         )
         return [
             (self.kind_word, self.headline(language)),
-            # A headline that ends with a line of the log cannot end with its place.
+            # A headline that ends with a line of the log cannot also end with its place.
             (
                 "where",
                 self.where.note.render(language) if self.kind == "unknown" and self.first_error else "",
@@ -270,7 +268,7 @@ class Verdict:
 
     @property
     def kind_word(self) -> str:
-        """What the answer is called, in English: the cause, or how near to it."""
+        """What the answer is called, in English: the cause, or how close it comes to one."""
         return {"suspect": "likely", "consequence": "first sign"}.get(self.kind, "cause")
 
     def headline(self, language: str = "") -> str:
@@ -296,7 +294,7 @@ class Verdict:
 
 
 def _rest(message: str) -> str:
-    """Return a message of several lines in one; of one line it is what was seen."""
+    """Return a message of several lines in one line; "" for a single line, which the evidence shows."""
     return shown(" ".join(message.split())) if "\n" in message else ""
 
 
@@ -307,7 +305,7 @@ def label(name: str, language: str) -> str:
 
 
 def _at(headline: Phrase, where: Location) -> Phrase:
-    """Return a headline with where it happened."""
+    """Return a headline with the place."""
     place = where.note.message()
     return Phrase("{headline} on {place}", headline=headline, place=place) if place else headline
 

@@ -32,7 +32,7 @@ class Clock:
         self._open: list[Span] = []
 
     def read(self, line: Line) -> None:
-        """Take note of a line's time: what came before it happened no later."""
+        """Record a line's time: what came before it happened no later."""
         self._unread, self._read_until = line.number - self._read_until - 1, line.number
         if line.time_s is None:
             return

@@ -105,17 +105,17 @@ class Line:
 
     @cached_property
     def mild(self) -> bool:
-        """Tell whether its writer called it a warning or less."""
+        """Return whether its writer called it a warning or less."""
         return _is_mild(self.text, self.found)
 
     @property
     def grave(self) -> bool:
-        """Tell whether a mark before the text calls it an error."""
+        """Return whether a mark before the text calls it an error."""
         return self.fatal or any(self.found.get(name) in _GRAVE for name in ("severity", "level", "loguru"))
 
     @property
     def fatal(self) -> bool:
-        """Tell whether a mark before the text calls it an error that ended the process."""
+        """Return whether a mark before the text calls it an error that ended the process."""
         return self.found.get("severity") == "F" or _FATAL.match(self.text) is not None
 
     @property

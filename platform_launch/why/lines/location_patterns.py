@@ -144,5 +144,5 @@ def place_in(head: str) -> dict[str, str | int]:
 
 
 def names_a_machine(host: str) -> bool:
-    """Tell whether a host's name tells which machine it is."""
+    """Return whether a host's name tells which machine it is."""
     return host.lower() not in _LOCAL

@@ -134,7 +134,7 @@ class OpenedLog:
         return data if self._decoder is None else self._decoder.decode(data, final=not data).encode()
 
     def _is_endless(self) -> bool:
-        """Tell whether so much came out of so little that reading on would take forever."""
+        """Return whether so much came out of so little that reading on would take forever."""
         packed = self._stream is not self._raw and self._unpacked_bytes >= MOST_UNPACKED_MIB << 20
         return packed and self._unpacked_bytes > _LARGEST_RATIO * self._raw.tell()
 

@@ -99,12 +99,12 @@ class Scanner:
 
     @property
     def empty(self) -> bool:
-        """Tell whether the log held nothing at all, once it is read."""
+        """Return whether the log held nothing at all, once it is read."""
         return not self.lines_read and not self._before
 
     @property
     def skipped(self) -> bool:
-        """Tell whether lines were left out because too many were like them."""
+        """Return whether lines were left out because too many were like them."""
         return self._vocabulary.skipped
 
     def dismiss(self) -> None:

@@ -66,7 +66,7 @@ class SieveError(Exception):
 
 @cache
 def available() -> bool:
-    """Tell whether there is a grep with the options that are needed, and ``wc``."""
+    """Return whether there is a grep with the options that are needed, and ``wc``."""
     grep = shutil.which("grep")
     if grep is None or shutil.which("wc") is None:
         return False
@@ -153,7 +153,7 @@ def _among_others(found: Iterable[bytes]) -> Iterator[Hit]:
 
 
 def _is_amid_data(file: BinaryIO, place: int) -> bool:
-    """Tell whether a place is not in a text but in data, which hold any four letters now and then."""
+    """Return whether a place is not in a text but in data, which hold any four letters now and then."""
     around = os.pread(file.fileno(), _WITHIN_DATA_BYTES, max(0, place - _WITHIN_DATA_BYTES // 2))
     return _DATA.fullmatch(around) is not None
 

@@ -160,7 +160,7 @@ class Vocabulary:
         return True
 
     def dismiss(self, shape: bytes) -> bool:
-        """Take note that a line of this shape meant nothing; return True if there were enough of them."""
+        """Record that a line of this shape meant nothing; return True if there were enough of them."""
         self._count(_WEIGHT_OF_NOTHING * _weight(shape))
         self._dismissed[shape] += 1
         dull = self._dismissed[shape] >= _DISMISSALS
@@ -187,7 +187,7 @@ def squeeze(data: bytes) -> bytes:
 
 
 def tells(text: bytes) -> bool:
-    """Tell whether a text holds a word that failures are told with."""
+    """Return whether a text holds a word that failures are told with."""
     return _tells(set(squeeze(text).split()))
 
 

@@ -90,7 +90,7 @@ class TracebackFrame:
 
     @property
     def is_library(self) -> bool:
-        """Tell whether this is code that the user did not write."""
+        """Return whether this is code that the user did not write."""
         return _LIBRARY.search(self.file) is not None
 
     @property
@@ -100,7 +100,7 @@ class TracebackFrame:
 
     @property
     def is_launcher(self) -> bool:
-        """Tell whether this is code of a launcher, which raises too where its children ended."""
+        """Return whether this is code of a launcher, which raises too where its children ended."""
         return _LAUNCHER.search(self.file) is not None
 
     @property
@@ -163,24 +163,24 @@ class Raised:
 
     @property
     def is_lookup(self) -> bool:
-        """Tell whether it only says that something sought is not there."""
+        """Return whether it only says that something sought is not there."""
         return self.type.rpartition(".")[2] in _LOOKUPS
 
     @property
     def only_stopped_waiting(self) -> bool:
-        """Tell whether it only says that a wait was broken off, as asyncio does before it says for what."""
+        """Return whether it only says that a wait was broken off, as asyncio does before it says for what."""
         name = self.type.rpartition(".")[2]
         return name == "CancelledError" or (name == "TimeoutError" and not self.message)
 
     @property
     def ends_well(self) -> bool:
-        """Tell whether the program only ended, by itself and without an error."""
+        """Return whether the program only ended, by itself and without an error."""
         asked = self.innermost is not None and "sigterm" in self.innermost.function.lower()
         return self.type == "SystemExit" and self.message in ("", "0", "None") and not asked
 
     @property
     def has_frames(self) -> bool:
-        """Tell whether its traceback was printed, not its last line alone."""
+        """Return whether its traceback was printed, not its last line alone."""
         return self.frame is not None or self.innermost is not None
 
     @property
@@ -191,7 +191,7 @@ class Raised:
 
     @property
     def is_borrowed(self) -> bool:
-        """Tell whether code raised it by name that the package it is named after does not belong to."""
+        """Return whether code raised it by name that the package it is named after does not belong to."""
         if "." not in self.type or self.innermost is None or not self.innermost.source.startswith("raise "):
             return False
         package = self.innermost.package.removesuffix(" (Python)")

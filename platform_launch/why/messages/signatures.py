@@ -139,7 +139,7 @@ class Signature:
     without_oom_kills: str = ""
 
     def has(self, *traits: SignatureTrait) -> bool:
-        """Tell whether it has one of these."""
+        """Return whether it has one of these."""
         return not self.traits.isdisjoint(traits)
 
 
@@ -225,7 +225,7 @@ class Catalogue:
         return None
 
     def is_noise(self, text: str) -> bool:
-        """Tell whether a line is never evidence."""
+        """Return whether a line is never evidence."""
         return any(True for _ in self._noise.matches(text))
 
     def of_exit_code(self, code: int) -> Signature | None:
@@ -252,7 +252,7 @@ def _with_details(match: Match, patterns: Iterable[str], texts: Iterable[str]) -
 
 
 def _counts(comparison: str, found: re.Match[str]) -> bool:
-    """Tell whether two numbers or sizes of a match compare as the signature asks."""
+    """Return whether two numbers or sizes of a match compare as the signature asks."""
     if not comparison:
         return True
     one, sign, other = comparison.split()

@@ -126,12 +126,12 @@ class Traceback:
 
     @property
     def is_wrapper(self) -> bool:
-        """Tell whether it only says that a spawned process failed, which was to say why below and did not."""
+        """Return whether it only says that a spawned process failed, without the reason below."""
         return bool(self.links) and self.root >= len(self.links) and self.links[-1].text in _SPAWNERS
 
     @property
     def was_caught(self) -> bool:
-        """Tell whether code printed it that caught it, so that the process may have gone on."""
+        """Return whether code printed it that caught it, so that the process may have gone on."""
         entries = [entry for entry in (*(link.entry for link in self.links), self.begun) if entry]
         uncaught = self.headless or self.fatal or self.hooked
         if self.mild and not uncaught:
@@ -315,7 +315,7 @@ def quotes_task(text: str) -> re.Match[str] | None:
 
 
 def is_frame(text: str) -> bool:
-    """Tell whether a line is an entry of a traceback."""
+    """Return whether a line is an entry of a traceback."""
     return _WHOLE_FRAME.match(text) is not None
 
 

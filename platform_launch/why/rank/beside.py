@@ -131,7 +131,7 @@ def errors_above(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list
 
 
 def _is_told_by(chosen: Occurrence, event: Occurrence) -> bool:
-    """Tell whether an event is of the answer's kind, or the first line of the message that ends with it."""
+    """Return whether an event is of the answer's kind, or the first line of the message that ends with it."""
     begins = event.log == chosen.log and 0 < chosen.number - event.number <= LINES_OF_A_MESSAGE
     reason = begins and event.count == 1 and event.signature.id in chosen.signature.explains
     return event.signature.id == chosen.signature.id or (

@@ -71,18 +71,18 @@ def claims_of(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
 
 
 def is_envelope(event: Occurrence) -> bool:
-    """Tell whether an event only says that a process ended, or that others missed it."""
+    """Return whether an event only says that a process ended, or that others missed it."""
     return event.signature.has(SignatureTrait.ENVELOPE, SignatureTrait.SILENT, SignatureTrait.SUFFERED)
 
 
 def is_over(warned: Occurrence, end: Occurrence) -> bool:
-    """Tell whether a hang, of which programs warn again and again, was last told of long before an end."""
+    """Return whether a hang, of which programs warn again and again, was last told of long before an end."""
     told = warned.signature.has(SignatureTrait.WARNS) and warned.log == end.log
     return told and end.start - warned.last > _LINES_OF_A_STANDSTILL
 
 
 def is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
-    """Tell whether a cause only says how a process ended that had suffered an event."""
+    """Return whether a cause only says how a process ended that had suffered an event."""
     # A line below that names nobody goes on with what stands above it.
     goes_on = event.start == cause.number + 1 and NOWHERE in (cause.where, event.where)
     same_writer = cause.raised is not None or goes_on or (cause.where == event.where != NOWHERE)
@@ -97,7 +97,7 @@ def is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
 
 
 def is_reason_of(reason: Occurrence, told: Occurrence) -> bool:
-    """Tell whether a consequence ends the message of another one with its reason, or names the peer."""
+    """Return whether a consequence ends the message of another one with its reason, or names the peer."""
     below = reason.number - told.number
     if reason is told or reason.log != told.log:
         return False
@@ -124,12 +124,12 @@ def occurrence_at(
 
 
 def wrote(end: Occurrence, event: Occurrence) -> bool:
-    """Tell whether the process that ended wrote an event's line, as Ray's prefix says, which comes late."""
+    """Return whether the process that ended wrote an event's line, as Ray's prefix says, which comes late."""
     return "pid" in end.details and any(f" pid={end.details['pid']}{mark}" in event.shown for mark in "),")
 
 
 def _are_apart(one: Occurrence, other: Occurrence) -> bool:
-    """Tell whether two things are known to have happened to different ranks."""
+    """Return whether two things are known to have happened to different ranks."""
     ranks = _ranks(one), _ranks(other)
     return bool(ranks[0] and ranks[1]) and ranks[0].isdisjoint(ranks[1])
 
@@ -139,7 +139,7 @@ def _ranks(event: Occurrence) -> set[int]:
 
 
 def _explains(one: Occurrence, other: Occurrence) -> bool:
-    """Tell whether an event stands behind another one that it explains by its signature.
+    """Return whether an event stands behind another one that it explains by its signature.
 
     What only may explain a cause must stand above it, if both are in one log.
     """
@@ -150,7 +150,7 @@ def _explains(one: Occurrence, other: Occurrence) -> bool:
 
 
 def _is_heavy(event: Occurrence) -> bool:
-    """Tell whether a suspect says outright that something failed, or what all below then lacks."""
+    """Return whether a suspect says outright that something failed, or what all below then lacks."""
     return not event.mention or event.signature.has(SignatureTrait.PREPARES, SignatureTrait.WARNS)
 
 
@@ -214,7 +214,7 @@ class _Around:
         return (distance + YEAR_S / 2) % YEAR_S - YEAR_S / 2
 
     def is_later(self, event: Occurrence) -> bool:
-        """Tell whether another node shows an event of the same role that is known to be earlier."""
+        """Return whether another node shows an event of the same role that is known to be earlier."""
         if event.span.not_before_s is None:
             return False
         since = self._at(event, event.span.not_before_s)
@@ -262,7 +262,7 @@ class _Around:
         return {name: float(value) for name, value in told.items() if value}
 
     def _ends_what_was_left(self, event: Occurrence) -> bool:
-        """Tell whether an event is the end of those that were left after a task had failed by itself."""
+        """Return whether an event is the end of those that were left after a task had failed by itself."""
         if event.signature.id == "killed":
             begin = event.start - _LINES_OF_A_STANDSTILL
             lost = any(one.signature.has(SignatureTrait.SUFFERED) for one in self.suffered[event.log])
@@ -276,7 +276,7 @@ class _Around:
         return any(by_srun or end < event.start for end in self.ended_at[event.log])
 
     def _is_of_a_cancelled_step(self, event: Occurrence) -> bool:
-        """Tell whether an event may only come of it that someone cancelled the step above it.
+        """Return whether an event may only come of it that someone cancelled the step above it.
 
         Slurm's daemons say so with the node. A task that had failed before was the reason.
         """
@@ -295,7 +295,7 @@ class _Around:
         )
 
     def _lacks(self, event: Occurrence) -> bool:
-        """Tell whether an event may lack what a program was to leave that ended above it in its log."""
+        """Return whether an event may lack what a program was to leave that ended above it in its log."""
         if event.signature.id not in LEFT_BY_PROGRAMS:
             return False
         ends = [
@@ -414,7 +414,7 @@ def _marks_of_step(step: Ending, node: NodeEvents, around: _Around) -> Marks:
 
 
 def _is_told_late(step: Ending, node: NodeEvents, suffered: Sequence[Occurrence]) -> bool:
-    """Tell whether a task left with a code of its own, and its partners only lost it just above.
+    """Return whether a task left with a code of its own, and its partners only lost it just above.
 
     Those that waited for it in a collective did so for long: then it had a part in it.
     """

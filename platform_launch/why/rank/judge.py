@@ -135,7 +135,7 @@ def _complete(
 
 
 def _is_of_another_program(other: Occurrence, cause: Occurrence) -> bool:
-    """Tell whether an uncaught exception has a cause of its own, in another program of the same log."""
+    """Return whether an uncaught exception has a cause of its own, in another program of the same log."""
     if not (cause.is_proof and other.is_proof) or other.log != cause.log or cause.where.rank is not None:
         return False
     first, second = sorted((other, cause), key=lambda event: event.start)

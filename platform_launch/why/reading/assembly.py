@@ -38,7 +38,7 @@ class Assembly:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether any writer is in the middle of a traceback."""
+        """Return whether any writer is in the middle of a traceback."""
         return bool(self._open)
 
     def read(self, line: Line) -> bool:
@@ -75,7 +75,7 @@ class Assembly:
         return True
 
     def announce(self, line: Line, where: Location, quoted: str = "") -> None:
-        """Take note of whose traceback the lines right below one are, if they are one, and what it raised."""
+        """Record whose traceback the lines right below one are, if they are one, and what it raised."""
         self._announced[line.writer] = line.number, where, quoted
 
     def place_announced(self, line: Line) -> Location:
@@ -84,7 +84,7 @@ class Assembly:
         return place if line.number - number == 1 else NOWHERE
 
     def ends_a_twin(self, line: Line) -> bool:
-        """Tell whether a line may end a traceback that began among the lines of another one."""
+        """Return whether a line may end a traceback that began among the lines of another one."""
         for reading in self._open.get(line.writer, []):
             if reading.twins and reading.links:
                 reading.twins -= 1

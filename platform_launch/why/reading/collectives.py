@@ -152,7 +152,7 @@ class Collectives:
                 rows[int(rank)] = _Progress(0, operation=operation, size=size)
 
     def end(self, lines: int) -> None:
-        """Take note of how many lines the log has: one that ends within a report may lack others."""
+        """Record how many lines the log has: one that ends within a report may lack others."""
         self.cut_off = 0 < lines == self.torn_report
 
     def merge(self, other: Collectives) -> None:
@@ -247,7 +247,7 @@ class Collectives:
         return max(self.world_sizes, default=0)
 
     def _completed_none(self, rows: dict[int, _Progress]) -> bool:
-        """Tell whether no rank got through the first operation; a single one must say so itself."""
+        """Return whether no rank got through the first operation; a single one must say so itself."""
         if len(rows) > 1:
             return all(row.completed in (-1, 0) or row.sequence == 1 for row in rows.values())
         elsewhere = any((row.completed or 0) > 0 for group in self.groups.values() for row in group.values())
@@ -288,7 +288,7 @@ def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, nam
 
 
 def _comparable(sequences: dict[int, int], operations: dict[str, list[int]]) -> bool:
-    """Tell whether the numbers are of one count: groups, which may have no name, count for themselves.
+    """Return whether the numbers are of one count: groups, which may have no name, count for themselves.
 
     A single rank that is far behind is late whatever it waits in, where all others are at one number.
     """

@@ -148,12 +148,12 @@ class Ending:
 
     @property
     def was_cancelled(self) -> bool:
-        """Tell whether the scheduler ended the whole step."""
+        """Return whether the scheduler ended the whole step."""
         return self.by_scheduler and (self.ordered or self.exit_code == -signal.SIGTERM)
 
     @property
     def of_its_own(self) -> bool:
-        """Tell whether it did not end along with others."""
+        """Return whether it did not end along with others."""
         own = self.by_scheduler or self.is_root or self.exit_code not in ENDED_ALONG
         return own and not self.was_cancelled
 
@@ -171,7 +171,7 @@ class EndingReader:
         self._step_ended_at = -_ENDING_LINES
 
     def expects(self, number: int) -> bool:
-        """Tell whether a report has begun that goes on for some lines, which by themselves tell nothing."""
+        """Return whether a report has begun that goes on for some lines, which by themselves tell nothing."""
         return bool(self._blocks) or number < self._expects_until
 
     def read(self, line: Line) -> tuple[Ending | None, bool]:

@@ -168,7 +168,7 @@ class ErrorLines:
         return FirstError(self._events.source.name, line.number, text, where, clear, shown(said))
 
     def _goes_on(self, line: Line, below: Line) -> bool:
-        """Tell whether a line below one that introduces a message may be of that message."""
+        """Return whether a line below one that introduces a message may be of that message."""
         return below.where.host in (None, line.where.host) and self._catalogue.match(below.text) is None
 
     def _text_of(self, data: bytes) -> str:
@@ -176,7 +176,7 @@ class ErrorLines:
 
 
 def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
-    """Tell whether a line may be of one of the processes that ended."""
+    """Return whether a line may be of one of the processes that ended."""
     ranks, tasks = ({getattr(place, name) for place in places} - {None} for name in ("rank", "task"))
     if writer.rank is not None and ranks:
         return writer.rank in ranks
@@ -184,7 +184,7 @@ def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
 
 
 def hints_at_error(line: Line) -> bool:
-    """Tell whether a line looks like an error at all."""
+    """Return whether a line looks like an error at all."""
     if line.mild or HARMLESS.match(line.text) or _CODE.match(line.text) or _MARKS.fullmatch(line.text):
         return False
     if line.grave or not _HINTS.search(line.text):
@@ -196,7 +196,7 @@ def hints_at_error(line: Line) -> bool:
 
 
 def reports_error(line: Line) -> bool:
-    """Tell whether a line says itself that it is an error."""
+    """Return whether a line says itself that it is an error."""
     if _OF_PARTNERS.search(line.text) or _OF_AN_END.search(line.text, 0, _LONGEST):
         return False
     return line.grave or _SAYS_SO.search(_neutralised(line.text)) is not None
@@ -224,13 +224,13 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
 
 
 def gives_reason(line: Line) -> bool:
-    """Tell whether a process's last lines would end with this one because it says why."""
+    """Return whether a process's last lines would end with this one because it says why."""
     text = line.text[:_LONGEST]
     return reports_error(line) or _REFUSES.search(text) is not None
 
 
 def introduces(text: str) -> bool:
-    """Tell whether a line only introduces what the one below it says."""
+    """Return whether a line only introduces what the one below it says."""
     return _INTRODUCES.search(text) is not None
 
 

@@ -79,7 +79,7 @@ class Occurrence:
 
     @property
     def is_proof(self) -> bool:
-        """Tell whether it is an exception with its traceback that ended a process, not that of a launcher."""
+        """Return whether it is an exception with a traceback that ended a process other than a launcher."""
         raised = self.raised
         if self.role is not SignatureRole.CAUSE or raised is None or not raised.has_frames or self.doubtful:
             return False
@@ -105,7 +105,7 @@ class Occurrence:
             self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))
 
     def _goes_on_with(self, other: Occurrence) -> bool:
-        """Tell whether another line only says the same again, as below a process's own traceback."""
+        """Return whether another line only says the same again, as below a process's own traceback."""
         mine, others = self.raised, other.raised
         if mine is None or (mine.frame is None and not 0 <= other.number - self.number <= 1):
             return False
@@ -167,11 +167,11 @@ class Episode:
 
     @property
     def ends(self) -> bool:
-        """Tell whether anyone says that a process ended."""
+        """Return whether anyone says that a process ended."""
         return bool(self.endings or self.of_role(SignatureRole.SUMMARY))
 
     def tells_from(self, number: int) -> bool:
-        """Tell whether an exception ended a process, or others suffered in a line from ``number`` on."""
+        """Return whether an exception ended a process, or others suffered in a line from ``number`` on."""
         suffered = any(one.last >= number for one in self.of_role(SignatureRole.CONSEQUENCE))
         return suffered or any(one.is_proof for one in self.events.values())
 
@@ -233,14 +233,14 @@ class NodeEvents:
         return self._episode.add(event)
 
     def end(self, ending: Ending, parting_lines: int) -> None:
-        """Take note of how processes ended."""
+        """Record how processes ended."""
         self.part(ending.line.number, parting_lines)
         self._episode.last_line = ending.line.number
         if len(self._episode.endings) < _MOST_EVENTS:
             self._episode.endings.append(ending)
 
     def err(self, error: FirstError, parting_lines: int) -> None:
-        """Take note of a line that looks like an error; the first clear one is kept."""
+        """Record a line that looks like an error; the first clear one is kept."""
         self.part(error.number, parting_lines)
         self._episode.last_line = error.number
         if self.first_error is None or (error.clear and not self.first_error.clear):
@@ -311,7 +311,7 @@ class NodeEvents:
 
     @property
     def finished(self) -> bool:
-        """Tell whether it ended well after all that happened in it."""
+        """Return whether it ended well after all that happened in it."""
         last_line = max(self._episode.last_line, self._decisive.last_line)
         return self.finished_at > last_line and not self.is_open
 

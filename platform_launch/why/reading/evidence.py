@@ -91,18 +91,18 @@ _LINES_OF_A_WARNING = 15
 
 
 def is_code(text: str) -> bool:
-    """Tell whether a line is one of a program's text, as tracebacks and reports quote them."""
+    """Return whether a line is one of a program's text, as tracebacks and reports quote them."""
     perhaps = "(" in text or text[:1] == " " or "assert" in text or "throw " in text
     return perhaps and _CODE.match(text) is not None
 
 
 def speaks_of_it(text: str) -> bool:
-    """Tell whether a line only advises of a failure whose words it has, or is code that tells of it."""
+    """Return whether a line only advises of a failure whose words it has, or is code that tells of it."""
     return _SPEAKS_OF_IT.match(text) is not None
 
 
 def is_mild(line: Line, signature: Signature) -> bool:
-    """Tell whether a line that shows a signature may tell of no failure of the job's."""
+    """Return whether a line that shows a signature may tell of no failure of the job's."""
     return (
         line.mild
         or (signature.raised and not line.fatal and not _OUTRIGHT.match(line.text))
@@ -112,7 +112,7 @@ def is_mild(line: Line, signature: Signature) -> bool:
 
 
 def is_quoted(text: str, position: int) -> bool:
-    """Tell whether a line quotes the failure whose words it has at ``position``, in a table for one."""
+    """Return whether a line quotes the failure whose words it has at ``position``, in a table for one."""
     in_table = text.startswith("|") and text.endswith("|")
     return (
         _NAMES_QUOTED.search(text) is not None
@@ -122,7 +122,7 @@ def is_quoted(text: str, position: int) -> bool:
 
 
 def is_doubtful(above: Iterable[str], opening: str, below: Iterable[str]) -> bool:
-    """Tell whether a traceback may be no end of the process that printed it.
+    """Return whether a traceback may be no end of the process that printed it.
 
     ``above`` and ``below`` are the lines around it, nearest first; ``opening`` is its first line.
     """
@@ -132,7 +132,7 @@ def is_doubtful(above: Iterable[str], opening: str, below: Iterable[str]) -> boo
 
 
 def is_repeated(below: Iterable[str]) -> bool:
-    """Tell whether lines say that what failed above them is tried again, or done without."""
+    """Return whether lines say that what failed above them is tried again, or done without."""
     return any(map(_IS_REPEATED.search, below))
 
 
@@ -145,20 +145,20 @@ class Surroundings:
         self._looks_below = 0
 
     def go_on_without(self) -> bool:
-        """Tell whether the line below says that what failed is tried again, or done without."""
+        """Return whether the line below says that what failed is tried again, or done without."""
         if self._looks_below >= _MOST_LOOKS_BELOW:
             return False
         self._looks_below += 1
         return is_repeated(map(self._text, self._scanner.following(1)))
 
     def show_it_passed(self, signature: Signature, text: str) -> bool:
-        """Tell whether lines below say that what one tells of passed, as events of pods and kernels do."""
+        """Return whether lines below say that what one tells of passed, as events of pods and kernels do."""
         following = of_same_pod(text, self._scanner.following(_LINES_OF_WHAT_PASSED))
         below = b"\n".join(following).decode(errors="replace") if signature.passed else ""
         return any(re.search(pattern, f"{text}\n{below}") for pattern in signature.passed)
 
     def make_doubtful(self, traceback: Traceback) -> bool:
-        """Tell whether the lines around a traceback quote it, or say that its code goes on."""
+        """Return whether the lines around a traceback quote it, or say that its code goes on."""
         number, current = self._scanner.number, self._scanner.current
         behind = max(0, number - traceback.start)
         above = self._scanner.preceding(behind + _LINES_AROUND)
@@ -170,7 +170,7 @@ class Surroundings:
         return is_doubtful(next(said), plain(opening), next(said))
 
     def is_of_a_warning(self) -> bool:
-        """Tell whether the current line is of the text of a warning that Python printed above it."""
+        """Return whether the current line is of the text of a warning that Python printed above it."""
         for text in map(self._text, self._scanner.preceding(_LINES_OF_A_WARNING)):
             if _WARNING.match(text):
                 return True

@@ -127,7 +127,7 @@ class LogEvents:
                 holder.overcome(event)
 
     def _suffer(self, event: Occurrence) -> None:
-        """Take note of a consequence: work may have gone on until then."""
+        """Record a consequence: work may have gone on until then."""
         above = [one for one in self._undecided if one[1].last < event.start and not one[1].suffered_at]
         self._get_over(above, self._work_below(above, event.start))
         for _, cause in above:
@@ -163,7 +163,7 @@ class LogEvents:
         return [(until - distance, data) for distance, data in enumerate(above, 1) if show(data)]
 
     def begin_anew(self, line: Line, *, job: bool = False) -> None:
-        """Take note of a line that says that the training is begun once more, or another job."""
+        """Record a line that says that the training is begun once more, or another job."""
         self._leave_behind(line.number)
         self._job_began = job or (self._begun_anew_at > 0 and self._job_began)
         self._begun_anew_at = line.number
@@ -191,7 +191,7 @@ class LogEvents:
         return bool(own) and all(has_own_cause(proof, one, later_job=self._job_began) for one in failed)
 
     def end(self, ending: Ending, *, told: bool = False) -> None:
-        """Take note of how processes ended; a signal is a cause by itself where their line ``told`` none."""
+        """Record how processes ended; a signal is a cause by itself where their line ``told`` none."""
         self._leave_behind(ending.line.number)
         self.ended(ending.line)
         if ending.exit_code in ENDED_ALONG and self._ended_otherwise(ending):
@@ -205,24 +205,24 @@ class LogEvents:
                 self.add(Match(signature, 0, place), signature.role, ending.line, place)
 
     def _ended_otherwise(self, ending: Ending) -> bool:
-        """Tell whether another process ended by itself before: launchers then end those that are left."""
+        """Return whether another process ended by itself before: launchers then end those that are left."""
         before = (one for node_events in self._nodes.values() for one in node_events.episode.endings)
         others = (one for one in before if not one.by_scheduler and one.where != ending.where)
         return any(one.exit_code not in ENDED_ALONG for one in others)
 
     def ended(self, line: Line) -> None:
-        """Take note of a line that tells of an end: what stands right above was a process's last word."""
+        """Record a line that tells of an end: what stands right above was a process's last word."""
         above = (one for one in self._undecided if not 0 < line.number - one[1].last <= _FEW_LINES)
         self._undecided = list(above)
         self._get_over(self._undecided[:], self._work_below(self._undecided, line.number))
 
     def err(self, error: FirstError, writer: Location) -> None:
-        """Take note of a line that looks like an error."""
+        """Record a line that looks like an error."""
         error = replace(error, where=error.where.filled(self.source.where))
         self.of(writer).err(error, self._parting_lines)
 
     def suffered_before(self, where: Location) -> bool:
-        """Tell whether this very rank already suffered from another one's failure."""
+        """Return whether this very rank already suffered from another one's failure."""
         if where.rank is None:
             return False
         suffered = self.of(where).episode.of_role(SignatureRole.CONSEQUENCE)

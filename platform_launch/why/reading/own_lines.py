@@ -87,7 +87,7 @@ class OwnLines:
         return True
 
     def _read_opening(self, event: Event, line: Line) -> None:
-        """Take note of the node that a launch began on, and of its ranks."""
+        """Record the node that a launch began on, and of its ranks."""
         node, count, host = (event.fields.get(name) for name in ("node_rank", "nproc_per_node", "host"))
         if isinstance(node, int) and isinstance(count, int) and isinstance(host, str):
             self._events.of(line.where).homes.open(node, host, range(node * count, (node + 1) * count))

@@ -43,7 +43,7 @@ def pod_in_row(text: str) -> Location:
 
 
 def speaks_of_a_pod(text: str) -> bool:
-    """Tell whether a line may be one of a pod's description, or an event that a kubelet reports."""
+    """Return whether a line may be one of a pod's description, or an event that a kubelet reports."""
     return _OF_A_POD.match(text) is not None
 
 

@@ -206,7 +206,7 @@ class LogReader:
         return self._catalogue.match_of(summed_up, line.text)
 
     def _record_ending(self, ending: Ending, *, in_summary: bool, told: bool) -> None:
-        """Take note of processes that ended, and of their last words."""
+        """Record processes that ended, and of their last words."""
         line = ending.line
         if speaks_of_a_pod(line.text):
             above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)

@@ -22,15 +22,15 @@ _SUCCESS = re.compile(
 
 @lru_cache(maxsize=512)  # each error looks at the lines below the first one
 def shows_work(line: bytes) -> bool:
-    """Tell whether a line is one that a training prints while it goes on."""
+    """Return whether a line is one that a training prints while it goes on."""
     return _PROGRESS.search(line) is not None
 
 
 def reports_end(text: str) -> bool:
-    """Tell whether a line says that its process cannot go on."""
+    """Return whether a line says that its process cannot go on."""
     return _LAST.search(text) is not None
 
 
 def states_success(line: bytes) -> bool:
-    """Tell whether a line is a scheduler's or a launcher's word that the job ended well."""
+    """Return whether a line is a scheduler's or a launcher's word that the job ended well."""
     return _SUCCESS.search(line) is not None

@@ -5,17 +5,25 @@ change something.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from platform_launch.cli.flags import Number, flags
+from platform_launch.cli.flags import Function, Number, flags
 from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import GROUPS, NODES, WORKERS, ApiClient, connected, segment
 from platform_launch.cli.procguard.ctl.reading import failure_text, print_verdict
 from platform_launch.console.languages import translate
 from platform_launch.errors import UsageError
 from platform_launch.text import Phrase, joined
+
+
+def _number(flag: str, unit: str, text: str) -> Callable[[Function], Function]:
+    """Return an option for a setting of this unit; the names of those in seconds end so."""
+    name = flag.removeprefix("--").replace("-", "_") + ("_s" if unit == "SECONDS" else "")
+    return click.option(flag, name, type=Number(), metavar=unit, help=text)
+
 
 _settings = flags(
     click.option("--master-addr", metavar="NODE", shell_complete=NODES, help="The node that runs rank 0."),
@@ -50,15 +58,8 @@ _settings = flags(
         default=None,
         help="Start even if other users' processes hold the GPUs.",
     ),
-    click.option(
-        "--idle-percent", type=Number(), metavar="PERCENT", help="GPU use below this counts as idle."
-    ),
-    click.option(
-        "--idle-minutes",
-        type=Number(),
-        metavar="MINUTES",
-        help="Report the group when idle for this long; 0: never.",
-    ),
+    _number("--idle-percent", "PERCENT", "GPU use below this counts as idle."),
+    _number("--idle-minutes", "MINUTES", "Report the group when idle for this long; 0: never."),
     click.option("--idle-stop/--no-idle-stop", default=None, help="Also stop it then."),
     click.option("--notify/--no-notify", default=None, help="Send notices to the user who starts it."),
     click.option(
@@ -66,29 +67,17 @@ _settings = flags(
         type=click.IntRange(0, 1000),
         help="How often the group restarts automatically after a failure.",
     ),
-    click.option("--backoff", "backoff_s", type=Number(), metavar="SECONDS", help="Pause before a restart."),
-    click.option(
+    _number("--backoff", "SECONDS", "Pause before a restart."),
+    _number(
         "--silent-after",
-        "silent_after_s",
-        type=Number(),
-        metavar="SECONDS",
-        help="A running group is degraded when a worker has sent no heartbeat for this long.",
+        "SECONDS",
+        "A running group is degraded when a worker has sent no heartbeat for this long.",
     ),
-    click.option(
-        "--fail-after",
-        "fail_after_s",
-        type=Number(),
-        metavar="SECONDS",
-        help="A running group fails when a worker has sent no heartbeat for this long.",
+    _number(
+        "--fail-after", "SECONDS", "A running group fails when a worker has sent no heartbeat for this long."
     ),
-    click.option(
-        "--ready-within",
-        "ready_within_s",
-        type=Number(),
-        metavar="SECONDS",
-        help="All workers must be ready to start within this time.",
-    ),
-    click.option("--grace", "grace_s", type=Number(), metavar="SECONDS", help="Between SIGTERM and SIGKILL."),
+    _number("--ready-within", "SECONDS", "All workers must be ready to start within this time."),
+    _number("--grace", "SECONDS", "Between SIGTERM and SIGKILL."),
 )
 
 

@@ -47,8 +47,11 @@ from platform_launch.procguard.core.registry import (
     gpus_by_index,
 )
 
-_STATUSES = {state: WorkerStatus(state.value) for state in WorkerState if state is not WorkerState.EXITED}
+_STATUSES: Mapping[WorkerState, WorkerStatus] = {
+    state: WorkerStatus(state.value) for state in WorkerState if state is not WorkerState.EXITED
+}
 
+_ENDED = (WorkerState.EXITED, WorkerState.LOST)
 _SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _CRASHES = {
     code
@@ -159,16 +162,16 @@ def worker_status(
     worker: str, report: WorkerReport | None, group: Group | None, *, silent: bool
 ) -> WorkerStatus:
     """Return a worker's status. The last report of a silent worker is outdated; an exit is classified."""
-    failed = silent or (report is not None and report.state in (WorkerState.EXITED, WorkerState.LOST))
+    state = report.state if report else None
     failure = group.failure if group else None
-    if failed and failure is not None and failure.worker == worker:
+    if failure is not None and failure.worker == worker and (silent or state in _ENDED):
         return WorkerStatus.FAILED_FIRST
     if silent:
         return WorkerStatus.SILENT
-    if report is None:
+    if report is None or state is None:
         return WorkerStatus.UNKNOWN
-    if report.state is not WorkerState.EXITED:
-        return _STATUSES[report.state]
+    if (status := _STATUSES.get(state)) is not None:
+        return status
     if report.exit_code == 0 and not report.stop_requested:
         return WorkerStatus.FINISHED
     return WorkerStatus.STOPPED if _is_stopped(report, group) else WorkerStatus.FAILED

@@ -14,16 +14,16 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
-from platform_launch.procguard.core.control import Control
-from platform_launch.procguard.core.ledger import GroupStore
+from platform_launch.procguard.control.control import Control
 from platform_launch.procguard.core.registry import ServerClock
+from platform_launch.procguard.database.store import DatabaseStore
 
 
 @dataclass
 class Cluster:
     """A server's Control. Only tests move ``clock_s``; ``logs`` are sizes by worker and generation."""
 
-    store: GroupStore
+    store: DatabaseStore
     clock_s: float = 1000.0
     logs: dict[tuple[str, int], int] = field(default_factory=dict)
     credentials: dict[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from platform_launch.procguard.api.refused import NotFound, RequestRefused
 from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.control.control import Control
 from platform_launch.procguard.database import accounts, serving
 from platform_launch.procguard.database.engine import DatabaseError, opened
 from platform_launch.procguard.database.engine import database_url as read_url

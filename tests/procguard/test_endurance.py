@@ -22,7 +22,7 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
-from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.control.control import Control
 from platform_launch.procguard.core.registry import ServerClock, utc_now
 from platform_launch.procguard.database import serving, store
 from platform_launch.procguard.server.logs.store import Logs

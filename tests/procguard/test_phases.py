@@ -10,10 +10,10 @@ import pytest
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.api.wire import OrderAction, WorkerReport, WorkerState
+from platform_launch.procguard.control.orders import order_for
 from platform_launch.procguard.core import phases
 from platform_launch.procguard.core.freeze import HIGHEST_GENERATION
 from platform_launch.procguard.core.group import CannotStartError, Group
-from platform_launch.procguard.core.orders import order_for
 from platform_launch.procguard.core.phases import StepTime, next_step, waiting_for
 from platform_launch.procguard.core.registry import WorkerSnapshot
 from tests.procguard.walk import AT, Walk

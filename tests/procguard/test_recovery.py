@@ -18,7 +18,7 @@ from tests.procguard.cluster import Cluster
 MAKING = """
 import sys
 from itertools import count
-from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.control.control import Control
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.api.shapes.groups import NewGroup
 with serving(sys.argv[1]) as database:

@@ -8,8 +8,8 @@ from platform_launch.procguard.api.ranks import RankTable, WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
+from platform_launch.procguard.control.queries import silent_after_s, worker_status
 from platform_launch.procguard.core.group import Group, GroupRun
-from platform_launch.procguard.core.queries import silent_after_s, worker_status
 from tests.procguard.walk import AT
 
 A = WorkerName("gn6", 0)

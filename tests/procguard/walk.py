@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerReport, WorkerState
+from platform_launch.procguard.control.orders import order_for
 from platform_launch.procguard.core import phases
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupStep
-from platform_launch.procguard.core.orders import order_for
 from platform_launch.procguard.core.phases import StepTime, next_step
 from platform_launch.procguard.core.registry import WorkerEntry, WorkerSnapshot
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -17,8 +18,8 @@ from platform_launch.procguard.api.shapes.groups import RunDetail, RunShape
 from platform_launch.procguard.api.shapes.history import AuditEvent, ChartKind, EventFilter
 from platform_launch.procguard.api.shapes.logs import LogRun
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.ledger import WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord
+from platform_launch.procguard.core.world import WorkerRow, World
 from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.tables import events, groups, measurements, nodes, runs, workers
 from platform_launch.procguard.database.writer import Writer
@@ -98,7 +99,10 @@ _FORGET_EVERY = 500
 
 
 class DatabaseStore:
-    """A :class:`~platform_launch.procguard.core.ledger.GroupStore` of a database that this process serves."""
+    """The groups, nodes, workers, runs and audit log of a database that this process serves.
+
+    Each method raises Unavailable.
+    """
 
     def __init__(self, engine: Engine, writer: Writer) -> None:
         self._engine = engine
@@ -275,6 +279,26 @@ class DatabaseChange:
             row = row.where(table.c[name] == value)
         if self._connection.execute(row).rowcount == 0:
             self._connection.execute(insert(table).values(**key, **values))
+
+
+class Ledger:
+    """The world and the lock for changing it. ``world`` may be read at any time, as a whole."""
+
+    def __init__(self, store: DatabaseStore) -> None:
+        self.store = store
+        self.writing = threading.RLock()
+        groups, self.nodes, workers = store.load()
+        self.world = World({group.name: group for group in groups}, {row.worker: row for row in workers})
+
+    @contextmanager
+    def change(self, world: World) -> Iterator[DatabaseChange]:
+        """Write a change, then replace ``world``; hold ``writing`` throughout.
+
+        Raises Unavailable; nothing has changed then.
+        """
+        with self.store.change() as change:
+            yield change
+        self.world = world
 
 
 def _short_enough(detail: Sentence | None) -> Sentence | None:

@@ -15,7 +15,7 @@ from limits import RateLimitItemPerMinute
 from platform_launch.procguard.api.refused import NotFound, Unavailable
 from platform_launch.procguard.api.shapes.history import AuditEvent
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.control.control import Control
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users

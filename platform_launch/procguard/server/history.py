@@ -17,8 +17,8 @@ from datetime import datetime, timezone
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.shapes.history import Chart, ChartKind
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
-from platform_launch.procguard.core.control import SERVER, Control
-from platform_launch.procguard.core.queries import Queries, known_mean, known_sum
+from platform_launch.procguard.control.control import SERVER, Control
+from platform_launch.procguard.control.queries import Queries, known_mean, known_sum
 from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance
 from platform_launch.procguard.database.store import Measurements
 from platform_launch.sentences import sentence

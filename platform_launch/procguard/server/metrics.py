@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
-from platform_launch.procguard.core.queries import Queries, known_mean
+from platform_launch.procguard.control.queries import Queries, known_mean
 from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance
 
 _KEPT_S = 1.0

@@ -28,7 +28,7 @@ from platform_launch.procguard.api.shapes.groups import (
 )
 from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.shapes.people import Person
-from platform_launch.procguard.core.queries import Queries, present
+from platform_launch.procguard.control.queries import Queries, present
 from platform_launch.procguard.core.registry import WorkerGlance
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.web import listing
@@ -37,7 +37,7 @@ from platform_launch.procguard.web.stream import Stream
 from platform_launch.sentences import Sentence, sentence
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.core.queries import Queries, present
+    from platform_launch.procguard.control.queries import Queries, present
 
 
 def preview(queries: Queries, name: str, settings: bytes | None) -> dict[str, Any]:

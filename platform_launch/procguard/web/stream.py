@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.core.queries import Queries
+    from platform_launch.procguard.control.queries import Queries
 
 REFRESH_S = 1.0
 ALIVE_S = 5.0

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.shapes.history import AuditEvent, Chart, ChartKind, EventFilter, EventQuery
-from platform_launch.procguard.core.queries import Queries
+from platform_launch.procguard.control.queries import Queries
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.assembly import Parts
 from platform_launch.procguard.server.gate import Viewer

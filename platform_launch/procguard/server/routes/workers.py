@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from platform_launch.procguard.api.shapes.logs import LogQuery, PageLine, WorkerLogPage, WorkerLogQuery
 from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, WorkerShape
 from platform_launch.procguard.api.wire import Generation
-from platform_launch.procguard.core.queries import present
+from platform_launch.procguard.control.queries import present
 from platform_launch.procguard.core.registry import natural
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.assembly import Parts, ServerParts

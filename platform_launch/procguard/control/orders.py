@@ -8,8 +8,8 @@ from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import Heartbeat, OrderAction, WorkerOrder, WorkerOrders
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.ledger import Ledger
 from platform_launch.procguard.core.registry import NodeEntry, WorkerEntry
+from platform_launch.procguard.database.store import Ledger
 
 
 def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrder:

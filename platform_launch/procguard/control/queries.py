@@ -30,7 +30,6 @@ from platform_launch.procguard.api.wire import (
 )
 from platform_launch.procguard.core.freeze import rank_table
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.ledger import Ledger
 from platform_launch.procguard.core.phases import waiting_for
 from platform_launch.procguard.core.queue import in_queue
 from platform_launch.procguard.core.registry import (
@@ -46,6 +45,7 @@ from platform_launch.procguard.core.registry import (
     WorkerSnapshot,
     gpus_by_index,
 )
+from platform_launch.procguard.database.store import Ledger
 
 _STATUSES: Mapping[WorkerState, WorkerStatus] = {
     state: WorkerStatus(state.value) for state in WorkerState if state is not WorkerState.EXITED

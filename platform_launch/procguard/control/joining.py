@@ -9,9 +9,8 @@ from hashlib import sha256
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.wire import JoinRequest
+from platform_launch.procguard.control.queries import silent_after_s
 from platform_launch.procguard.core.failures import reported
-from platform_launch.procguard.core.ledger import Ledger, WorkerRow, World
-from platform_launch.procguard.core.queries import silent_after_s
 from platform_launch.procguard.core.registry import (
     DEFAULT_SILENT_AFTER_S,
     Moment,
@@ -22,6 +21,8 @@ from platform_launch.procguard.core.registry import (
     WorkerEntry,
     natural,
 )
+from platform_launch.procguard.core.world import WorkerRow, World
+from platform_launch.procguard.database.store import Ledger
 from platform_launch.sentences import Sentence, listed, sentence
 
 

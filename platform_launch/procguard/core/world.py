@@ -1,23 +1,14 @@
-"""The stored state in memory: read without a lock, changed only after the database."""
+"""All groups and every worker's row at one moment, as a frozen value."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Protocol
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
-from platform_launch.procguard.api.shapes.groups import RunDetail, RunShape
-from platform_launch.procguard.api.shapes.history import AuditEvent, EventFilter
-from platform_launch.procguard.api.shapes.logs import LogRun
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.registry import NodeRecord
-from platform_launch.sentences import Sentence
 
 
 @dataclass(frozen=True)
@@ -27,61 +18,6 @@ class WorkerRow:
     worker: WorkerName
     group: str | None
     generation: int = 0
-
-
-class StoreChange(Protocol):
-    """One transaction."""
-
-    def write_group(self, group: Group) -> None:
-        """Write a group, new or not, without its workers."""
-
-    def write_run(self, run: RunDetail) -> None:
-        """Write a run into its group's history, new or not."""
-
-    def delete_group(self, name: str) -> None:
-        """Delete a group with its history; its workers stay, in no group."""
-
-    def write_node(self, node: NodeRecord) -> None:
-        """Write a node, new or not, without its workers."""
-
-    def delete_node(self, name: str) -> None:
-        """Delete a node and its workers."""
-
-    def write_workers(self, rows: Iterable[WorkerRow]) -> None:
-        """Write workers, new or not."""
-
-    def delete_workers(self, workers: Iterable[WorkerName]) -> None:
-        """Delete workers."""
-
-    def event(self, at: datetime, who: str, action: str, on: str, detail: Sentence | None = None) -> None:
-        """Add an entry to the audit log."""
-
-
-class GroupStore(Protocol):
-    """The database. Each method raises :class:`~platform_launch.procguard.api.refused.Unavailable`."""
-
-    def check(self) -> None:
-        """Check that this process is still the database's server. Raises Superseded."""
-
-    def load(self) -> tuple[list[Group], list[NodeRecord], list[WorkerRow]]:
-        """Read everything but events: groups with their workers, nodes and workers."""
-
-    @contextmanager
-    def change(self) -> Iterator[StoreChange]:
-        """Open a transaction, committed at the end of the block."""
-        yield  # type: ignore[misc]
-
-    def runs(self, group: str, before: int | None, limit: int, cause: str = "") -> list[RunShape]:
-        """Read the newest runs of a group, or those before one, newest first, filtered by ``cause``."""
-
-    def run(self, group: str, number: int) -> RunDetail | None:
-        """Read a run."""
-
-    def runs_of(self, worker: str, generations: Sequence[int]) -> list[LogRun]:
-        """Read the runs of a worker's generations."""
-
-    def events(self, before: int | None, limit: int, chosen: EventFilter) -> list[AuditEvent]:
-        """Read the newest selected events, or those before one, newest first."""
 
 
 @dataclass(frozen=True)
@@ -156,23 +92,3 @@ class World:
             for name, group in self.groups.items()
         }
         return World(groups, rows)
-
-
-class Ledger:
-    """The world and the lock for changing it. ``world`` may be read at any time, as a whole."""
-
-    def __init__(self, store: GroupStore) -> None:
-        self.store = store
-        self.writing = threading.RLock()
-        groups, self.nodes, workers = store.load()
-        self.world = World({group.name: group for group in groups}, {row.worker: row for row in workers})
-
-    @contextmanager
-    def change(self, world: World) -> Iterator[StoreChange]:
-        """Write a change, then replace ``world``; hold ``writing`` throughout.
-
-        Raises Unavailable; nothing has changed then.
-        """
-        with self.store.change() as change:
-            yield change
-        self.world = world

@@ -24,16 +24,17 @@ from platform_launch.procguard.api.shapes.groups import (
 )
 from platform_launch.procguard.api.shapes.workers import NodeShape
 from platform_launch.procguard.api.wire import Heartbeat, JoinAnswer, JoinRequest, WorkerOrders
+from platform_launch.procguard.control.joining import Joining, SilenceWatch, credential_hash
+from platform_launch.procguard.control.orders import Orders
+from platform_launch.procguard.control.queries import LogSize, Queries
 from platform_launch.procguard.core import phases
 from platform_launch.procguard.core.failures import failure_of
 from platform_launch.procguard.core.failures import whose as failure_sentence
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupStep, runs_to_write
-from platform_launch.procguard.core.joining import Joining, SilenceWatch, credential_hash
-from platform_launch.procguard.core.ledger import GroupStore, Ledger, World
-from platform_launch.procguard.core.orders import Orders
-from platform_launch.procguard.core.queries import LogSize, Queries
 from platform_launch.procguard.core.queue import allot, in_queue, is_free
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Members, Registry, ServerClock
+from platform_launch.procguard.core.world import World
+from platform_launch.procguard.database.store import DatabaseStore, Ledger
 from platform_launch.sentences import Sentence, Value, listed, quoted, sentence
 
 SERVER = "server"
@@ -59,7 +60,7 @@ class Control:
 
     def __init__(
         self,
-        store: GroupStore,
+        store: DatabaseStore,
         *,
         log_size: LogSize,
         heartbeat_s: float,

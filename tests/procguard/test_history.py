@@ -14,8 +14,8 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
+from platform_launch.procguard.control.history import History
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.server.history import History
 from tests.procguard.cluster import Cluster
 
 GROUP, NODE, WORKER = ChartKind.GROUP, ChartKind.NODE, ChartKind.WORKER

@@ -13,11 +13,11 @@ from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport, WorkerReport, WorkerState
+from platform_launch.procguard.control.history import IdleWatch
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.queue import allot
 from platform_launch.procguard.core.registry import WorkerSnapshot
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.server.history import IdleWatch
 from tests.procguard.cluster import Cluster
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -113,19 +113,16 @@ class Users:
 
     def set_password(self, name: str, password_hash: str) -> None:
         """Set a password, which ends all sessions. Raises NotFound."""
-        self._change(name, "user-password", None, password_hash=password_hash)
+        self._change(name, "user-password", password_hash=password_hash, epoch=users.c.epoch + 1)
 
     def set_role(self, name: str, role: UserRole) -> None:
         """Set a role, which ends all sessions. Raises NotFound."""
-        self._change(name, "user-role", sentence("role", role=role.value), role=role.value)
+        detail = sentence("role", role=role.value)
+        self._change(name, "user-role", detail, role=role.value, epoch=users.c.epoch + 1)
 
     def set_address(self, name: str, address: str) -> None:
         """Set where a user's notices go; sessions continue. Raises NotFound."""
-        with transaction(self._engine, writes=True) as connection:
-            row = update(users).where(users.c.name == name).values(address=address)
-            if connection.execute(row).rowcount == 0:
-                raise _unknown(name)
-            self._record(connection, "user-address", name)
+        self._change(name, "user-address", address=address)
 
     def remove(self, name: str) -> None:
         """Remove a user, which ends all sessions. Raises NotFound."""
@@ -179,9 +176,9 @@ class Users:
                 raise NotFound("no-token")
             self._record(connection, "token-ended", name)
 
-    def _change(self, name: str, action: str, detail: Sentence | None, **values: Any) -> None:
+    def _change(self, name: str, action: str, detail: Sentence | None = None, **values: Any) -> None:
         with transaction(self._engine, writes=True) as connection:
-            row = update(users).where(users.c.name == name).values(**values, epoch=users.c.epoch + 1)
+            row = update(users).where(users.c.name == name).values(**values)
             if connection.execute(row).rowcount == 0:
                 raise _unknown(name)
             self._record(connection, action, name, detail)

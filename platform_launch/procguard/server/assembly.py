@@ -15,13 +15,13 @@ from limits import RateLimitItemPerMinute
 from platform_launch.procguard.api.refused import NotFound, Unavailable
 from platform_launch.procguard.api.shapes.history import AuditEvent
 from platform_launch.procguard.api.shapes.people import UserRole
+from platform_launch.procguard.control import history
 from platform_launch.procguard.control.control import Control
+from platform_launch.procguard.control.history import History, IdleWatch
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users
-from platform_launch.procguard.server import history
 from platform_launch.procguard.server.gate import Unauthorized
-from platform_launch.procguard.server.history import History, IdleWatch
 from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.logs.store import ROOM_EVERY_S, Logs, keep_within
 from platform_launch.procguard.server.metrics import Metrics

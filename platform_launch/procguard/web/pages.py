@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from fastapi import FastAPI
@@ -28,6 +28,7 @@ from platform_launch.procguard.api.shapes.groups import (
 )
 from platform_launch.procguard.api.shapes.history import EventFilter
 from platform_launch.procguard.api.shapes.people import Person
+from platform_launch.procguard.control.history import History
 from platform_launch.procguard.control.queries import Queries, present
 from platform_launch.procguard.core.registry import WorkerGlance
 from platform_launch.procguard.database.users import Users
@@ -97,22 +98,12 @@ loop.
 """
 
 
-class GroupUse(Protocol):
-    """The GPU use of groups, in percent."""
-
-    def gpu_use(self) -> Mapping[str, float | None]:
-        """Return the current use of each group."""
-
-    def run_use(self, group: str, run: int) -> float | None:
-        """Return the mean over a run."""
-
-
 def add_pages(
     app: FastAPI,
     queries: Queries,
     accounts: Users,
     find_person: FindPerson,
-    gpu_use: GroupUse,
+    gpu_use: History,
     schemes: Sequence[str],
     *,
     oidc: bool = False,
@@ -152,7 +143,7 @@ class Pages:
         queries: Queries,
         accounts: Users,
         find_person: FindPerson,
-        gpu_use: GroupUse,
+        gpu_use: History,
         schemes: Sequence[str],
         *,
         oidc: bool = False,

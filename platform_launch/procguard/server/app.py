@@ -25,7 +25,7 @@ from platform_launch.procguard.server.routes import (
     workers,
 )
 from platform_launch.procguard.server.sign_in import add_oidc
-from platform_launch.procguard.web.pages import add_pages
+from platform_launch.procguard.web.pages import Pages, add_pages
 
 router = APIRouter(tags=["health"])
 
@@ -98,8 +98,7 @@ def build_app(parts: ServerParts) -> FastAPI:
     for routes in (agents, groups, inspect, workers, history, people):
         app.include_router(routes.router)
     app.include_router(router)
-    add_pages(
-        app,
+    pages = Pages(
         parts.control.queries,
         parts.accounts,
         partial(person_of, parts.sessions, parts.proxy),
@@ -107,5 +106,6 @@ def build_app(parts: ServerParts) -> FastAPI:
         parts.settings.notice_schemes,
         oidc=parts.settings.sign_in.oidc is not None,
     )
+    add_pages(app, pages)
     add_oidc(app, parts)
     return app

@@ -98,23 +98,12 @@ loop.
 """
 
 
-def add_pages(
-    app: FastAPI,
-    queries: Queries,
-    accounts: Users,
-    find_person: FindPerson,
-    gpu_use: History,
-    schemes: Sequence[str],
-    *,
-    oidc: bool = False,
-) -> None:
+def add_pages(app: FastAPI, pages: Pages) -> None:
     """Add the web page to the server's application, which sets its headers.
 
-    ``schemes`` are the allowed schemes of users' notice addresses. ``oidc``: the login page offers single
-    sign-on. ``app.state.missing_page`` answers browsers that open an unknown address.
+    ``app.state.missing_page`` answers browsers that open an unknown address.
     """
     app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
-    pages = Pages(queries, accounts, find_person, gpu_use, schemes, oidc=oidc)
     shows: dict[str, Show] = {
         path: _from_template(template, values) for path, (template, values) in pages.templates().items()
     }
@@ -136,21 +125,25 @@ def _from_template(template: str, values: Callable[[PageRequest], Values]) -> Sh
 
 
 class Pages:
-    """The content of each address. ``{name}`` is the name of its group, worker or node."""
+    """The content of each address. ``{name}`` is the name of its group, worker or node.
+
+    ``schemes`` are the allowed schemes of users' notice addresses. ``oidc``: the login page offers single
+    sign-on.
+    """
 
     def __init__(
         self,
         queries: Queries,
         accounts: Users,
         find_person: FindPerson,
-        gpu_use: History,
+        history: History,
         schemes: Sequence[str],
         *,
-        oidc: bool = False,
+        oidc: bool,
     ) -> None:
         self._oidc = oidc
         self._queries = queries
-        self._gpu_use = gpu_use
+        self._history = history
         self._schemes = schemes
         self._accounts = accounts
         self._find_person = find_person
@@ -331,11 +324,11 @@ class Pages:
 
     def _use(self, groups: Sequence[GroupShape]) -> dict[str, Values]:
         """Return the GPU use of each group, and processes of other users on its GPUs."""
-        use, others = self._gpu_use.gpu_use(), self._now.read().gpu_processes
+        use, others = self._history.gpu_use(), self._now.read().gpu_processes
         return {
             group.name: {
                 "now": use.get(group.name),
-                "run": self._gpu_use.run_use(group.name, group.run_number),
+                "run": self._history.run_use(group.name, group.run_number),
                 "others": others.get(group.name, ()),
             }
             for group in groups

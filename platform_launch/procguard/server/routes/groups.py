@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 
 from platform_launch.procguard.api.shapes.groups import (
     Changed,
@@ -20,7 +20,7 @@ from platform_launch.procguard.api.shapes.groups import (
 from platform_launch.procguard.api.shapes.logs import GroupLogPage, GroupLogQuery
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.server.answers import refusals
-from platform_launch.procguard.server.assembly import Parts, ServerParts
+from platform_launch.procguard.server.assembly import Parts
 from platform_launch.procguard.server.gate import Operator, Viewer, check_owner
 from platform_launch.procguard.server.logs.merged import MergedLog, chosen_ranks
 from platform_launch.procguard.server.routes.workers import SEARCHES, log_page
@@ -30,8 +30,13 @@ _READ = refusals(401, 404, 422, 503)
 _CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 503)
 
 
-def _own(parts: ServerParts, person: Person, name: str) -> None:
+def _owner(name: str, parts: Parts, person: Operator) -> Person:
     check_owner(person, name, parts.control.queries.group(name).settings.owners)
+    return person
+
+
+Owner = Annotated[Person, Depends(_owner)]
+"""A user who may change this group."""
 
 
 @router.get("/groups", operation_id="groups", responses=refusals(401, 503))
@@ -56,16 +61,14 @@ def group(name: str, parts: Parts, _person: Viewer) -> GroupShape:
 
 
 @router.delete("/groups/{name}", operation_id="delete_group", status_code=204, responses=_CHANGE)
-def delete_group(name: str, parts: Parts, person: Operator) -> None:
+def delete_group(name: str, parts: Parts, person: Owner) -> None:
     """Delete a group that is not active. Its workers stay, in no group."""
-    _own(parts, person, name)
     parts.control.delete_group(name, person.name)
 
 
 @router.put("/groups/{name}/settings", operation_id="change_settings", responses=_CHANGE)
-def change_settings(name: str, settings: GroupSettings, parts: Parts, person: Operator) -> GroupShape:
+def change_settings(name: str, settings: GroupSettings, parts: Parts, person: Owner) -> GroupShape:
     """Replace a group's settings. They take effect at the next start."""
-    _own(parts, person, name)
     check_owner(person, name, settings.owners)  # so that nobody gives a group away by mistake
     return parts.control.change_settings(name, settings, person.name)
 
@@ -127,30 +130,26 @@ def preview(name: str, settings: GroupSettings, parts: Parts, _person: Viewer) -
 
 
 @router.post("/groups/{name}/start", operation_id="start", responses=_CHANGE)
-def start(name: str, parts: Parts, person: Operator) -> Changed:
+def start(name: str, parts: Parts, person: Owner) -> Changed:
     """Start all workers of a group, or none. Starting twice is one start."""
-    _own(parts, person, name)
     return parts.control.start(name, person.name)
 
 
 @router.post("/groups/{name}/queue", operation_id="queue", responses=_CHANGE)
-def queue(name: str, parts: Parts, person: Operator) -> Changed:
+def queue(name: str, parts: Parts, person: Owner) -> Changed:
     """Start a group as soon as enough workers are free, first come, first served."""
-    _own(parts, person, name)
     return parts.control.queue(name, person.name)
 
 
 @router.post("/groups/{name}/stop", operation_id="stop", responses=_CHANGE)
-def stop(name: str, parts: Parts, person: Operator) -> Changed:
+def stop(name: str, parts: Parts, person: Owner) -> Changed:
     """Stop all workers of a group."""
-    _own(parts, person, name)
     return parts.control.stop(name, person.name)
 
 
 @router.post("/groups/{name}/restart", operation_id="restart", responses=_CHANGE)
-def restart(name: str, parts: Parts, person: Operator) -> Changed:
+def restart(name: str, parts: Parts, person: Owner) -> Changed:
     """Stop all workers of a group and start them again with the current settings."""
-    _own(parts, person, name)
     return parts.control.restart(name, person.name)
 
 
@@ -159,5 +158,5 @@ def move(wanted: Move, parts: Parts, person: Operator) -> None:
     """Move workers to a group, or out of theirs. None of the groups may be active."""
     groups = {parts.control.queries.worker(worker).group for worker in wanted.workers} | {wanted.group}
     for group in sorted(name for name in groups if name is not None):
-        _own(parts, person, group)
+        _owner(group, parts, person)
     parts.control.move(wanted.workers, wanted.group, person.name)

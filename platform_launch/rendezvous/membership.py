@@ -20,8 +20,8 @@ from platform_launch.rendezvous.protocol import Join, MemberInfo, Rejection, Rej
 
 # Nodes send a heartbeat at least once a second: one that was silent for this long has died or lost its link.
 REPLACED_AFTER_S = 4.0
-# For how long a newcomer that may be another job's waits. The nodes of a job start within seconds, mostly, but
-# a mixed job trains nonsense for days.
+# For how long a newcomer that may be another job's waits. The nodes of a job start within seconds, mostly; a
+# mixed job would train nonsense for days.
 DOUBTED_FOR_S = 30.0
 _MOST_OTHER_JOBS = 64
 

@@ -160,9 +160,9 @@ def test_packed_log_that_is_damaged_is_an_error(tmp_path: Path) -> None:
 
 
 def test_archive_and_program_are_no_logs(tmp_path: Path) -> None:
-    for magic, what in ((b"PK\x03\x04", "a zip archive"), (b"\x7fELF", "a program or a core file")):
+    for magic in (b"PK\x03\x04", b"\x7fELF"):
         (tmp_path / "x").write_bytes(magic + b"\x00" * 100)
-        with pytest.raises(InputError, match=rf"x is {what}: expected a log"):
+        with pytest.raises(InputError, match="x is binary: expected a log"):
             explain_file(tmp_path / "x")
 
 

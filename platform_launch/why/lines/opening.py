@@ -24,16 +24,8 @@ MOST_UNPACKED_MIB = 256
 _LARGEST_RATIO = 100
 _GZIP, _XZ, _BZIP2, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zX", b"BZh", b"\x28\xb5\x2f\xfd"
 _PACKED = (_GZIP, _XZ, _BZIP2, _ZSTANDARD)
-# What looks like a file of logs by its name and is none.
-_NO_TEXT = {
-    b"PK\x03\x04": (Phrase("a zip archive"), Phrase("unpack it first")),
-    b"7z\xbc\xaf": (Phrase("a 7z archive"), Phrase("unpack it first")),
-    b"Rar!": (Phrase("a rar archive"), Phrase("unpack it first")),
-    b"\x7fELF": (Phrase("a program or a core file"), Phrase("pass the log next to it")),
-    b"\x89HDF": (Phrase("an HDF5 file"), Phrase("pass the log next to it")),
-    b"\x89PNG": (Phrase("an image"), Phrase("pass the log as text")),
-    b"%PDF": (Phrase("a PDF"), Phrase("pass the log as text")),
-}
+# Archives, programs, HDF5 files and pictures begin so.
+_OTHERS = (b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!", b"\x7fELF", b"\x89HDF", b"\x89PNG", b"%PDF")
 # Bytes of text in any encoding, and zeros, which a full or crashed file system leaves in a log.
 _TEXT = bytes({0, 8, 9, 10, 11, 12, 13, 27} | set(range(32, 127)) | set(range(128, 256)))
 _HEAD_BYTES = 4096
@@ -59,11 +51,11 @@ def holds_no_text(path: Path) -> bool:
         return False
     if head.startswith((*_PACKED, *(mark for mark, _ in _MARKS))):
         return False
-    return head.startswith(tuple(_NO_TEXT)) or _is_strange(head)
+    return _is_no_text(head)
 
 
-def _is_strange(head: bytes) -> bool:
-    return len(head.translate(None, _TEXT)) > _MOST_STRANGE * len(head)
+def _is_no_text(head: bytes) -> bool:
+    return head.startswith(_OTHERS) or len(head.translate(None, _TEXT)) > _MOST_STRANGE * len(head)
 
 
 class OpenedLog:
@@ -98,8 +90,12 @@ class OpenedLog:
                 self._decoder = codecs.getincrementaldecoder(name)(errors="replace")
                 self._left = self._decoder.decode(start[len(mark) :]).encode()
                 break
-        self._refuse_other_files(start)
-        self._refuse_other_bytes(start[:_HEAD_BYTES])
+        if self._decoder is None and _is_no_text(start[:_HEAD_BYTES]):
+            self.close()
+            raise InputError(
+                Phrase("{path} is binary: expected a log (text, .gz, .xz, .bz2 or .zst)", path=path),
+                "pass the log next to it, or unpack the archive first",
+            )
 
     def __enter__(self) -> OpenedLog:
         return self
@@ -169,30 +165,6 @@ class OpenedLog:
             Phrase("{path} cannot be decompressed: {problem}", path=self._path, problem=error),
             "the file is truncated or corrupt; copy it again",
         )
-
-    def _refuse_other_files(self, start: bytes) -> None:
-        for magic, (what, hint) in _NO_TEXT.items():
-            if start.startswith(magic):
-                self.close()
-                raise InputError(
-                    Phrase(
-                        "{path} is {what}: expected a log (text, .gz, .xz, .bz2 or .zst)",
-                        path=self._path,
-                        what=what,
-                    ),
-                    hint,
-                )
-
-    def _refuse_other_bytes(self, head: bytes) -> None:
-        if self._decoder is None and _is_strange(head):
-            self.close()
-            raise InputError(
-                Phrase(
-                    "{path} is binary: expected a log (text, .gz, .xz, .bz2 or .zst)",
-                    path=self._path,
-                ),
-                "pass the log next to it",
-            )
 
 
 class _Zstandard:

@@ -14,7 +14,7 @@ _CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
 
 @dataclass
 class Span:
-    """Bounds of a time within the year; None where no line tells."""
+    """Bounds of a time within the year; None if no line gives one."""
 
     not_before_s: float | None = None
     not_after_s: float | None = None
@@ -32,7 +32,7 @@ class Clock:
         self._open: list[Span] = []
 
     def read(self, line: Line) -> None:
-        """Record a line's time: what came before it happened no later."""
+        """Record a line's time: earlier lines are not later than it."""
         self._unread, self._read_until = line.number - self._read_until - 1, line.number
         if line.time_s is None:
             return
@@ -50,12 +50,12 @@ class Clock:
         return span
 
     def keep_open(self, span: Span) -> None:
-        """Let a span end with the next time in the log, because what it bounds goes on."""
+        """Extend a span to the next time in the log, because its event continues."""
         if not span.exact:
             self._open.append(span)
 
     def _before(self) -> float | None:
-        """Return the nearest time above a line; most lines with one are not read otherwise."""
+        """Return the nearest time above a line; most lines with a time are not read for anything else."""
         for data in self._scanner.preceding(min(_LOOKBACK_LINES, self._unread)):
             if _CLOCK.search(data, 0, 200) and (time_s := parse(0, data[:200]).time_s) is not None:
                 self._time_s = time_s

@@ -1,4 +1,4 @@
-"""One line of a log, taken apart: who wrote it, when, and what it says."""
+"""One parsed line of a log: who wrote it, when, and what it says."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from platform_launch.why.note import Note
 
 _SHOWN_CHARACTERS = 400
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-# Controls, and signs that turn the direction of writing: a log must not rule the terminal it is shown on.
+# Control characters and marks of writing direction: a log must not control the terminal that shows it.
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _MILD = re.compile(
     r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|Warning:"
     r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]|\[(?:info|debug|warning) {0,8}\]"
 )
-# What Python's own module for warnings writes, with the path of the file at any length before it.
+# What Python's warnings module writes, with the path of the file at any length before it.
 _PYTHON_WARNS = re.compile(r"\S{1,400}\.py:\d{1,6}: \w{0,60}Warning: ")
-# Whatever it is called, it is not the end: it is tried again, or something else is done.
+# Whatever its level, the process continues: it tries again or does something else.
 _GETS_OVER = Guarded(
     r"(?<!to )\bfall(?:s|ing)? back\b"
     r"|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
@@ -35,25 +35,25 @@ _GETS_OVER = Guarded(
     r"|\bstill trying\b|will wait for recovery|\b(?:attempt|retry) (\d{1,4})(?:/| of )(?!\1\b)\d",
     any_case=True,
 )
-# In an object of JSON, whose fields have any order.
+# In a JSON object, whose fields are in any order.
 _MILD_FIELD = re.compile(
     r"[\"'](?:level|levelname|lvl|severity|log\.level)[\"']: ?"
     r"[\"'](?i:warn(?:ing)?|info|debug|trace|notice)[\"']"
 )
 _WITHIN_OBJECT = 1000
-# What NCCL, Neuron's copy of it and Ray call a warning is the reason of a failure.
+# A warning of NCCL, of Neuron's copy of it and of Ray can be the reason of a failure.
 _GRAVE_WARNINGS = ("NCCL WARN", "CCOM WARN", "has been marked dead", "Raylet is terminated: ")
-# glog's handler of signals writes at the level of warnings.
+# glog's signal handler writes at the level of warnings.
 _CRASHED, _NEAR = "] *** SIG", 60
 _GRAVE = ("E", "F", "ERROR", "CRITICAL")
-# TensorFlow's and XLA's own logger writes the severity behind the time, or without one.
+# TensorFlow's and XLA's logger writes the severity after the time, or without a time.
 _FATAL = re.compile(r"F [\w./-]{1,200}\.(?:cc|cu|h):\d{1,6}\] ")
 YEAR_S = 366 * 86400.0
 
 
 @dataclass(frozen=True)
 class Location:
-    """The process that a line is from or speaks of, as far as it says."""
+    """The process that wrote a line or that it is about, as far as the line says."""
 
     node: int | None = None
     host: str | None = None
@@ -65,7 +65,7 @@ class Location:
     gpu: str | None = None
 
     def filled(self, other: Location) -> Location:
-        """Return this with what is unknown taken from ``other``."""
+        """Return this with the unknown fields taken from ``other``."""
         known = {name: value for name, value in vars(self).items() if value is not None}
         return Location(**{**vars(other), **known}) if known else other
 
@@ -74,7 +74,7 @@ class Location:
 
     @property
     def note(self) -> Note:
-        """What is known of it, to be told in a language."""
+        """What is known about it, as a note."""
         named = {
             "node": self.node, "pod": self.pod, "host": self.host, "task": self.task, "worker": self.worker,
             "rank": self.rank, "local rank": self.local_rank if self.rank is None else None, "GPU": self.gpu,
@@ -89,9 +89,9 @@ NOWHERE = Location()
 class Line:
     """A line: ``whole``, and without its prefixes (``text``).
 
-    ``process`` is the place of the writer that the prefixes name, ``where`` also takes what the text says of
-    it; ``writer`` tells writers apart, be their place known or not. ``time_s`` counts within a year, since
-    half of the formats do not tell the year. ``found`` are the known prefixes by their names.
+    ``process`` is the place of the writer that the prefixes name, ``where`` adds what the text says about it;
+    ``writer`` distinguishes writers, whether their place is known or not. ``time_s`` counts within a year,
+    since half of the formats have no year. ``found`` holds the known prefixes by name.
     """
 
     number: int
@@ -135,7 +135,7 @@ _KNOWN_PREFIXES = Prefixes()
 
 
 def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Line:
-    """Take a line apart. Never fails: what is not text becomes replacement characters."""
+    """Parse a line. Never fails: bytes that are not text become replacement characters."""
     whole = plain(data)
     prefix = prefixes.split(whole)
     process = Location(**where_of(prefix)) if prefix.writer or prefix.found else NOWHERE  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
 
 
 def text_of(data: bytes, prefixes: Prefixes) -> str:
-    """Return a line's text alone, which takes a third of the time that taking it apart does."""
+    """Return a line's text alone, in a third of the time that parsing it takes."""
     return prefixes.split(plain(data)).text
 
 
@@ -170,7 +170,7 @@ def plain(data: bytes) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text that is safe to print: no control characters, not endless."""
+    """Return a text that is safe to print: no control characters, limited length."""
     text = _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text.expandtabs(4)).strip()
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 

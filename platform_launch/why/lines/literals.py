@@ -1,8 +1,8 @@
-"""Regular expressions that are tried only on texts which hold the letters they cannot do without.
+"""Regular expressions that are tried only on texts which contain the letters they need.
 
 Hundreds of patterns searched one by one cost a millisecond a line. Nearly all of them hold a run of plain
-characters; looking for that first is a thousand times cheaper, and a pattern is compiled when it is needed.
-Letters are looked for in lower case, since half of the patterns leave open in which they stand.
+characters; looking for that first is a thousand times cheaper. A pattern is compiled at its first use.
+Letters are compared in lower case, since half of the patterns ignore case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ else:
 # Each pattern with the texts it needs, those found by four letters in a row, and those that need none.
 Index = tuple[list[tuple[str, list[str]]], dict[int, list[int]], list[int]]
 
-# What a pattern may span. Most take a time that grows with the square of what they search, a few the cube.
+# The longest text that a pattern searches. Most take quadratic time, a few cubic.
 _STRETCH = 2048
 _MOST_ALTERNATIVES = 64
 
@@ -33,13 +33,13 @@ class Guarded:
     __slots__ = ("_compiled", "_source", "needs")
 
     def __init__(self, source: str, needs: Sequence[str] = (), *, any_case: bool = False) -> None:
-        """``needs`` are what :func:`needed` returns, where that is known already."""
+        """``needs`` are what :func:`needed` returns, if that is already known."""
         self._source = f"(?i:{source})" if any_case else source
         self._compiled: re.Pattern[str] | None = None
         self.needs = needs or needed(source)
 
     def search(self, text: str, end: int = sys.maxsize) -> re.Match[str] | None:
-        """Search the beginning of a text, stretch by stretch."""
+        """Search the beginning of a text, piece by piece."""
         held = text.lower()
         if not any(needed in held for needed in self.needs):
             return None
@@ -71,7 +71,7 @@ class PatternSet:
 
 
 def index_of(sources: Iterable[str]) -> Index:
-    """Return what a set of these patterns finds them by: that takes long, and marshal can hold it."""
+    """Return the index of a set of these patterns. Building it takes long; marshal can store it."""
     patterns = [(source, needed(source)) for source in sources]
     counts = Counter(gram for _, needs in patterns for text in needs for gram in _grams(text))
     by_gram: dict[int, list[int]] = {}
@@ -92,7 +92,7 @@ def needed(source: str) -> list[str]:
 
 
 def _needed(items: Any) -> list[str]:
-    """Return the same of a parsed pattern: of all it needs the alternatives whose shortest is longest."""
+    """Return the same for a parsed pattern: of all it needs, the alternatives whose shortest is longest."""
     found, run = [[""]], ""
     for kind, value in items:
         name, alternatives, plain = str(kind), [""], ""
@@ -108,7 +108,7 @@ def _needed(items: Any) -> list[str]:
         elif name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and value[0]:
             alternatives = _needed(value[2])
         elif name in ("AT", "ASSERT", "ASSERT_NOT"):
-            continue  # it takes no characters
+            continue  # it matches no characters
         run += plain
         if not plain:
             found += [[run], alternatives]
@@ -117,9 +117,9 @@ def _needed(items: Any) -> list[str]:
     return max(few, key=lambda texts: min(map(len, texts)))
 
 
-@lru_cache(maxsize=8)  # several sets look at the same line
+@lru_cache(maxsize=8)  # several sets search the same line
 def _grams(text: str) -> frozenset[int]:
-    """Return each four letters in a row, as a number: that is several times as fast as slicing."""
+    """Return each four letters in a row, as a number, several times as fast as slicing."""
     data = text.encode("ascii", "replace")
     shifted = (data[at : len(data) - (len(data) - at) % 4] for at in range(min(4, len(data))))
     return frozenset[int]().union(*(memoryview(letters).cast("I") for letters in shifted))

@@ -1,4 +1,4 @@
-"""Patterns for the place that words in a line or in a file's name give its writer: ranks, hosts, pods."""
+"""Patterns for a writer's place (rank, host, pod) in a line or in a file's name."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 from platform_launch.why.lines.literals import Guarded
 
-# What stands where a host's name does and names no machine to others.
+# Names in a host's position that do not identify a machine to others.
 _LOCAL = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1", "none", "null")  # noqa: S104 - a name, not bound
 _RANK = re.compile(
     r"(?P<kind>[A-Za-z]{2,20}[ _-])?(?<![A-Za-z])rank(?:\s?[=:]\s?|[ _-])?(?P<number>\d{1,7})(?!\d)"
-    r"(?! - \d{1,7}(?!\d|[:.-]\d))",  # a range of ranks is no place
+    r"(?! - \d{1,7}(?!\d|[:.-]\d))",  # a range of ranks is not a place
     re.I,
 )
-# Ranks of a part of the job, and of matrices: they say nothing of the process's place in the whole.
+# Ranks within a part of the job, and of matrices: they do not give the process's rank in the whole job.
 _PARTS = frozenset(
     """
     adapter attn context cp data dp ep expert fsdp group lora low matrix model moe mp parallel pipeline pp
@@ -22,21 +22,21 @@ _PARTS = frozenset(
 )
 _KINDS = {"local": "local_rank", "node": "node", "machine": "node"}
 _BRACKET = re.compile(r"\[([^][]{0,80}\brank[^][]{0,80})\]", re.I)
-# torch's process groups: only in the first one of all a rank's number is that of the whole job.
+# torch's process groups: only in the first one is a rank's number that of the whole job.
 PART_GROUP = re.compile(r"\bPG (?:ID )?[1-9]")
-# What stands further on in a line belongs to what was glued to it.
+# Text further on in a line belongs to another one that was joined to it.
 _WITHIN = 300
 _NAMED = Guarded(
     r"^[\w.-]{1,100}:rank(\d{1,7})(?:\.\S{1,100})?: |\bRank (\d{1,7})\]|\b(?:Rank|Rank )\[(\d{1,7})\]"
     r"|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:"
-    # In a sentence; "waiting on rank 3" speaks of another one, and so may an exception.
+    # In a sentence; "waiting on rank 3" is about another rank, and an exception may be, too.
     r"|^(?!(?:\w+\.)*[a-z]\w*(?:Error|Exception): ).{0,300}?"
     r"(?<!\bwait )(?<!\bwaiting )(?<!\bwaits )(?<!\bblocked )"
     r"\bon(?: global)? rank:? ?(\d{1,7})\b(?! ?[-,/] ?\d| and \d)",
     any_case=True,
 )
 _IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
-# Not a module of Python, which loggers write there too: no host's name has an underscore behind a dot.
+# Not a Python module, which loggers write there, too: no host name has an underscore after a dot.
 _HOST_ALONE = re.compile(
     r"(?!(?:std)?(?:out|err)(?:or)? *[:|]|[\w.-]{0,200}\.[a-z0-9]*_|(?:accelerate|datasets|deepspeed|fairseq"
     r"|lightning|megatron|nemo|torch|transformers|vllm)\.)([A-Za-z0-9][\w.-]{0,252}) *[:|] *"
@@ -49,8 +49,8 @@ _HOST_IN_BRACKETS = re.compile(
 )
 _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
-# NCCL's (also where someone hid the process ids), its tests', PSM's, UCX's and Open MPI's own prefixes.
-# Loggers write levels, steps and epochs as Open MPI does hosts.
+# NCCL's (also with hidden process ids), its tests', PSM's, UCX's and Open MPI's own prefixes. Loggers write
+# levels, steps and epochs in the way in which Open MPI writes hosts.
 _HOST_AND_PROCESS = re.compile(
     r"(?:[a-z][a-z0-9-]{1,40} (?=\S+:\d+:\d+ \[\d+\] ))?"  # a column of the container's name
     r"([\w.<][\w.<>-]{0,100}):(?:\d+:\d+ \[\d+\]| Test (?:CUDA|NCCL) failure|rank\d{1,7}(?:\.\S{1,100})?:) "
@@ -60,22 +60,22 @@ _HOST_AND_PROCESS = re.compile(
     r"|(?!(?i:(?:cuda|epoch|iter|rank|step)[_-]?\d+|gpu[_-]?\d):)"
     r"((?=\w*[\d.-])[A-Za-z][\w.-]*):(?:\d+:\d{1,3}(?::\d+)?|\d{5,7}))\] "
 )
-# The number of the GPU of the process that warns; it is 0 also where NCCL does not know it yet, unless a call
-# of CUDA's failed, or it had memory to register.
+# The GPU of the process that warns; 0 also if NCCL does not know it yet, unless a CUDA call failed, or it had
+# memory to register.
 _WARNS_OF_GPU = re.compile(
     r"(?:[a-z][a-z0-9-]{1,40} )?[\w.<>-]{0,100}:\d+:\d+ "
     r"\[([1-9]\d?|0(?=\] .{0,160}NCCL WARN .{0,40}\b(?:(?i:cuda|hip) failure\b|ibv_reg_)))\] "
     r".{0,120}?NCCL WARN "
 )
-# Where NAMD says what failed on a GPU.
+# NAMD's message about a failure on a GPU.
 _OF_NAMD = re.compile(r" ?on Pe \d{1,6} \(([\w.-]{1,100}) device (\d{1,2}) pci ")
-# torch's DataParallel, of what was raised in a thread of its; devices are GPUs.
+# torch's DataParallel, about an exception in one of its threads; devices are GPUs.
 _OF_A_REPLICA = re.compile(r"\bCaught \w+ in replica \d+ on device (\d{1,2})\.$")
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
 FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
 FILE_RANK = re.compile(
     r"(?:^|(?<!local)(?<!node)(?<!group)(?<!lora)(?<!low)[./_-])"
-    # The second form is Azure Machine Learning's, one file a process.
+    # The second form is Azure Machine Learning's, one file per process.
     r"(?:rank[._-]?|std_log_process_)(\d{1,7})(?:[._-]|$)"
 )
 _FILE_ALONE = re.compile(r"([\w./=@-]{1,200}\.(?:log|out|err|txt|stdout|stderr)) *[:|] *")
@@ -83,9 +83,9 @@ _RANK_ALONE = re.compile(r"\[(\d{1,6})\]:? *")
 
 
 def ranks_in(text: str) -> dict[str, int]:
-    """Return the ranks that a text gives its writer, by the names of Location's fields.
+    """Return the writer's ranks in a text, by the names of Location's fields.
 
-    A text that names several ranks of one kind speaks of others.
+    A text that names several ranks of one kind is about others.
     """
     ranks: dict[str, int] = {}
     for found in _RANK.finditer(text):
@@ -104,7 +104,7 @@ def ranks_within(text: str) -> dict[str, int]:
         return {}
     brackets = [bracket[1] for bracket in _BRACKET.finditer(text, 0, _WITHIN)]
     if brackets:
-        # Options of a command name what it was started with: LoRA's --rank, or the last process's.
+        # Options of a command show how it was started: LoRA's --rank, or the last process's.
         brackets = [bracket for bracket in brackets if not PART_GROUP.match(bracket) and "'--" not in bracket]
         return next((ranks for ranks in map(ranks_in, brackets) if ranks), {})
     named = _NAMED.search(text, _WITHIN)
@@ -112,13 +112,13 @@ def ranks_within(text: str) -> dict[str, int]:
 
 
 def host_of(text: str) -> str | None:
-    """Return the host that a library puts before its own lines, None where there is none."""
+    """Return the host in a library's line prefix, None if there is none."""
     found = _HOST_AND_PROCESS.match(text) or _OF_NAMD.match(text)
     return next(filter(None, found.groups())) if found else None
 
 
 def gpu_of(text: str) -> str | None:
-    """Return the GPU of the process that NCCL, NAMD or torch tells of, None where there is none."""
+    """Return the GPU of the process in a message of NCCL, NAMD or torch, None if there is none."""
     if "NCCL WARN " in text:
         return found[1] if (found := _WARNS_OF_GPU.match(text)) else None
     if " in replica " in text:
@@ -144,5 +144,5 @@ def place_in(head: str) -> dict[str, str | int]:
 
 
 def names_a_machine(host: str) -> bool:
-    """Return whether a host's name tells which machine it is."""
+    """Return whether a host's name identifies a machine."""
     return host.lower() not in _LOCAL

@@ -1,4 +1,4 @@
-"""Opens a log as bytes of UTF-8, whatever it is packed in; what cannot be read is an error, no empty log."""
+"""Opens a log as bytes of UTF-8, compressed or not; an unreadable file is an error, not an empty log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from platform_launch.text import Phrase
 from platform_launch.why.lines.scan import Readable
 
 _BLOCK_BYTES = 1 << 20
-# Of a packed log that is so much larger unpacked, no more than this is read: some megabytes may hold a year.
+# A compressed log with a higher ratio is read only up to this size: a few megabytes may hold a year.
 MOST_UNPACKED_MIB = 256
 _LARGEST_RATIO = 100
 _GZIP, _XZ, _BZIP2, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zX", b"BZh", b"\x28\xb5\x2f\xfd"
@@ -29,7 +29,7 @@ _OTHERS = (b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!", b"\x7fELF", b"\x89HDF", b"\x89
 # Bytes of text in any encoding, and zeros, which a full or crashed file system leaves in a log.
 _TEXT = bytes({0, 8, 9, 10, 11, 12, 13, 27} | set(range(32, 127)) | set(range(128, 256)))
 _HEAD_BYTES = 4096
-_MOST_STRANGE = 0.04  # of a log's bytes; of random ones a tenth is no text
+_MOST_STRANGE = 0.04  # of a log's bytes; of random bytes, a tenth is not text
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -40,9 +40,9 @@ _BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 def holds_no_text(path: Path) -> bool:
-    """Tell a program, a picture and other bytes from a log, by how the file begins.
+    """Return whether a file is a program, a picture or other binary data, by its first bytes.
 
-    What is packed or cannot be read counts as a log: opening it tells.
+    A compressed or unreadable file counts as a log: opening it shows.
     """
     try:
         with path.open("rb") as file:
@@ -62,9 +62,9 @@ class OpenedLog:
     """A log that is open for reading; a context manager."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file. Raises InputError for one that cannot be read or is no text."""
+        """Open a file. Raises InputError if it cannot be read or is not text."""
         self._path = path
-        self.cut = False  # true where the rest was not unpacked
+        self.cut = False  # true if the rest was not decompressed
         self._unpacked_bytes = 0
         self._files = ExitStack()
         try:
@@ -111,11 +111,11 @@ class OpenedLog:
 
     @property
     def plain(self) -> BinaryIO | None:
-        """The file itself where its bytes are the text, None where they are packed or of another encoding."""
+        """The file itself if its bytes are the text, None if they are compressed or in another encoding."""
         return self._raw if self._stream is self._raw and self._decoder is None else None
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, as UTF-8 where the log has another encoding."""
+        """Return the next bytes, converted to UTF-8 if the log has another encoding."""
         if self._left:
             data, self._left = self._left, b""
             return data
@@ -130,7 +130,7 @@ class OpenedLog:
         return data if self._decoder is None else self._decoder.decode(data, final=not data).encode()
 
     def _is_endless(self) -> bool:
-        """Return whether so much came out of so little that reading on would take forever."""
+        """Return whether the ratio of compression is so high that reading on would take forever."""
         packed = self._stream is not self._raw and self._unpacked_bytes >= MOST_UNPACKED_MIB << 20
         return packed and self._unpacked_bytes > _LARGEST_RATIO * self._raw.tell()
 
@@ -168,14 +168,14 @@ class OpenedLog:
 
 
 class _Zstandard:
-    """What a zstd file holds, frame after frame; unlike the package's reader it tells of a missing end."""
+    """The contents of a zstd file, frame by frame; unlike the package's reader it reports a missing end."""
 
     def __init__(self, raw: BinaryIO, decompressor: Callable[[], Any], error: type[Exception]) -> None:
         self._raw, self._decompressor, self._error = raw, decompressor, error
         self._frame: Any = None
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes. Raises EOFError for a file that is cut short or damaged."""
+        """Return the next bytes. Raises EOFError for a truncated or damaged file."""
         data = b""
         while not data and (packed := self._raw.read(size // 8)):
             while packed:

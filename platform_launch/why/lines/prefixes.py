@@ -1,8 +1,8 @@
-"""What precedes the text of a log's lines: who wrote it, when, how serious. Some forms a log teaches itself.
+"""The prefixes of a log's lines: who wrote them, when, how serious. Unknown forms are learned from the log.
 
-Known are the prefixes of this launcher, torch and torchrun, Kubernetes, Slurm, MPI, Ray, SkyPilot, journald,
-the kernel and common loggers, in any order and number. Every other one is learned where a Python traceback
-begins: what stands before its first line and again before its frames is what this log puts before lines.
+Known are those of this launcher, torch and torchrun, Kubernetes, Slurm, MPI, Ray, SkyPilot, journald, the
+kernel and common loggers, in any order and number. Any other is learned from a Python traceback: text that
+precedes its first line and its frames alike is this log's prefix.
 """
 
 from __future__ import annotations
@@ -15,12 +15,25 @@ from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK, ho
 from platform_launch.why.lines.vocabulary import tells
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: order is enough
+_DAYS_BEFORE = (
+    0,
+    31,
+    60,
+    91,
+    121,
+    152,
+    182,
+    213,
+    244,
+    274,
+    305,
+    335,
+)  # of a leap year: only the order matters
 
-# Of several ranks, which are no place: "Rank 0 - 7: ".
+# Of several ranks, which are not a place: "Rank 0 - 7: ".
 _FURTHER = r"\d{1,7}(?:[ ]?[:|,][ ]|[ ](?:-|and|to)[ ])"
 
-# What mpirun and horovodrun put before their tag where they are to tell the time.
+# What mpirun and horovodrun put before their tag if they print the time.
 _TAGGED_AT = r"(?:[A-Z][a-z]{2}[ ][A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ]\d{4})?"
 
 _KNOWN = re.compile(
@@ -88,7 +101,7 @@ _KNOWN = re.compile(
     """,
     re.VERBOSE,
 )
-# What a collector puts before every line of a log, whatever it says.
+# What a log collector puts before every line.
 _LEVEL = r"(?:ERROR|INFO|WARNING|WARN|DEBUG|CRITICAL)"
 _LABEL = re.compile(
     rf"""
@@ -113,7 +126,7 @@ _LEVELS = re.compile(_LEVEL)
 _FEWEST_LABELLED = 2
 _TRACEBACK = re.compile(r"(?<!Original )Traceback \(most recent call last\)")
 _FRAME = re.compile(r'  File "[^"]+", line \d+, in ')
-# The last line of a traceback whose first ones are not in the log, behind one word: a host's name.
+# The last line of a traceback whose first lines are not in the log, after one word: a host's name.
 _ENDS_TRACEBACK = re.compile(r"(?<=\w: )(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 _NEXT_IN_TRACEBACK = re.compile(r"[ \t]{2,}\S|[ \t]+File ")
 _VARYING = re.compile(
@@ -129,12 +142,12 @@ _HOST_FIELD = re.compile(r"\b(?:node|host(?:name)?)=([A-Za-z][\w.-]*)")
 _WARNS = re.compile(r"\bWARN(?:ING)?\b")
 _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
-# It counts nodes, and calls them ranks.
+# It numbers nodes and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
 _OLD_SKYPILOT = re.compile(r"node-(\d{1,6}) pid=")
-# CMake's tests number their output as srun does that of tasks; this line stands above it.
+# CMake's tests number their output in the way in which srun numbers tasks; this line is above it.
 _CTEST = re.compile(r"Test (?:command|timeout computed to be): ")
-# A worker that serves or trains a part of a model, as vLLM names it.
+# A worker for a part of a model, in vLLM's words.
 _PARALLEL_WORKER = re.compile(
     r"(?:(?:Vllm)?[Ww]orker|EngineCore)((?:[_ ][TDPEC]P\d{1,4}){1,4})\b|(EngineCore_\d{1,4})\b"
 )
@@ -142,9 +155,9 @@ _PARALLEL_WORKER = re.compile(
 
 @dataclass
 class Prefix:
-    """What stood before one line: ``found`` by the names of the known forms, and who ``writer`` is.
+    """The prefix of one line: ``found`` by the names of the known forms, and the ``writer``.
 
-    ``place`` is the writer's, as far as labels and forms learned from the log seem to name it.
+    ``place`` is the writer's, as far as labels and forms learned from the log show it.
     """
 
     text: str
@@ -159,11 +172,11 @@ class Prefixes:
     def __init__(self) -> None:
         self._learned: list[re.Pattern[str]] = []
         self._sources: set[str] = set()
-        self._of_collector: set[str | None] = set()  # levels that all lines have
-        self._tests: set[str] = set()  # whose numbers are no tasks'
+        self._of_collector: set[str | None] = set()  # levels that are on all lines
+        self._tests: set[str] = set()  # whose numbers are not those of tasks
 
     def split(self, whole: str) -> Prefix:
-        """Take the prefixes off a line."""
+        """Split the prefixes from a line."""
         prefix = Prefix(whole)
         while self._strip_known(prefix) or self._strip_learned(prefix):
             pass
@@ -178,9 +191,9 @@ class Prefixes:
         return prefix
 
     def learn(self, text: str, following: Iterable[str]) -> bool:
-        """Learn what precedes a traceback's line if it precedes a later one too; tell whether it did.
+        """Learn what precedes a traceback's line if it precedes a later one, too; return whether it does.
 
-        ``text`` is the line as far as it is known, ``following`` are the next lines of the log, whole.
+        ``text`` is the line without its known prefixes, ``following`` the next lines of the log, whole.
         """
         opening = _TRACEBACK.search(text) or _FRAME.search(text) or _ENDS_TRACEBACK.search(text)
         if opening is None or not 0 < opening.start() <= _LONGEST_HEAD or len(self._learned) >= _MOST_LEARNED:
@@ -206,7 +219,7 @@ class Prefixes:
         return False
 
     def survey(self, lines: Iterable[str]) -> None:
-        """Learn what each of some neighbouring lines begins with, if it says nothing but who wrote them."""
+        """Learn the common beginning of neighbouring lines, if it only names their writer."""
         split = [self.split(line) for line in lines if line.strip()]
         rests = [prefix.text for prefix in split]
         levels = {prefix.found.get("loguru") or prefix.found.get("level") for prefix in split}
@@ -233,7 +246,7 @@ class Prefixes:
         names = {name: value for name, value in known.groupdict().items() if value}
         for name, value in names.items():
             prefix.found.setdefault(name, value)
-        # Of labels within labels the inner ones are nearer.
+        # Of nested labels the inner ones are nearer.
         fields = names.get("fields", "")
         prefix.place.update(_labelled(names.get("labels", "") or fields))
         if named := _HOST_FIELD.search(fields):
@@ -250,7 +263,7 @@ class Prefixes:
                 continue
             head = known[0]
             prefix.writer += _FLEETING.sub("", head).strip() + ";"
-            if _WARNS.search(head):  # what collects lines calls them all INFO or ERROR
+            if _WARNS.search(head):  # a log collector calls all lines INFO or ERROR
                 prefix.found.setdefault("level", "WARNING")
             prefix.place = {**place_in(head), **prefix.place}
             prefix.text = prefix.text[known.end() :]
@@ -271,7 +284,7 @@ class Prefixes:
         return prefix.text
 
 
-# A group's name is the field of Location that it tells, perhaps with the writer behind two underscores.
+# A group's name is the field of Location that it gives, perhaps with the writer after two underscores.
 _NUMBERS = frozenset(("node", "task", "rank", "local_rank"))
 _NAMES = frozenset(("host", "worker", "pod"))
 _IDENTITIES = _NUMBERS | _NAMES | {"labels", "fields", "raylet", "file"}
@@ -282,7 +295,7 @@ def _field_of(group: str) -> str:
 
 
 def where_of(prefix: Prefix) -> dict[str, str | int]:
-    """Return the place that prefixes name, by the names of Location's fields."""
+    """Return the place in prefixes, by the names of Location's fields."""
     place: dict[str, str | int] = {}
     for name, value in prefix.found.items():
         if (field_name := _field_of(name)) in _NUMBERS:
@@ -296,7 +309,7 @@ def where_of(prefix: Prefix) -> dict[str, str | int]:
 
 
 def _labelled(labels: str) -> dict[str, str | int]:
-    """Return the place that labels in round brackets name, as Ray, SkyPilot and vLLM write them."""
+    """Return the place in labels in round brackets, as Ray, SkyPilot and vLLM write them."""
     place = place_in(labels) if labels else {}
     if "rank" in place and _SKYPILOT.match(labels):
         place["node"] = place.pop("rank")
@@ -308,7 +321,7 @@ def _labelled(labels: str) -> dict[str, str | int]:
 
 
 def time_of(found: dict[str, str]) -> float | None:
-    """Return the time that prefixes tell, in seconds within a (leap) year."""
+    """Return the time in prefixes, in seconds within a (leap) year."""
     if "date" in found:
         month, day, clock = int(found["date"][5:7]), found["date"][8:10], found["iso"]
     elif "glog" in found:
@@ -333,7 +346,7 @@ def _template(head: str) -> str:
         parts.append(re.escape(head[end : varying.start()]))
         text = varying[0]
         if text.isspace():
-            # The last space belongs to the prefix exactly, since what follows may be indented.
+            # Only the last space belongs to the prefix, since the text may be indented.
             last = varying.end() == len(head)
             parts.append(f"(?:{re.escape(text)}|$)" if last else r"[ \t]+")
         elif text[0].isdigit() or any(sign.isdigit() for sign in text):

@@ -1,8 +1,8 @@
-"""Finds the lines of a log that may matter, in constant memory and at the speed of a few C passes.
+"""Finds the relevant lines of a log, in constant memory and at the speed of a few passes in C.
 
-Python cannot look at every line of a gigabyte in seconds, but training logs say the same things over and
-over. So each block of the log is squeezed to the shapes of its lines in one pass, and those seen before are
-passed over (:mod:`vocabulary`); most of a big log is not even read (:mod:`sieve`).
+Python cannot look at every line of a gigabyte in seconds, but training logs repeat themselves. So each block
+is reduced to the shapes of its lines in one pass, and known shapes are skipped (:mod:`vocabulary`); most of a
+big log is not even read (:mod:`sieve`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _BLOCK_BYTES = 1 << 20
 _PIECE_BYTES = 8192
 _OVERLAP_BYTES = 256
 _LOOKBACK_BYTES = 8192
-# The end of a log, where failures are told, is read line by line whatever came before.
+# The end of a log, which usually shows the failure, is read line by line in any case.
 _TAIL_BYTES = 1 << 17
-# Of its last part each line is given out: a message in words that no failure is told with may be one there.
+# Each line of its last part is passed on: there, a message without any word of failure may still be one.
 _END_BYTES = 1 << 14
 # A file of this size is sieved. So much is read whole before, and again where telling words become many, and
 # at most where a report of a failure begins and does not end; else around each telling word so much as a
 # report may take.
 _BIG_BYTES = 64 << 20
 _STRETCH_BYTES = 1 << 19
-# A word tells less from one block to the next, so those of a big file are small.
+# A word's weight falls from block to block, so the blocks of a big file are small.
 _SMALL_BLOCK_BYTES = 1 << 17
 _AROUND_BYTES = 1 << 13
 # Telling words are many where so much was read around them, and more than this part of all.
@@ -40,7 +40,7 @@ _DENSE = 16
 
 @runtime_checkable
 class Readable(Protocol):
-    """A file object that is open for reading bytes."""
+    """A file that is open for reading bytes."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, none at the end."""
@@ -48,18 +48,18 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class RawLine:
-    """A line as it is in the log, without its end; ``number`` counts from 1 as an editor does."""
+    """A line as it is in the log, without its line end; ``number`` counts from 1, as in an editor."""
 
     number: int
     data: bytes
 
 
 class Scanner:
-    """Walks through one log. Set ``everything`` to get each line that follows, not only promising ones.
+    """Goes through one log. Set ``everything`` to get each following line, not only promising ones.
 
-    ``number`` is that of the current line, at the end one more than the last.
-    ``left_out`` are the messages that fill the log, by how they begin: of these most lines are not read.
-    ``worn`` are the words of :mod:`sieve` that fill it: lines with no rarer one are not read.
+    ``number`` is that of the current line, at the end one more than the last. ``left_out`` holds the
+    beginnings of messages that fill the log: most of these lines are not read. ``worn`` holds the words of
+    :mod:`sieve` that fill it: lines without a rarer one are not read.
     """
 
     def __init__(self, stream: Readable | Iterable[bytes]) -> None:
@@ -76,10 +76,10 @@ class Scanner:
         self._promising: dict[bytes, frozenset[bytes]] = {}
         self._index = 0
         self._shape = b""
-        self._end = 0  # the segment that the log's last part begins with
+        self._end = 0  # the segment in which the log's last part begins
 
     def lines(self) -> Iterator[RawLine]:
-        """Yield the lines that may matter. A carriage return ends a line too, but does not count as one."""
+        """Yield the relevant lines. A carriage return ends a line, too, but is not counted."""
         for block, is_tail in self._pieces():
             if is_tail:
                 self._vocabulary = Vocabulary()
@@ -92,23 +92,23 @@ class Scanner:
                 self._segments = []
             self.lines_read += block.count(b"\n")
             self._before = block[-_LOOKBACK_BYTES:]
-        if self._before and not self._before.endswith(b"\n"):  # the last line counts without its end too
+        if self._before and not self._before.endswith(b"\n"):  # the last line counts even without a line end
             self._before += b"\n"
             self.lines_read += 1
         self.number = self.lines_read + 1
 
     @property
     def empty(self) -> bool:
-        """Return whether the log held nothing at all, once it is read."""
+        """Return whether the log was empty, after reading it."""
         return not self.lines_read and not self._before
 
     @property
     def skipped(self) -> bool:
-        """Return whether lines were left out because too many were like them."""
+        """Return whether lines were left out because there were too many alike."""
         return self._vocabulary.skipped
 
     def dismiss(self) -> None:
-        """Say that the current line meant nothing: many more like it need not be given out."""
+        """Mark the current line as irrelevant: of further lines like it, few are passed on."""
         if self._vocabulary.dismiss(self._shape):
             self._promising.pop(self._shape, None)
 
@@ -133,7 +133,7 @@ class Scanner:
     def _lines_of(self, numbers: list[int]) -> Iterator[RawLine]:
         promising, exhausted, none = self._promising, self._vocabulary.exhausted, frozenset[bytes]()
         for index, shape in enumerate(self._shapes):
-            # In this order: most lines of a block are none of these.
+            # In this order because most lines of a block are none of these.
             wanted = shape in promising or self.everything or index >= self._end
             if not wanted or shape in exhausted:
                 continue
@@ -148,7 +148,7 @@ class Scanner:
                 yield RawLine(self.number, data)
 
     def _pieces_of(self, data: bytes) -> Iterator[RawLine]:
-        """Yield the parts of a long line that may matter; those without a blank are data."""
+        """Yield the relevant parts of a long line; those without a blank are data."""
         for start in range(0, len(data), _PIECE_BYTES - _OVERLAP_BYTES):
             piece = data[start : start + _PIECE_BYTES]
             if b" " in piece:
@@ -167,7 +167,7 @@ class Scanner:
     def _sieved(self, file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
         """Yield the beginning of a big file, the neighbourhoods of telling words, and its end.
 
-        Where telling words become many, a stretch is read whole again, after which they tell less.
+        If telling words become frequent, a part is read whole again; after that they have less weight.
         """
         size = os.fstat(file.fileno()).st_size
         end, at, stretch = _next_line(file, size - _BLOCK_BYTES), 0, _STRETCH_BYTES
@@ -215,7 +215,7 @@ class Scanner:
             at += len(block)
 
     def _jump(self, file: BinaryIO, at: int, hit: int, line: int) -> int:
-        """Skip what is before a hit, but for some lines that may belong to it; return where to read on."""
+        """Skip to a hit, except for some lines before it that may belong to it; return where to read on."""
         data = os.pread(file.fileno(), hit - max(at, hit - _LOOKBACK_BYTES), max(at, hit - _LOOKBACK_BYTES))
         cut = 0 if hit - len(data) == at else _first_end(data)
         begin = hit - len(data) + cut
@@ -227,7 +227,7 @@ class Scanner:
         return at
 
     def _filling(self, block: bytes, heads: list[bytes]) -> list[bytes]:
-        """Find the words and the messages that fill the log, to search for them no more; return these."""
+        """Find the words and messages that fill the log, so as to stop searching for them; return them."""
         lines = block.split(b"\n")
         if filling := sieve.heads(lines, tells):
             heads = list(dict.fromkeys([*filling, *heads]))[: sieve.MOST_HEADS]
@@ -255,7 +255,7 @@ class Scanner:
             yield held, True
 
     def _blocks(self) -> Iterator[bytes]:
-        """Yield pieces of about 1 MiB that end where a line ends, unless none does for 64 KiB."""
+        """Yield pieces of about 1 MiB that end at a line end, unless there is none for 64 KiB."""
         rest = b""
         for data in self._chunks():
             data = rest + data
@@ -291,7 +291,9 @@ def _next_line(file: BinaryIO, at: int) -> int:
 
 
 def _lines_at(file: BinaryIO, at: int, size: int, end: int) -> bytes:
-    """Return about so many bytes from a line's begin, up to the end of a line, unless none ends for long."""
+    """Return about so many bytes from the beginning of a line up to the end of one, unless that is too
+    far.
+    """
     data = os.pread(file.fileno(), min(size, end - at), at)
     if at + len(data) < end and not data.endswith(b"\n"):
         more = os.pread(file.fileno(), min(LONGEST_BYTES, end - at - len(data)), at + len(data))
@@ -300,7 +302,9 @@ def _lines_at(file: BinaryIO, at: int, size: int, end: int) -> bytes:
 
 
 def _first_end(data: bytes) -> int:
-    """Return where the first line ends, in an endless one the first redrawing of a bar; 0 if none does."""
+    """Return where the first line ends, in an endless one the first redraw of a progress bar; 0 if there is
+    none.
+    """
     return data.find(b"\n") + 1 or data.find(b"\r") + 1
 
 

@@ -1,11 +1,11 @@
-"""Skips what is dull in a log of gigabytes, at the speed of the system's ``grep``.
+"""Skips the irrelevant parts of a log of gigabytes, at the speed of the system's ``grep``.
 
-Python needs some ten nanoseconds for a byte of a log, and grep two. So of a big file only its beginning, its
-end and the neighbourhoods of telling words are read here; grep finds those in between. Of messages that fill
-a log grep needs a tenth of that to leave them out, since it looks for a few fixed texts only. It is asked for
-phrases where a word alone would need bounds, which cost it a quarter of its speed; and endless lines are
-broken for it (:class:`BrokenLines`), since it holds a line whole, and a bar that redraws itself for days is
-one. Where there is no GNU grep (BusyBox, macOS), or it fails, everything is read as it is from a stream.
+Python needs some ten nanoseconds for a byte of a log, and grep two. So only the beginning, the end and the
+surroundings of telling words of a big file are read here; grep finds these words. Leaving out messages that
+fill a log costs grep a tenth of that, since it looks for a few fixed texts only. It searches for phrases if a
+word alone would need bounds, which cost a quarter of its speed. Endless lines are broken for it
+(:class:`BrokenLines`), since it keeps a whole line in memory, and a progress bar that is redrawn for days is
+one line. Where there is no GNU grep (BusyBox, macOS), or it fails, everything is read as it is from a stream.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from typing import IO, BinaryIO
 
 from platform_launch.why.lines.vocabulary import PHRASES, STEMS
 
-# A line of gigabytes must not take the machine's memory: grep holds lines whole.
+# A line of gigabytes must not fill the machine's memory: grep keeps whole lines.
 _MOST_MEMORY_BYTES = 48 << 20
 LONGEST_BYTES = 1 << 16
 _DATA_BYTES = 1 << 12
 _CHUNK_BYTES = 1 << 18
 _PIPE_BYTES = 1 << 20
-# What stands more often than this in a piece, and than once in so many bytes of it, is common in a log.
+# A word is common if it is in a piece more often than this, and more than once in so many bytes.
 _FEW = 3
 _COMMON_BYTES = 256 << 10
-# Where a search hits too often, the words go that are more than one of so many hits.
+# If a search hits too often, words with more than this share of the hits are dropped.
 _HITS_PER_WORD = 16
-# Messages fill a log if so many of its lines hold one of their heads, and of each at least so many.
+# Messages fill a log if so many of its lines contain one of their beginnings, and each at least so many.
 _FILLED = 0.75
 _FILLED_BY_ONE = 0.05
 _LINES_TO_LEARN_FROM = 500
@@ -47,13 +47,13 @@ _LEAST_HEAD_BYTES = 12
 _SHORT = 3
 _FEWEST_LINES = 16
 _HEAD_WITHIN_BYTES = 300
-# Two to four words without a digit between them: so a message begins that tells the same of many things.
+# Two to four words without a digit: the beginning of a message that is repeated for many things.
 _HEAD = re.compile(rb"(?<![A-Za-z0-9])[A-Za-z]+(?:[^A-Za-z0-9]+[A-Za-z]+){1,3}(?![A-Za-z0-9])[^A-Za-z0-9]?")
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A telling word, by its pattern: the byte it begins at, and its line, counted from 0."""
+    """A telling word, by its pattern: its first byte, and its line, counted from 0."""
 
     offset: int
     line: int
@@ -61,12 +61,12 @@ class Hit:
 
 
 class SieveError(Exception):
-    """grep cannot go on; the rest must be read otherwise."""
+    """grep failed; the rest must be read without it."""
 
 
 @cache
 def available() -> bool:
-    """Return whether there is a grep with the options that are needed, and ``wc``."""
+    """Return whether there is a grep with the needed options, and ``wc``."""
     grep = shutil.which("grep")
     if grep is None or shutil.which("wc") is None:
         return False
@@ -77,7 +77,7 @@ def available() -> bool:
 def hits(
     file: BinaryIO, begin: int, wanted: Sequence[str], heads: Sequence[bytes] = (), *, broken: bool = False
 ) -> Generator[Hit, None, None]:
-    """Yield where the ``wanted`` patterns stand in a file from a line's begin on.
+    """Yield the positions of the ``wanted`` patterns in a file, from the beginning of a line.
 
     Lines that hold one of ``heads`` are left out. ``broken`` is needed where a line is endless. Raises
     SieveError. Close the generator to end the search.
@@ -129,7 +129,7 @@ def _pipeline(
         with suppress(OSError):
             resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
         if source is not None:
-            source.close()  # else one that ends early would leave the one before it waiting
+            source.close()  # else a command that ends early would leave the one before it waiting
         source = process.stdout
         yield process
 
@@ -141,7 +141,7 @@ def _hit(said: bytes) -> Hit:
 
 
 def _among_others(found: Iterable[bytes]) -> Iterator[Hit]:
-    """Read the hits in lines that begin with ``line:place:``, and where it stands in what was searched."""
+    """Read the hits in lines that begin with ``line:place:``, with their positions in the searched text."""
     line = shift = 0
     for said in found:
         at, word = said.rstrip(b"\n").split(b":", 1)
@@ -153,19 +153,19 @@ def _among_others(found: Iterable[bytes]) -> Iterator[Hit]:
 
 
 def _is_amid_data(file: BinaryIO, place: int) -> bool:
-    """Return whether a place is not in a text but in data, which hold any four letters now and then."""
+    """Return whether a place is in data instead of text; data contain any four letters now and then."""
     around = os.pread(file.fileno(), _WITHIN_DATA_BYTES, max(0, place - _WITHIN_DATA_BYTES // 2))
     return _DATA.fullmatch(around) is not None
 
 
 def _pattern_of(word: bytes) -> str:
-    """Return the pattern that a text was found with; the text where it is the pattern."""
+    """Return the pattern that found a text; the text itself if it is the pattern."""
     small = word.lower()
     return next((p for p, search in _VARIABLE.items() if search.fullmatch(small)), small.decode("latin-1"))
 
 
 def patterns(worn: Set[str]) -> list[str]:
-    """Return the regular expressions, as grep and Python read them, that are searched without case."""
+    """Return the regular expressions, valid for grep and Python, that are searched without case."""
     return [pattern for pattern in (*_STEMS, *PHRASES) if pattern not in worn]
 
 
@@ -181,7 +181,7 @@ def count_lines(file: BinaryIO, begin: int) -> int:
 
 
 def common(text: bytes) -> set[str]:
-    """Return the patterns that many lines of a piece of the log hold."""
+    """Return the patterns that are in many lines of a piece of the log."""
     limit = max(_FEW, len(text) // _COMMON_BYTES)
     small = text.lower()
     found = {pattern: small.count(pattern.encode()) for pattern in patterns(_VARIABLE.keys())}
@@ -190,15 +190,16 @@ def common(text: bytes) -> set[str]:
 
 
 def frequent(counts: Counter[str]) -> set[str]:
-    """Return the words that most hits of a search were."""
+    """Return the words of most hits of a search."""
     limit = max(_FEW, sum(counts.values()) // _HITS_PER_WORD)
     return {word for word, count in counts.items() if count > limit}
 
 
 def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]:
-    """Return how the telling messages begin that fill a piece of a log; none if other lines are many too.
+    """Return the beginnings of the telling messages that fill a piece of a log; none if other lines are many,
+    too.
 
-    What such a message goes on with is not looked at: after the thousands that were read it tells no more.
+    The rest of such a message is ignored: after thousands of them it shows nothing new.
     """
     sample = lines[:: max(1, len(lines) // _LINES_TO_LEARN_FROM)]
     counts: Counter[bytes] = Counter()
@@ -219,10 +220,10 @@ def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]
 
 
 class BrokenLines:
-    """Writes a file from a place on into :attr:`source`; each byte keeps its place there.
+    """Copies a file from a position on to :attr:`source`; each byte keeps its position.
 
-    Carriage returns become line feeds, and so does a blank of each 64 KiB that hold none. Data, which hold no
-    blank for 4 KiB, become blanks. The file stays open meanwhile.
+    Carriage returns become line feeds, as does one blank in each 64 KiB without any. Data without a blank for
+    4 KiB become blanks. The file stays open meanwhile.
     """
 
     def __init__(self, file: BinaryIO, begin: int) -> None:
@@ -231,19 +232,19 @@ class BrokenLines:
         self._begin = begin
         self._lines = [0]
         self._file = file
-        with suppress(OSError):  # a small one is slower, no more
+        with suppress(OSError):  # a small one is only slower
             fcntl.fcntl(self._writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def lines_before(self, offset: int) -> int:
-        """Return how many lines of the file end before a place that was written, both from its begin on."""
+        """Return how many lines of the file end before a position that was copied, from the same start."""
         chunk, rest = divmod(offset, _CHUNK_BYTES)
         data = os.pread(self._file.fileno(), rest, self._begin + chunk * _CHUNK_BYTES)
         return self._lines[chunk] + data.count(b"\n")
 
     def close(self) -> None:
-        """End it; whoever reads its source has ended."""
+        """End it, after its reader has ended."""
         self.source.close()
         self._thread.join()
 
@@ -276,13 +277,13 @@ def _broken(data: bytes) -> bytes:
 
 
 _STEMS = [stem for stem in STEMS if len(stem) > _SHORT]
-# Those that are no plain texts.
+# Those that are not plain texts.
 _VARIABLE = {phrase: re.compile(phrase.encode(), re.MULTILINE) for phrase in PHRASES if "[" in phrase}
 # As base64 writes them.
 _WITHIN_DATA_BYTES = 96
 _DATA = re.compile(rb"[A-Za-z0-9+/=_-]+")
-# What grep -n -b sets before a line.
+# What grep -n -b puts before a line.
 _PLACE = "^[0-9]+:[0-9]+:"
 _PLACE_READ = re.compile(rb"(\d+):(\d+):")
-# Bytes as they are, whatever the user's language: that is ten times as fast.
+# Plain bytes, whatever the user's language: ten times as fast.
 _PLAIN = {"LC_ALL": "C", "PATH": os.defpath}

@@ -1,4 +1,6 @@
-"""Lines that hold other lines: JSON of a container runtime or a log service, and tracebacks on one line."""
+"""Lines that contain other lines: JSON of a container runtime or a log service, and tracebacks on one
+line.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +12,26 @@ _DEEPEST = 3
 _GRAVE = frozenset(("ERROR", "CRITICAL", "FATAL"))
 _MILD = frozenset(("WARNING", "WARN", "INFO", "DEBUG", "TRACE"))
 _MOST_RANKS = 10_000_000
-# One line of a record that was printed over several, as torch does with its error file.
+# One line of a record that was printed on several, like torch's error file.
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
 
 
 # What Spark says above the traceback of a task, whose own last line it repeats here.
 _OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s*")
 
-# A terminal that a progress bar or another process writes into as well glues lines together by spaces.
+# If a progress bar or another process writes to the same terminal, lines are joined by spaces.
 _GLUED = re.compile(
     rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\[rank\d{1,7}\]: |\| +\d+/\d+ \["
     rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
 )
 _LEAST_BEFORE = 20
-# What another process writes right behind a line that has not ended, and a bar of tqdm behind or before one.
+# What another process writes right after an unfinished line, and tqdm's bar after or before one.
 _RUN_ON = re.compile(
     rb"(?<=[^\r\n]{20}[\w.)'\"!?])(?=wandb: [A-Z\xf0]|\[rank\d{1,5}\]:[ \[])"
     rb"|(?<=[^\r\n]{20}[\w.)!?])(?=(?:srun|slurmstepd): error: )"
     rb"|(?:(?<=[^\s:\d])(?= {0,3}\d)|(?<=\d)(?= {1,3}\d))(?= {0,3}\d{1,3}%\|[^|]{0,200}\| *[\d.]+\w?/)"
 )
-# What another process begins a line with, behind the message of an exception whose line has not ended yet.
+# What another process begins a line with, after the unfinished line of an exception's message.
 _BEHIND_A_MESSAGE = re.compile(
     rb"(?<=[a-zA-Z0-9.)'\"!?\]}])(?=Traceback \(most recent call last\):|\[rank\d{1,5}\]:"
     rb"|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL):[a-zA-Z_][\w.]{0,60}:"
@@ -82,11 +84,11 @@ def _of_json(data: bytes) -> list[bytes]:
 
 
 def _prefix(record: dict[str, object], *, whole: bool) -> str:
-    """Return what a program's own logger says beside its message, in the form of a prefix.
+    """Return what a program's own logger adds to its message, in the form of a prefix.
 
-    Not the severity that a log service gives: to what stands on the error output, for instance. Who gives a
-    ``whole`` report, of several lines, a mild level has got over it; a collector of lines gives each its own,
-    and one of tracebacks does not say who reports them.
+    Not the severity of a log service, which may only mean the error output. A mild level on a ``whole``
+    report of several lines means that its writer continued; a log collector gives each line its own level,
+    and one that groups tracebacks does not say who reported them.
     """
     level, rank = str(record.get("level") or record.get("levelname")).upper(), record.get("rank")
     said = f"[rank{rank}]: " if type(rank) is int and 0 <= rank < _MOST_RANKS else ""

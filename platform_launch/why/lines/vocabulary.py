@@ -1,9 +1,9 @@
-"""The words that failures are told with, and which shapes of a log's lines hold one.
+"""The words of failure messages, and which shapes of a log's lines contain one.
 
-A line's shape is what is left of it in lower-case letters and spaces: "step loss psnr db gpu gb stepssec". A
-shape seen before costs a look in a set; so does a word seen before, in a shape that is new. Only new words
-are searched for what failures are told with. Nothing is lost by this: the stems hold letters only, so a line
-holds one where its shape does.
+A line's shape is its letters, in lower case, and spaces: "step loss psnr db gpu gb stepssec". A known shape
+costs a look-up in a set; so does a known word in a new shape. Only new words are searched for the stems of
+failure messages. Nothing is lost: the stems consist of letters only, so a line contains one if its shape
+does.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections import Counter
 _KNOWN_SHAPES = 20_000
 _KNOWN_WORDS = 50_000
 _DISMISSALS = 20
-# After so many lines that were given out in all, less is given of each shape, and words of many shapes tell
-# less. A line that meant nothing counts for several.
+# After so many passed-on lines in all, fewer are passed on of each shape, and words in many shapes weigh
+# less. An irrelevant line counts as several.
 _STAGES = (4_000, 12_000, 1 << 62)
 _WEIGHT_OF_NOTHING = 3
 _LONG_BYTES = 512
 _LINES_OF_A_SHAPE = (5000, 200, 10)
 _SHAPES_OF_A_WORD = (500, 200, 50)
 
-# Each line that a signature matches holds one of these stems or words (a test asks every example in
-# messages/known), and so do those that tell on which host a rank runs.
+# Each line that a signature matches contains one of these stems or words (a test checks every example in
+# messages/known), and so does each that shows on which host a rank runs.
 STEMS = """
     abort addr afinet alloc already amdgpu ancdata apikey argument assert attempt authenticity available
     backoff badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed
@@ -52,8 +52,8 @@ WHOLE_WORDS = """
     slurmntasks slurmntaskspernode slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid
     terminate terminated timed unhealthy use using wandb warn worldrank xid
 """.split()  # noqa: SIM905
-# What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
-# and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
+# What is searched for instead of whole words, whose bounds cost GNU grep a quarter of its speed, and instead
+# of stems of three letters. Valid for grep -E and Python, without case; none contains a longer stem.
 PHRASES = (
     "after mpi_f", "api key", "backtrace [(]tid", "bind to that", "be the same", "before mpi_i",
     "bootstrapping phase", "can't",
@@ -71,7 +71,7 @@ PHRASES = (
     "stuck", "terminate", "timed out", "too many", "training batches",
     "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
     "xid [(]", "(bootstrap|socket) ?: using", "nan([^a-z]|$)", "inf([^a-z]|$)",
-    # The error codes of Ascend, EI0006 for instance, and the way of an error through NCCL.
+    # Ascend's error codes, EI0006 for instance, and NCCL's trace of an error.
     "e[cfhijlz][0-9]{4}", "(cc|h):[0-9]+ -> [236]", "mlx[0-9]",
 )  # fmt: skip
 _TELLING = re.compile(f"{'|'.join(STEMS)}|^(?:{'|'.join(WHOLE_WORDS)})$".encode(), re.MULTILINE)
@@ -82,11 +82,11 @@ _SQUEEZE = bytes.maketrans(b"\rABCDEFGHIJKLMNOPQRSTUVWXYZ", b"\nabcdefghijklmnop
 
 
 class Vocabulary:
-    """Remembers which shapes and words of a log are dull, and how much was given out of each kind.
+    """Remembers which shapes and words of a log are irrelevant, and how many lines of each were passed on.
 
-    All it remembers is bounded, and so is what it gives out: of one shape some thousand lines, of shapes
-    that only a worn word makes telling none, and less of each the more was given already. A loader that logs
-    errors by the million, each worded differently, costs no more than it must.
+    Its memory is bounded, and so is its output: some thousand lines per shape, none of shapes whose only
+    telling word is too frequent, and fewer the more were passed on before. This also bounds the cost of a
+    loader that logs millions of errors, each in other words.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Vocabulary:
         self.skipped = False
 
     def promising(self, shapes: list[bytes]) -> dict[bytes, frozenset[bytes]]:
-        """Return the shapes that hold a telling word, and these words of each."""
+        """Return the shapes that contain a telling word, with these words."""
         novel = set(shapes) - self._dull_shapes
         if not novel:
             return {}
@@ -114,7 +114,7 @@ class Vocabulary:
         telling = words & self._telling_words
         self._dull_words |= words - telling
         found = self._telling_shapes(novel, telling) if telling else {}
-        if len(novel) * 2 < len(shapes):  # else nearly each line is new, and remembering them is no use
+        if len(novel) * 2 < len(shapes):  # else nearly each line is new, and remembering them is useless
             self._dull_shapes |= novel - found.keys()
         if len(self._dull_shapes) > _KNOWN_SHAPES:
             self._dull_shapes.clear()
@@ -127,7 +127,7 @@ class Vocabulary:
         return found
 
     def _telling_shapes(self, novel: set[bytes], telling: set[bytes]) -> dict[bytes, frozenset[bytes]]:
-        """Return the shapes with a telling word; a word that very many shapes held tells nothing any more."""
+        """Return the shapes with a telling word; a word in very many shapes no longer counts."""
         told = telling - self._worn_words
         if not told:
             self.skipped = True
@@ -136,9 +136,9 @@ class Vocabulary:
         return {shape: words for shape, words in held if words}
 
     def admit(self, shape: bytes, telling: frozenset[bytes] = frozenset()) -> bool:
-        """Count a line that is passed on; return False if there were enough of its shape or of its words.
+        """Count a line to pass on; return False if there were enough of its shape or of its words.
 
-        A line without ``telling`` words is passed on for what it stands beside.
+        A line without ``telling`` words is passed on because of its neighbours.
         """
         if telling and telling <= self._worn_words:
             self.skipped = True
@@ -160,7 +160,7 @@ class Vocabulary:
         return True
 
     def dismiss(self, shape: bytes) -> bool:
-        """Record that a line of this shape meant nothing; return True if there were enough of them."""
+        """Record that a line of this shape was irrelevant; return True if there were enough of them."""
         self._count(_WEIGHT_OF_NOTHING * _weight(shape))
         self._dismissed[shape] += 1
         dull = self._dismissed[shape] >= _DISMISSALS
@@ -177,7 +177,7 @@ class Vocabulary:
 
 
 def _weight(shape: bytes) -> int:
-    """Return for how many a line counts: what is long costs more to read."""
+    """Return as how many a line counts: a long one costs more to read."""
     return 1 + len(shape) // _LONG_BYTES
 
 
@@ -187,7 +187,7 @@ def squeeze(data: bytes) -> bytes:
 
 
 def tells(text: bytes) -> bool:
-    """Return whether a text holds a word that failures are told with."""
+    """Return whether a text contains a word of failure messages."""
     return _tells(set(squeeze(text).split()))
 
 

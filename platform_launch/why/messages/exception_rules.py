@@ -1,6 +1,6 @@
-"""What to make of an exception that no signature knows: by what its frames do, its type, and who raised it.
+"""Advice for exceptions without a signature: by what their frames do, their type, and who raised them.
 
-The rules stand in ``exception_rules.yaml``, whose head explains each field.
+The rules are in ``exception_rules.yaml``; comments at its top explain each field.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from platform_launch.why.messages.exceptions import Raised, called, condition, o
 _FILE = Path(__file__).with_name("exception_rules.yaml")
 _LONGEST_VALUE = 120
 _FIELD = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
-# Marks words of ours in place of a value. Chinese has no spaces around them, as it has around a Latin value.
+# Marks our own words in place of a value. Chinese has no spaces around them, unlike around a Latin value.
 _OURS = "\0"
 _UNSPACED = re.compile(r"(?<=[^\0-\x7f]) \0(?=[^\0-\x7f])|(?<=[^\0-\x7f])\0 (?=[^\0-\x7f])|\0")
 
 
 @dataclass(frozen=True)
 class ExceptionRule:
-    """One kind of exception: when it applies, and what an expert says of it at first sight."""
+    """One kind of exception: when the rule applies, and what an expert would say about it at first sight."""
 
     id: str
     meaning: str
@@ -40,7 +40,7 @@ class ExceptionRule:
     because: str = ""
 
     def matches(self, raised: Raised) -> dict[str, str] | None:
-        """Return what the named groups of its conditions found; None if it does not apply."""
+        """Return the named groups of its conditions' matches; None if it does not apply."""
         if self.does and operation(raised) not in self.does.split("|"):
             return None
         if self.called is not None and called(raised) == package(raised):
@@ -54,7 +54,7 @@ class ExceptionRule:
             (self.code, source),
             (self.message, raised.whole_message),
         ):
-            match = re.search(pattern, text) if pattern else None  # most are never compiled
+            match = re.search(pattern, text) if pattern else None  # most are never needed
             if pattern and match is None:
                 return None
             found |= {name: value for name, value in (match.groupdict() if match else {}).items() if value}
@@ -62,7 +62,7 @@ class ExceptionRule:
 
 
 def rule_of(raised: Raised) -> tuple[ExceptionRule, dict[str, str]] | None:
-    """Return the first rule that applies to an exception, and the words it found; None if none does."""
+    """Return the first rule that applies to an exception, and the words that it found; None without one."""
     for rule in rules():
         if (found := rule.matches(raised)) is not None:
             return rule, found
@@ -77,7 +77,7 @@ def rules() -> tuple[ExceptionRule, ...]:
 
 
 def filled(template: str, found: Mapping[str, str], language: str = "en") -> str:
-    """Return a text with the words that were found: ``{path}``, or ``{path|the file}`` if none may be."""
+    """Return a text with the found words: ``{path}``, or ``{path|the file}`` if there may be none."""
 
     def value(field: re.Match[str]) -> str:
         return _bounded(found[field[1]]) if field[1] in found else f"{_OURS}{field[2] or ''}{_OURS}"

@@ -1,7 +1,7 @@
-"""What a message itself says to do, or gives as its reason: that comes before anything said here.
+"""A message's own advice or reason, which comes before this project's advice.
 
-Who wrote the message knew the case. So its own sentences are shown in full, and what this project would say
-to the contrary (raise what the message says to lower) is left out.
+The author of the message knew the case. So these sentences are shown in full, and advice of this project to
+the contrary (raise what the message says to lower) is left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 _MOST_CHARACTERS = 600
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`'\"(])|\n+")
-# What stands before the words of a message that no exception's name precedes.
+# What precedes the words of a message without an exception's name.
 _HEAD = re.compile(r".{0,200}\b(?:WARN(?:ING)?|ERROR|FATAL|INFO)\b[\]:]?\s+")
 _DO = (
     "add|decrease|disable|downgrade|enable|ensure|export|increase|install|log in|login|lower|make sure|pass"
@@ -28,7 +28,7 @@ _ADVISES = re.compile(
     r"|^\W*to (?:avoid|disable|enable|fix|resolve|solve|work around)\b"
     r"|\b(?:may|might) have (?:exceeded|run out|been killed)\b"
 )
-# How to look for a fault, which is no remedy.
+# How to look for a fault; that is not a remedy.
 _HOW_TO_LOOK = re.compile(
     r"(?i)CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|kernel errors might|for debugging|to enable traceback"
     r"|TORCHDYNAMO_VERBOSE|suppress_errors|(?:for|more|further) (?:details|information)\b"
@@ -43,7 +43,7 @@ _LINE_OF_SIGHT = 40
 
 
 def own_advice(message: str) -> str:
-    """Return the sentences of a message that say what to do, or what it takes for the reason."""
+    """Return the sentences of a message that say what to do or give the reason."""
     sentences = [one.strip() for one in _SENTENCE.split(_HEAD.sub("", message, count=1)) if one.strip()]
     told = [one for one in sentences if _ADVISES.search(one) and not _HOW_TO_LOOK.search(one)]
     said = " ".join(one if one.endswith((".", "!", "?", ";", ":")) else f"{one}." for one in told)
@@ -51,14 +51,14 @@ def own_advice(message: str) -> str:
 
 
 def led_by(advice: str, fix: str) -> str:
-    """Return what a message advises itself, and then what is added to it."""
+    """Return a message's own advice, followed by what is added to it."""
     return f"{advice} {without_contradiction(fix, advice)}".strip() if advice else fix
 
 
 def without_contradiction(fix: str, advice: str) -> str:
-    """Return a text without the sentences that a message contradicts, or says itself.
+    """Return a text without the sentences that the message contradicts or contains.
 
-    The former would turn a setting the other way; the latter name no setting besides its own.
+    The former would change a setting in the other direction; the latter name no other setting.
     """
     turned, named = _directions(advice), set(_NAME.findall(advice))
     kept = []
@@ -74,7 +74,7 @@ def _contradicts(one: dict[str, int], other: dict[str, int]) -> bool:
 
 
 def _directions(text: str) -> dict[str, int]:
-    """Return which named settings a text says to turn up (1) or down (-1)."""
+    """Return which named settings a text says to raise (1) or lower (-1)."""
     directions: dict[str, int] = {}
     for found in _NAME.finditer(text):
         before = text[max(0, found.start() - _LINE_OF_SIGHT) : found.start()].lower()

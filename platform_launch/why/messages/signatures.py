@@ -17,7 +17,7 @@ from platform_launch.why.lines.line import Location, shown
 from platform_launch.why.lines.literals import Index, PatternSet, index_of
 
 _FOLDER = Path(__file__).with_name("known")
-# Of two signatures of one rank that a line shows equally, the one that is read first is taken.
+# If two signatures of equal rank match a line, the one that is read first is used.
 _FILES = (
     "launcher",
     "rendezvous",
@@ -44,7 +44,7 @@ _FILES = (
     "endings",
 )
 _UNITS = {"": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-# A bus address as nvidia-smi, the driver and NVML write it; the kernel leaves out what says nothing.
+# A bus address as nvidia-smi, the driver and NVML write it; the kernel leaves out what is zero.
 _BUS_ADDRESS = re.compile(r"(?:0000)?([\da-f]{4}:[\da-f]{2}:[\da-f]{2})(?:\.0)?", re.I)
 _PLACES: dict[str, Callable[[str], Any]] = {
     "node": int,
@@ -57,7 +57,7 @@ _PLACES: dict[str, Callable[[str], Any]] = {
     "gpu": lambda gpu: found[1].lower() if (found := _BUS_ADDRESS.fullmatch(gpu)) else gpu,
 }
 
-# Details of which each place names one more.
+# Details with one more value per place.
 _LISTED = frozenset({"missing ranks", "processes"})
 _DETAIL_NAMES = {
     "have": "counted",
@@ -73,7 +73,7 @@ _DETAIL_NAMES = {
 
 
 class SignatureRole(str, Enum):
-    """What a message says about the failure; see the README of ``known``."""
+    """What a message says about a failure; see the README of ``known``."""
 
     CAUSE = "cause"
     SUSPECT = "suspect"
@@ -83,7 +83,7 @@ class SignatureRole(str, Enum):
 
 
 class SignatureTrait(str, Enum):
-    """What else is known of a message, beside what it says of the failure; see the README of ``known``."""
+    """What else is known about a message, besides its role; see the README of ``known``."""
 
     BY_THREADS = "by_threads"
     CUT_SHORT = "cut_short"
@@ -139,15 +139,15 @@ class Signature:
     without_oom_kills: str = ""
 
     def has(self, *traits: SignatureTrait) -> bool:
-        """Return whether it has one of these."""
+        """Return whether it has one of these traits."""
         return not self.traits.isdisjoint(traits)
 
 
 @dataclass(frozen=True)
 class Match:
-    """A signature in a line: where in its text, the place that the words name, and what else they tell.
+    """A signature in a line: its position, the place that the words name, and the other details.
 
-    ``others`` are further places of the same kind, which its line or those below name one by one.
+    ``others`` holds further places of the same kind, named one by one in its line or below.
     """
 
     signature: Signature
@@ -158,7 +158,7 @@ class Match:
 
 
 class Catalogue:
-    """All signatures; finds the one that a line shows, by the indices of their patterns."""
+    """All signatures; finds the one that matches a line, by the indices of their patterns."""
 
     def __init__(
         self, signatures: tuple[Signature, ...], owners: list[str], known: Index, noise: Index
@@ -181,10 +181,10 @@ class Catalogue:
         return self._by_id[signature_id]
 
     def narrowed(self, signature: Signature, frames: str, message: str, *, held: bool = False) -> Signature:
-        """Return what a signature means where its exception was raised, or in these words.
+        """Return the more precise signature, by where the exception was raised or by these words.
 
-        ``frames`` are the places in the code, one a line, the outermost first. Where other processes have
-        ``held`` a GPU's memory, only what has advice for that counts.
+        ``frames`` holds the places in the code, one per line, the outermost first. If other processes
+        ``held`` a GPU's memory, only signatures with advice for that count.
         """
         for one in self._narrower:
             if held and not one.fix_others_hold:
@@ -195,12 +195,12 @@ class Catalogue:
         return signature
 
     def raised_at(self, frames: str, message: str) -> Signature | None:
-        """Return what only the place where an exception was raised tells of it."""
+        """Return the signature that only the place of the raise shows."""
         placed = (s for s in self._placed if re.search(s.frames, frames) and re.search(s.message, message))
         return next(placed, None)
 
     def match(self, text: str) -> Match | None:
-        """Return the signature that says most about a line, None if there is none."""
+        """Return the match that says most about a line, None if there is none."""
         for number, found in self._patterns.matches(text):
             signature = self._owners[number]
             if _counts(signature.count, found):
@@ -209,16 +209,18 @@ class Catalogue:
         return None
 
     def match_of(self, signature: Signature, text: str) -> Match | None:
-        """Return what one signature finds in a line."""
+        """Return the match of one signature in a line."""
         found = next((found for p in signature.patterns if (found := re.search(p, text))), None)
         return Match(signature, found.start(), *_place_and_details(found)) if found is not None else None
 
     def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
-        """Return a match with what the lines that follow its line tell besides."""
+        """Return a match with further details from the lines below."""
         return _with_details(match, match.signature.below, texts)
 
     def of_event(self, said: Event) -> Signature | None:
-        """Return what an event of this launcher means, by its id and perhaps fields (``id name=value``)."""
+        """Return the signature of an event of this launcher, by its id and perhaps fields (``id
+        name=value``).
+        """
         for signature, fields in self._by_event.get(said.id, ()):
             if all(str(said.fields.get(name, "")) == value for name, value in fields):
                 return signature
@@ -229,12 +231,12 @@ class Catalogue:
         return any(True for _ in self._noise.matches(text))
 
     def of_exit_code(self, code: int) -> Signature | None:
-        """Return what an exit code means by itself (-9 and 137: killed), None for an ordinary one."""
+        """Return the signature of an exit code (-9 and 137: killed), None for an ordinary one."""
         return self._by_exit_code.get(code)
 
 
 def _with_details(match: Match, patterns: Iterable[str], texts: Iterable[str]) -> Match:
-    """Return a match with the places and details that further patterns find."""
+    """Return a match with the places and details of further patterns."""
     told = dict(match.details)
     named = [match.where, *match.others]
     for text in texts:
@@ -261,7 +263,7 @@ def _counts(comparison: str, found: re.Match[str]) -> bool:
 
 
 def amount(text: str) -> float:
-    """Return a number, or the bytes of a size of PyTorch's (``1.50 GiB``); zero for what is neither."""
+    """Return a number, or the bytes of a PyTorch size (``1.50 GiB``); zero for anything else."""
     number, _, unit = text.partition(" ")
     try:
         return float(number) * _UNITS[unit]
@@ -293,10 +295,10 @@ def catalogue() -> Catalogue:
 
 
 def _indices(signatures: list[Signature]) -> tuple[list[str], Index, Index]:
-    """Return which signature each pattern is of, and the indices of these patterns and of those of noise."""
+    """Return the signature of each pattern, and the indices of these patterns and of the noise patterns."""
     known = [s for s in signatures if s.role is not SignatureRole.NOISE and s.patterns]
-    # The best first: the first hit is the answer, a cause before the consequence on the same line, and
-    # what takes anything of its form last.
+    # The best first: the first hit counts: a cause before a consequence on the same line, and the most
+    # general patterns last.
     known.sort(key=lambda s: (not s.specificity, _STRONGEST_FIRST.index(s.role), -s.specificity))
     noise = [p for s in signatures if s.role is SignatureRole.NOISE for p in s.patterns]
     owners = [s.id for s in known for _ in s.patterns]
@@ -304,7 +306,7 @@ def _indices(signatures: list[Signature]) -> tuple[list[str], Index, Index]:
 
 
 def _signature(entry: dict[str, object]) -> Signature:
-    """Build a signature; an unknown or missing field is a TypeError, which the tests would show."""
+    """Build a signature; an unknown or missing field is a TypeError, which the tests find."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     fields["role"] = SignatureRole(fields.get("role", "cause"))
     fields["traits"] = frozenset(map(SignatureTrait, fields.get("traits", ())))  # type: ignore[call-overload]

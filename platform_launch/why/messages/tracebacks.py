@@ -1,4 +1,4 @@
-"""Python tracebacks, put together again from the lines of a log, however its writers took turns."""
+"""Python tracebacks, reassembled from the lines of a log, in which writers may alternate."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from platform_launch.why.lines.line import Line, Location, shown
 from platform_launch.why.messages.exceptions import Raised, TracebackFrame
 
 _SPAWNERS = ("Exception", "torch.multiprocessing.spawn.ProcessRaisedException")
-# The first frame of an exception that nobody caught.
+# The first frame of an uncaught exception.
 _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop", "spawn_main"}
 _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
-# What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
+# The prefix of docker, pdsh or a logger; anything else is a progress bar that did not end its line.
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
 _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in(?: (.+)|\s*$))?')
-# A notebook's, as nbconvert prints them: the lines of code around it follow with their numbers, the one that
-# ran behind an arrow.
+# A notebook's, as nbconvert prints them: the surrounding code follows with line numbers, the line that ran
+# after an arrow.
 _NOTEBOOK_FRAME = re.compile(
     r"(?:File|Cell) (?=\S)((?:In ?\[\d{1,6}\](?=, line ))|[^\s:\"]+)(?::|, line )(\d+)(?:, in ([\w.]+)|\s*$)"
 )
@@ -33,19 +33,20 @@ _ENDING = re.compile(
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
     r"(?::(?: |$)(.*)|[ \t]*$)"
 )
-# Code that raises an exception with its words in the same line, of which an f-string fills in some.
+# Code that raises an exception with its message on the same line, perhaps an f-string.
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
 _INNER_LINK = re.compile(r"[-\u2013\u2014]{1,2} Process (\d{1,5}) terminated with the following error")
-# What torch.distributed's hook puts before each line; where much else has it too, something else did.
+# What torch.distributed's hook puts before each line; if many other lines have it, too, something else did.
 _HOOK = re.compile(r"\[rank\d{1,7}\]: $")
-# Above the traceback that Ray quotes of a task, or of an actor that did not start; it says where that ran.
+# Above the traceback that Ray quotes from a task, or from an actor that did not start; it says where that
+# ran.
 _QUOTES_TASK = re.compile(
     r"ray\.exceptions\.(?:RayTaskError(?:\((?P<raised>[\w.]+)\))?:"
     r"|\w+: The actor died because of an error raised in its creation task).*\bip=(?P<host>[\w.:-]+)"
 )
-# What jax puts before an exception whose traceback it prints whole.
+# What jax puts before an exception whose full traceback it prints.
 _UNFILTERED = "jax._src.traceback_util.UnfilteredStackTrace: "
-# What it puts before the error of an operation: the places that made that come first.
+# What TensorFlow puts before the error of an operation: first the places that created it.
 _IN_GRAPH = "Graph execution error:"
 _OF_OPERATION = re.compile(
     r"(?:  \(\d\) )?(?!\s|Detected at node|Node: |\d+ root error|\w+: error: )(?P<said>\S.{0,2000})"
@@ -54,17 +55,17 @@ _LONGEST_LINES = 5000
 _LINES_TO_LINK = 30
 _MOST_MESSAGE_LINES = 12
 _MOST_PLACES = 100
-# The head of a traceback that torch.distributed.checkpoint prints below its own exception, of each rank that
-# could not do its part.
+# The head of a traceback that torch.distributed.checkpoint prints below its own exception, for each rank that
+# failed.
 _OF_RANK = re.compile(r".*Traceback \(most recent call last\): \(RANK (\d{1,7})\)")
-# What a message ends its line with when it goes on in the next one.
+# The end of a line whose message continues on the next.
 _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
 _OF_AN_EXCERPT = 4
-# What serving engines put before an exception that they log without its traceback.
+# What inference engines put before an exception that they log without its traceback.
 _LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
-# What Triton's compiler ends its message with, below the code that it shows.
+# The end of a message of Triton's compiler, below the code that it shows.
 _NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
-# What torch says below many an exception.
+# What torch writes below many exceptions.
 _ADVICE = re.compile(
     r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
 )
@@ -73,30 +74,30 @@ _NO_MESSAGE = re.compile(
     r"\d%\||^\s+warnings\.warn\(|^\S+:\d+: \w*Warning: "
     r"|^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:|^\s+raise [\w.]+\($"
 )
-# What torch adds to an error of NCCL and torch_npu to one of CANN, and DDP's lines on unused parameters.
+# What torch adds to NCCL's errors and torch_npu to CANN's, and DDP's lines on unused parameters.
 _ADDED = re.compile(
     r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:(?!.*\bERR99999 UNKNOWN)|\[Error\]: "
     r"|making sure all `forward`|If you already have done the above|Parameter(?:s| ind\w+) which did not"
 )
-# A place in compiled code, below which its macros say what failed there.
+# A place in compiled code; below it, the code's macros say what failed there.
 _COMPILED_PLACE = re.compile(r"\.(?:cuh?|cc|cpp|cxx|hpp|h)[: ]\d{1,6}:?$")
-# What doctest's examples have in place of frames.
+# What doctest's examples have instead of frames.
 _LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
 class Traceback:
-    """One writer's traceback while it is read: exceptions that led to one another (``links``).
+    """One writer's traceback while it is read: a chain of exceptions (``links``).
 
     It takes lines until :attr:`done`; :attr:`end` is the last. ``root`` is the index of the root cause,
-    ``frames`` what was printed before the first exception. ``fatal``: whoever printed it says that it ended
-    the process. ``hooked``: torch.distributed's hook printed it, which is for what nobody catches. ``mild``:
-    a logger did, and calls it a warning or less. ``begun``: the function that the last traceback begins in,
-    whose own end may be cut off. ``said``: what stood before it on its first line. ``quoted``: the type of
-    the exception of the Ray task whose traceback stands in it. ``twins`` began amid its lines.
+    ``frames`` what was printed before the first exception. ``fatal``: its writer says that it ended the
+    process. ``hooked``: torch.distributed's hook for uncaught exceptions printed it. ``mild``: a logger
+    printed it, as a warning or less. ``begun``: the first function of the last traceback, whose own end may
+    be cut off. ``said``: what stood before it on its first line. ``quoted``: the type of the exception of the
+    Ray task whose traceback stands in it. ``twins`` began amid its lines.
     """
 
     def __init__(self, line: Line, opening: re.Match[str] | None, span: Span) -> None:
-        """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
+        """Begin with its opening line; without ``opening``, with a frame, because its head is missing."""
         self.start = self.end = line.number
         self.where = line.where
         self.span = span
@@ -112,17 +113,17 @@ class Traceback:
         self.said = opening["prefix"] if opening else ""
         self.prefix = self.said if _REPEATED.fullmatch(self.said) or self.said.isspace() else ""
         self.twins = 0
-        # None between an exception and what may follow from it
+        # None between an exception and a possible next one
         self._frames: list[TracebackFrame] | None = []
         self._box = _Box()
         self._linked = self._handling = False
-        self._indented = 0  # how much further in than usual its lines stand, in an excerpt
+        self._indented = 0  # the extra indentation of its lines, in an excerpt
         self._awaits_operation = False
         self._idle_lines = 0
         self._of_rank = False  # true once a head named the rank that raised it
         if opening and (of_rank := _OF_RANK.match(line.text)):
             self._set_rank(int(of_rank[1]))
-            self.fatal = True  # the exception that it belongs to stands above
+            self.fatal = True  # the exception that it belongs to is above
 
     @property
     def is_wrapper(self) -> bool:
@@ -131,7 +132,7 @@ class Traceback:
 
     @property
     def was_caught(self) -> bool:
-        """Return whether code printed it that caught it, so that the process may have gone on."""
+        """Return whether the code that caught it printed it, so that the process may have continued."""
         entries = [entry for entry in (*(link.entry for link in self.links), self.begun) if entry]
         uncaught = self.headless or self.fatal or self.hooked
         if self.mild and not uncaught:
@@ -140,7 +141,7 @@ class Traceback:
 
     @property
     def script(self) -> str:
-        """The file that its program was started with, "" where no traceback of it shows that."""
+        """The program's main file, "" if no traceback shows it."""
         return next((link.script for link in self.links if link.script), "")
 
     @property
@@ -150,7 +151,7 @@ class Traceback:
         return own[-1] if own else self.frames[-1] if self.frames else None
 
     def read(self, line: Line) -> bool:
-        """Read a line; return False if it says something of its own."""
+        """Read a line; return False if the line is not part of it."""
         text = line.text.removeprefix(self.prefix)
         if line.number - self.start > _LONGEST_LINES:
             self.done = True
@@ -181,7 +182,7 @@ class Traceback:
                 frames[-1] = replace(frames[-1], line=line_of_it, source=shown(text[numbered.end() :]))
             elif frames and not frames[-1].source and not numbered and text.startswith((" ", "\t")):
                 frames[-1] = replace(frames[-1], source=shown(text))
-            # Source lines and marks, and the opening of a twin that writes into the same pipe.
+            # Source lines and marks, and the opening of a twin that writes to the same pipe.
             of_code = text.startswith((" ", "\t")) or _RICH_CODE.match(text) is not None
             twin = opens(text) is not None
             self.twins += twin
@@ -189,7 +190,7 @@ class Traceback:
         return True
 
     def _name_at(self, text: str) -> int:
-        """Return where in a line an exception's name stands, if it has one."""
+        """Return the position of an exception's name in a line, if it has one."""
         at = self._indented if text[: self._indented].isspace() else 0
         return at + len(_UNFILTERED) * text.startswith(_UNFILTERED, at)
 
@@ -226,14 +227,16 @@ class Traceback:
         return True
 
     def _set_rank(self, rank: int) -> None:
-        """Begin with what a rank raised that a collective operation names; of several the first counts."""
+        """Begin with the exception of a rank that a collective operation names; of several the first
+        counts.
+        """
         if not self._of_rank and not self.root:
             self._of_rank, self.root = True, len(self.links)
             if self.where.rank != rank:
                 self.where = Location(rank=rank)
 
     def _await_operation(self, text: str, line: Line) -> None:
-        """Take a line below what TensorFlow says of a graph, of which an operation's error is the message."""
+        """Read a line below TensorFlow's report on a graph; the message is the error of an operation."""
         if found := _OF_OPERATION.match(text):
             raised = self.links[-1]
             said = shown(f"{raised.message} {found['said']}")
@@ -241,11 +244,11 @@ class Traceback:
             self._awaits_operation = False
 
     def _go_on(self, text: str, line: Line) -> None:
-        """Take a line that follows an exception at once as more of its message, where that had not ended."""
+        """Take the line right below an exception as part of its message, if that had not ended."""
         raised = self.links[-1]
         last = raised.more[-1] if raised.more else raised.line
         if shown(text) in {raised.text, *(frame.source for frame in self.frames)}:
-            return  # of a twin that writes into the same pipe
+            return  # of a twin that writes to the same pipe
         if line.mild and not self.mild:
             return  # of a logger
         in_turn = bool(line.writer) and last.number == self._seen
@@ -255,9 +258,9 @@ class Traceback:
 
 
 def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool:
-    """Take the next line as more of the message where that had not ended; return False if it had.
+    """Take the next line as part of the message if that had not ended; return False if it had.
 
-    ``whole``: whatever comes next from this writer is of the message.
+    ``whole``: all further lines of this writer belong to the message.
     """
     ended = (raised.more[-1] if raised.more else raised.line).text.rstrip()
     goes_on = (
@@ -296,13 +299,13 @@ def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, 
 
 
 class _Box:
-    """Reads the entries of a traceback that rich drew as a box, which breaks what is too long for it."""
+    """Reads the entries of a traceback in rich's box, which wraps long lines."""
 
     def __init__(self) -> None:
         self._broken = ""
 
     def frame(self, text: str) -> re.Match[str] | None:
-        """Return the entry that a line holds or ends."""
+        """Return the entry that a line contains or ends."""
         inside = text.strip(" │|") if text.startswith(("│", "|")) else ""
         broken, self._broken = self._broken, inside if inside.startswith("/") else ""
         self._broken += " " * self._broken.endswith(" in")
@@ -310,7 +313,7 @@ class _Box:
 
 
 def quotes_task(text: str) -> re.Match[str] | None:
-    """Return how a line begins to quote the traceback of a Ray task, None if it does not."""
+    """Return the match if a line begins to quote the traceback of a Ray task, else None."""
     return _QUOTES_TASK.match(text)
 
 
@@ -325,7 +328,7 @@ def opens(text: str) -> re.Match[str] | None:
 
 
 def _indentation(text: str) -> int:
-    """Return by how much a line is indented, as those of an excerpt are; further in is something else."""
+    """Return the indentation of a line, up to that of an excerpt; a deeper one means something else."""
     further = len(text) - len(text.lstrip(" "))
     return further if further <= _OF_AN_EXCERPT else 0
 
@@ -333,15 +336,15 @@ def _indentation(text: str) -> int:
 def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
     """Return the exception that a line names without a traceback (as Python does for syntax errors).
 
-    ``preceding`` are the lines above it, nearest first: of a box of rich's whose head is not in the log, they
-    hold the frames.
+    ``preceding`` are the lines above it, nearest first: if the head of rich's box is not in the log, they
+    contain the frames.
     """
     logged = _LOGGED.match(line.text)
     ending = _ENDING.match(line.text, logged.end() if logged else _indentation(line.text))
     if ending is None or not ending[1].endswith(("Error", "Exception")):
         return None
     if ending[1] == "Error" or (ending[1] == "Exception" and not ending[2]):
-        return None  # so programs of all kinds begin
+        return None  # programs of all kinds begin in this way
     frame = None
     if ending[1] in ("SyntaxError", "IndentationError", "TabError"):
         named = [found for before in preceding if (found := _FRAME.match(before.text))]

@@ -191,7 +191,7 @@ class Raised:
 
     @property
     def is_borrowed(self) -> bool:
-        """Return whether code outside the package whose exception it is raised it by name."""
+        """Return whether code outside the package that defines the exception raised it by name."""
         if "." not in self.type or self.innermost is None or not self.innermost.source.startswith("raise "):
             return False
         package = self.innermost.package.removesuffix(" (Python)")

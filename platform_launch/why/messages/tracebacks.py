@@ -328,7 +328,7 @@ def opens(text: str) -> re.Match[str] | None:
 
 
 def _indentation(text: str) -> int:
-    """Return the indentation of a line, up to that of an excerpt; a deeper one means something else."""
+    """Return the indentation of a line; 0 if it is deeper than that of an excerpt."""
     further = len(text) - len(text.lstrip(" "))
     return further if further <= _OF_AN_EXCERPT else 0
 

@@ -1,4 +1,4 @@
-"""What is said beside the answer: other causes, what the others then did, what the training survived."""
+"""The notes on the answer: other causes, what happened to others, what the job survived."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from platform_launch.why.reading.events import MOST_REPEATS, SURVIVED_LINES, Nod
 MOST_OTHERS = 3
 _CLOSE_LINES = 8
 _LINES_ABOVE = 50
-# Below these ends, programs still say why, within so many lines.
+# After these ends, programs still give the reason, within so many lines.
 _LINES_BELOW = {"abort": 4, "mpi_abort": 12}
-# What may be missing because what was to write it failed, and a refusal above which a site says its reason.
+# What may be missing because its writer failed, and a refusal whose reason the site prints above.
 _MISSED = frozenset(("file_missing", "slurm_refused"))
 
 
 def named(event: Occurrence) -> Note:
-    """Name an event: what, where, and in which line."""
+    """Name an event: what, where and on which line."""
     place = event.where.note
     known = event.signature.patterns or event.raised is None or not event.raised.type
     if known or event.raised is None:
@@ -35,7 +35,7 @@ def named(event: Occurrence) -> Note:
 
 
 def notes_beside(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[Note]:
-    """Return the notes about the claims that did not win, the highest first."""
+    """Return the notes about the other claims, the highest first."""
     chosen = claims[0].event
     others = [one.event for one in claims[1:] if one.event is not None and "sequel" not in one.marks]
     if chosen is None:
@@ -67,7 +67,7 @@ def notes_beside(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[N
         seen.add(event.signature.id)
     notes = notes[:MOST_OTHERS]
     if chosen.signature.has(SignatureTrait.ENDS_JOB):
-        # A warning that came again and again until then may have moved someone to end the job.
+        # Somebody may have ended the job because of a warning that was repeated until then.
         warned = [e for e in others if e.mention and e.count > 1 and e.log == chosen.log]
         near = [
             e for e in warned if 0 < chosen.start - e.last <= _CLOSE_LINES and e.signature.specificity > 1
@@ -77,10 +77,10 @@ def notes_beside(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[N
 
 
 def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> list[Note]:
-    """Name other causes that the logs hold, and above the answer those that their processes got over.
+    """Name other causes in the logs, and those above the answer that their processes survived.
 
-    Faults come in pairs, and the second one waits for its turn. What fails in preparing a job does not end
-    it, and more of that may stand below.
+    Faults come in pairs: the second one shows once the first is fixed. A failure while a job is prepared does
+    not end it, so further ones may be below.
     """
     unprepared, notes = chosen.signature.has(SignatureTrait.PREPARES), []
     for event in sorted(others, key=lambda e: -e.signature.specificity):
@@ -97,21 +97,21 @@ def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> l
 
 
 def _survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[Note]:
-    """Say which errors training went on after, the chosen one perhaps among them."""
+    """Note the errors after which the training continued, perhaps with the chosen one."""
     count = sum(event.count for node in nodes for event in node.survived)
     notes = [note("earlier-attempt", event=named(one.left_behind)) for one in nodes if one.left_behind][:1]
     notes += [note("errors-survived", count=count)] if count else []
     if chosen is None or chosen.role is not SignatureRole.CAUSE:
         return notes
     after = max((n.lines_after for n in nodes if chosen in n.episode.events.values()), default=0)
-    # Of a message that comes thousands of times not every line is read.
+    # Not every line is read of a message that is repeated thousands of times.
     if after > SURVIVED_LINES and chosen.count < MOST_REPEATS:
         notes.append(note("output-follows", count=after))
     return notes
 
 
 def errors_above(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
-    """Name the line above an answer that does not say why: an error, or else the last words of a process."""
+    """Name the line above an answer without a reason: an error, else the last output of a process."""
     words = [node.last_words for node in nodes if node.last_words is not None]
     if chosen is not None:
         answer, aborts = chosen.signature, chosen.signature.id == "mpi_abort"
@@ -122,7 +122,7 @@ def errors_above(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list
         below = _LINES_BELOW.get(answer.id, -1)
         for error in (node.first_error for node in nodes if node.first_error is not None):
             near = -below <= chosen.start - error.number <= _LINES_ABOVE or error in words
-            told = introduces(error.shown)  # what it introduces is the answer itself
+            told = introduces(error.shown)  # it introduces the answer itself
             if error.log == chosen.log and near and ((error.clear and not told) or aborts):
                 return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
     if chosen is None or chosen.signature.has(SignatureTrait.SILENT):
@@ -142,7 +142,7 @@ def _is_told_by(chosen: Occurrence, event: Occurrence) -> bool:
 def consequences_for_others(
     chosen: Occurrence | None, place: Location, events: Sequence[Occurrence]
 ) -> tuple[Consequence, ...]:
-    """Sum up what happened to others than the process at the answer's place, by number of ranks if named."""
+    """Summarize what happened to processes other than the answer's, by number of ranks if they are named."""
     by_signature: dict[str, list[Occurrence]] = {}
     for event in events:
         if event.role is SignatureRole.CONSEQUENCE and not (chosen and _is_told_by(chosen, event)):

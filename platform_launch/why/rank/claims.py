@@ -1,8 +1,8 @@
 """Everything in the logs that could be the root cause, each with the marks by which it is ranked.
 
-A claim is an event of a log, an end that a launcher or scheduler reports, or a line that says an error in
-words that no signature knows. Its marks say what is known of it and of what is around it; ``weights.py`` says
-what each is worth.
+A claim is an event in a log, the end of a process that a launcher or scheduler reports, or an error line that
+matches no signature. Its marks state what is known about it and its surroundings; ``weights.py`` gives their
+weights.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from platform_launch.why.reading.events import (
 
 Marks = dict[str, float]
 
-# The message of an exception goes on below its first line.
+# The message of an exception continues below its first line.
 LINES_OF_A_MESSAGE = 8
 _LINES_OF_A_REASON = 2
 _LINES_AT_AN_END = 2
 _LINES_OF_AN_ERROR = 4
 _LINES_OF_A_START = 20
-# Partners that wait for a process that ended say little, and what they say comes soon.
+# Processes that wait for one that ended print little, and soon.
 _LINES_OF_A_STANDSTILL = 50
 _LINES_ABOVE_AN_END = 20
 _LINES_OF_OUTPUT = 60
-# C++ says what was thrown below the line that something was, and a program's own words may come after the
-# banner that it called MPI_Abort.
+# C++ names the exception below the line about it, and a program's own message may come after the banner of
+# its MPI_Abort.
 _LINES_BELOW = {"abort": 4, "mpi_abort": 12}
 _OF_AN_EXCEPTION = 1
-# What may not be there because the program that was to make it had failed.
+# What may be missing because the program that creates it had failed.
 LEFT_BY_PROGRAMS = frozenset(("checkpoint_missing", "data_empty", "file_missing", "hub_not_found"))
 _SUSPECT, _CAUSE, _CONSEQUENCE = SignatureRole.SUSPECT, SignatureRole.CAUSE, SignatureRole.CONSEQUENCE
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One possible answer: ``event``, or ``error``, a line in words that no signature knows; or neither."""
+    """One possible answer: ``event``, or ``error`` (a line without a signature), or neither."""
 
     marks: Marks
     event: Occurrence | None = None
@@ -58,7 +58,7 @@ class Claim:
 
 
 def claims_of(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
-    """Return all claims of the logs of a launch; the last one is that nothing in them tells."""
+    """Return all claims of the logs of a launch; the last one says that the logs show no cause."""
     around = _Around(nodes)
     claims = []
     for node in nodes:
@@ -71,19 +71,19 @@ def claims_of(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
 
 
 def is_envelope(event: Occurrence) -> bool:
-    """Return whether an event only says that a process ended, or that others missed it."""
+    """Return whether an event only says that a process ended, or that others lost it."""
     return event.signature.has(SignatureTrait.ENVELOPE, SignatureTrait.SILENT, SignatureTrait.SUFFERED)
 
 
 def is_over(warned: Occurrence, end: Occurrence) -> bool:
-    """Return whether a hang, of which programs warn again and again, was last told of long before an end."""
+    """Return whether a hang, a repeated warning, was last reported long before the end."""
     told = warned.signature.has(SignatureTrait.WARNS) and warned.log == end.log
     return told and end.start - warned.last > _LINES_OF_A_STANDSTILL
 
 
 def is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
-    """Return whether a cause only says how a process ended that had suffered an event."""
-    # A line below that names nobody goes on with what stands above it.
+    """Return whether a cause only says how a process ended to which an event had happened."""
+    # A line below that names no process continues the one above it.
     goes_on = event.start == cause.number + 1 and NOWHERE in (cause.where, event.where)
     same_writer = cause.raised is not None or goes_on or (cause.where == event.where != NOWHERE)
     until = cause.number + LINES_OF_A_MESSAGE if same_writer else cause.start
@@ -97,7 +97,7 @@ def is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
 
 
 def is_reason_of(reason: Occurrence, told: Occurrence) -> bool:
-    """Return whether a consequence ends the message of another one with its reason, or names the peer."""
+    """Return whether a consequence ends another one's message with its reason, or names the peer."""
     below = reason.number - told.number
     if reason is told or reason.log != told.log:
         return False
@@ -113,7 +113,7 @@ def is_reason_of(reason: Occurrence, told: Occurrence) -> bool:
 def occurrence_at(
     line: Line, signature: Signature, told_by: NodeEvents, places: Sequence[Location], code: int | None = None
 ) -> Occurrence:
-    """Return what a line tells of processes at some places, with the code that ended them if it says one."""
+    """Return what a line says about processes at given places, with their exit code if it has one."""
     event = Occurrence(
         signature, signature.role, told_by.log,
         line.number, line.number, line.shown,
@@ -124,12 +124,12 @@ def occurrence_at(
 
 
 def wrote(end: Occurrence, event: Occurrence) -> bool:
-    """Return whether the process that ended wrote an event's line, as Ray's prefix says, which comes late."""
+    """Return whether the ended process wrote the event's line, by Ray's prefix, whose lines come late."""
     return "pid" in end.details and any(f" pid={end.details['pid']}{mark}" in event.shown for mark in "),")
 
 
 def _are_apart(one: Occurrence, other: Occurrence) -> bool:
-    """Return whether two things are known to have happened to different ranks."""
+    """Return whether two events are known to be of different ranks."""
     ranks = _ranks(one), _ranks(other)
     return bool(ranks[0] and ranks[1]) and ranks[0].isdisjoint(ranks[1])
 
@@ -139,9 +139,9 @@ def _ranks(event: Occurrence) -> set[int]:
 
 
 def _explains(one: Occurrence, other: Occurrence) -> bool:
-    """Return whether an event stands behind another one that it explains by its signature.
+    """Return whether an event explains another one, by its signature.
 
-    What only may explain a cause must stand above it, if both are in one log.
+    A possible explanation of a cause must be above it, if both are in one log.
     """
     if other.signature.id not in one.signature.explains or is_over(one, other) or one is other:
         return False
@@ -150,12 +150,14 @@ def _explains(one: Occurrence, other: Occurrence) -> bool:
 
 
 def _is_heavy(event: Occurrence) -> bool:
-    """Return whether a suspect says outright that something failed, or what all below then lacks."""
+    """Return whether a suspect says clearly that something failed, or names what is missing in all lines
+    below.
+    """
     return not event.mention or event.signature.has(SignatureTrait.PREPARES, SignatureTrait.WARNS)
 
 
 class _Around:
-    """What the logs of a launch hold, by what marks ask for."""
+    """What the marks need to know about the logs of a launch."""
 
     def __init__(self, nodes: Sequence[NodeEvents]) -> None:
         self.events = all_events(nodes)
@@ -197,7 +199,7 @@ class _Around:
         self._earliest = self._earliest_by_role()
 
     def _earliest_by_role(self) -> dict[SignatureRole, list[tuple[float, int]]]:
-        """Return of each role by when its first event was over, one a node, the earliest first."""
+        """Return, for each role, the latest time of each node's first event, the earliest first."""
         firsts: dict[tuple[SignatureRole, int], float] = {}
         for event in self.events:
             if event.span.not_after_s is not None:
@@ -209,7 +211,7 @@ class _Around:
         return {role: sorted(ends)[:2] for role, ends in by_role.items()}
 
     def _at(self, event: Occurrence, time_s: float) -> float:
-        """Return a time by the clock of node 0; what lies half a year apart is New Year."""
+        """Return a time by the clock of node 0; half a year apart means New Year."""
         distance = time_s - self._offsets[id(event)] - self._since
         return (distance + YEAR_S / 2) % YEAR_S - YEAR_S / 2
 
@@ -222,7 +224,7 @@ class _Around:
         return any(until < since for until, node in ends if node != self._node[id(event)])
 
     def _suffered_around(self, event: Occurrence) -> list[Occurrence]:
-        """Return what others suffered in the lines around an event."""
+        """Return what happened to others in the lines around an event."""
         of_log = self.suffered[event.log]
         begin = bisect_left(of_log, event.number - LINES_OF_A_MESSAGE, key=lambda one: one.number)
         end = bisect_right(of_log, event.number + LINES_OF_A_MESSAGE, key=lambda one: one.number)
@@ -262,23 +264,23 @@ class _Around:
         return {name: float(value) for name, value in told.items() if value}
 
     def _ends_what_was_left(self, event: Occurrence) -> bool:
-        """Return whether an event is the end of those that were left after a task had failed by itself."""
+        """Return whether an event is the end of the remaining tasks after one had failed by itself."""
         if event.signature.id == "killed":
             begin = event.start - _LINES_OF_A_STANDSTILL
             lost = any(one.signature.has(SignatureTrait.SUFFERED) for one in self.suffered[event.log])
             return not lost and any(begin <= end < event.start for end in self.failed_at[event.log])
         if not event.signature.has(SignatureTrait.ENDS_JOB):
             return False
-        # srun says by itself that it ends the others, before or after it tells of the task that failed.
+        # srun says that it ends the others before or after it reports the task that failed.
         by_srun = event.signature.id == "step_task_failed" or (
             event.signature.id == "job_cancelled" and not any(where.host for where in event.wheres)
         )
         return any(by_srun or end < event.start for end in self.ended_at[event.log])
 
     def _is_of_a_cancelled_step(self, event: Occurrence) -> bool:
-        """Return whether an event may only come of it that someone cancelled the step above it.
+        """Return whether an event may only follow from the cancelled step above it.
 
-        Slurm's daemons say so with the node. A task that had failed before was the reason.
+        Slurm's daemons name the node with it. If a task had failed before, that was the reason.
         """
         if not (event.role is _CONSEQUENCE or (event.raised and event.signature.id == "python_exception")):
             return False
@@ -295,7 +297,7 @@ class _Around:
         )
 
     def _lacks(self, event: Occurrence) -> bool:
-        """Return whether an event may lack what a program was to leave that ended above it in its log."""
+        """Return whether the missing thing of an event may be the output of a program that ended above it."""
         if event.signature.id not in LEFT_BY_PROGRAMS:
             return False
         ends = [
@@ -313,7 +315,7 @@ class _Around:
         return self.first_rank is not None and bool(_ranks(event)) and self.first_rank not in _ranks(event)
 
     def _explanations(self, event: Occurrence) -> dict[str, bool]:
-        """Return which kinds of events this one explains, and which explain it."""
+        """Return which kinds of events this one explains, and which ones explain it."""
         explained = [o for name in event.signature.explains for o in self.by_id[name] if _explains(event, o)]
         roles = {other.role for other in explained if not is_of_the_code(other)}
         told = dict[str, bool]()
@@ -351,7 +353,7 @@ class _Around:
 
 
 def _errors(node: NodeEvents, around: _Around) -> list[Claim]:
-    """Return the line of one log that says an error in words that no signature knows, as a claim."""
+    """Return the error line of one log that matches no signature, as a claim."""
     error = node.first_error
     if error is None:
         return []
@@ -381,7 +383,7 @@ def _errors(node: NodeEvents, around: _Around) -> list[Claim]:
 
 
 def _ends(node: NodeEvents, around: _Around, catalogue: Catalogue) -> list[Claim]:
-    """Return the ends of one log that launchers and schedulers tell and nobody explains, as claims."""
+    """Return the ends in one log that launchers and schedulers report without an explanation, as claims."""
     claims = []
     for step in (step for step in node.episode.steps if step.exit_code > 0):
         event = occurrence_at(step.line, catalogue["exited_first"], node, step.places, step.exit_code)
@@ -414,9 +416,9 @@ def _marks_of_step(step: Ending, node: NodeEvents, around: _Around) -> Marks:
 
 
 def _is_told_late(step: Ending, node: NodeEvents, suffered: Sequence[Occurrence]) -> bool:
-    """Return whether a task left with a code of its own, and its partners only lost it just above.
+    """Return whether a task ended with a code of its own, and the others lost it only just above.
 
-    Those that waited for it in a collective did so for long: then it had a part in it.
+    If they had waited for it in a collective for long, the task was involved.
     """
     above = [e for e in suffered if e.start < step.line.number and e.signature.has(SignatureTrait.SUFFERED)]
     close = all(step.line.number - event.start <= _LINES_OF_A_STANDSTILL for event in above)
@@ -427,7 +429,7 @@ def _is_told_late(step: Ending, node: NodeEvents, suffered: Sequence[Occurrence]
 
 
 def _of_all(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
-    """Return what only all ends together tell, and what the roll call at the start does, as claims."""
+    """Return what only all ends together show, and what the roll call at the start shows, as claims."""
     claims = []
     endings = [(node, one) for node in nodes for one in node.episode.endings if not one.by_scheduler]
     codes = {one.exit_code for _, one in endings}
@@ -440,7 +442,7 @@ def _of_all(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
     for node in nodes:
         table.merge(node.collectives)
     called = [(node, met) for node in nodes if (met := node.collectives.members_line) is not None]
-    # Only rank 0 says that all came: without its log nobody knows.
+    # Only rank 0 reports that all came; without its log that is unknown.
     incomplete = 0 in table.members and table.absent()[1] is not None
     if called and incomplete and all(n.lines_read - met.number <= _LINES_OF_A_START for n, met in called):
         node, met = called[0]

@@ -1,4 +1,4 @@
-"""Takes the claim that ranks highest over all logs, and makes the verdict of it."""
+"""Chooses the highest claim of all logs, and makes it the verdict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from platform_launch.why.reading.claims import is_of_the_code
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence, all_events
 
 _LINES_OF_A_STACK = 16
-# What `kubectl exec` says of the end of what it ran in a pod.
+# What `kubectl exec` prints when its command in a pod has ended.
 _LINES_TOGETHER = 4
 _MOST_RANKED = 6
 _MOST_HOSTS = 500
@@ -97,7 +97,7 @@ def ranked(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
 def _complete(
     best: Claim, events: Sequence[Occurrence], nodes: Sequence[NodeEvents], catalogue: Catalogue
 ) -> list[Note]:
-    """Give the chosen event the role that its marks show, and the place that the lines around it tell."""
+    """Give the chosen event the role that its marks show, and the place from the lines around it."""
     chosen, marks = best.event, best.marks
     assert chosen is not None
     if chosen.role is SignatureRole.SUSPECT:
@@ -129,7 +129,7 @@ def _complete(
             chosen.where = chosen.where.filled(near[0]) if near else chosen.where
     others = [other for other in events if _is_of_another_program(other, chosen)]
     if chosen.role is SignatureRole.CAUSE and others:
-        chosen.role = SignatureRole.SUSPECT  # nothing says which program was meant
+        chosen.role = SignatureRole.SUSPECT  # nothing shows which program was meant
         return [note("another-program", event=named(max(others, key=lambda event: event.start)))]
     return []
 
@@ -148,7 +148,7 @@ def _is_of_another_program(other: Occurrence, cause: Occurrence) -> bool:
 
 
 def _placed(error: FirstError, events: Sequence[Occurrence]) -> FirstError:
-    """Return an error with the place of the silent end that stands beside it, where it names none itself."""
+    """Return an error with the place of the silent end beside it, if it names none itself."""
     for end in events:
         beside = error.log == end.log and abs(end.start - error.number) <= _LINES_TOGETHER
         if beside and error.where == NOWHERE and end.signature.has(SignatureTrait.SILENT):
@@ -157,6 +157,6 @@ def _placed(error: FirstError, events: Sequence[Occurrence]) -> FirstError:
 
 
 def _any_error(nodes: Sequence[NodeEvents]) -> FirstError | None:
-    """Return the first line that says an error, else the first that looks like one."""
+    """Return the first line that reports an error, else the first that looks like one."""
     errors = [node.first_error for node in nodes if node.first_error is not None]
     return next((error for error in errors if error.clear), errors[0] if errors else None)

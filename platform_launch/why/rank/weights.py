@@ -1,4 +1,4 @@
-"""The weights by which claims are ranked: what each mark is worth for being the root cause.
+"""The weights by which claims are ranked: how much each mark speaks for the root cause.
 
 A claim's score is the sum of the weights of its marks (``claims.py``); the highest wins.
 ``benchmarks/why_rank.py`` fits the table on half of the corpus and reports how many logs of the other half it
@@ -19,7 +19,7 @@ WEIGHTS = {
     "vague suspect": -5.0,
     "unknown exception": -1.5,
     "traceback cut": -4.0,
-    # Only says that a process ended, or that others missed it.
+    # It only says that a process ended, or that others lost it.
     "envelope": -5.0,
     "suffered": 1.0,
     "only ends what was left": -8.0,
@@ -41,7 +41,7 @@ WEIGHTS = {
     "explained cause": -5.5,
     "sequel": -9.5,
     "lacks what an ended program left": -4.0,
-    # What came first, and whose it is.
+    # What came first, and which process it is from.
     "of a program that several ran": 3.0,
     "of the first to end": 3.5,
     "before it was asked to end": 2.0,
@@ -51,7 +51,7 @@ WEIGHTS = {
     "of another rank": -1.5,
     "below a cancellation": -9.0,
     "of a node that follows": -8.5,
-    # Lines in words that no signature knows.
+    # Lines that match no signature.
     "error": -1.5,
     "clear error": 3.0,
     "of a rank that did not suffer": 4.0,
@@ -67,11 +67,11 @@ WEIGHTS = {
     "others suffered above": -2.5,
     "task suffered": -4.0,
     "roll call incomplete": -3.0,
-    # Nothing in the logs tells.
+    # The logs show nothing.
     "nothing": -3.5,
 }
 
 
 def score(marks: Mapping[str, float]) -> float:
-    """Return how much speaks for a claim."""
+    """Return the score of a claim."""
     return sum(WEIGHTS.get(mark, 0.0) * value for mark, value in marks.items())

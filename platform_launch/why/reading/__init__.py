@@ -1,1 +1,1 @@
-"""Reads one log into the events that its processes did not get over."""
+"""Reads one log and returns the events that its processes did not survive."""

@@ -1,4 +1,4 @@
-"""Keeps the tracebacks that are open in one log, of all its writers, and says what each one comes to."""
+"""Keeps the open tracebacks of all writers in one log, and determines what each one means."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from platform_launch.why.messages.exceptions import TAKES_AWAY, Raised, operatio
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.messages.tracebacks import Traceback, is_frame, opens, quotes_task
 
-# A writer that was killed in the middle must not keep us reading every line of what follows.
+# After a writer that was killed in the middle, not every following line must be read.
 _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
-# What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
+# What precedes a traceback that ended nothing: Python reports faults in destructors and in logging in this
+# way.
 HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
-# A file that one of several processes was to remove or rename, and that is gone, was taken by another one.
+# If a file to remove or rename is missing, another of several processes has done it.
 _TAKEN = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 
 # torch.multiprocessing.spawn numbers the processes of a node.
@@ -25,7 +26,7 @@ _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error
 
 
 class Assembly:
-    """Gives each line to the traceback it belongs to. Take what is complete from :meth:`finished`."""
+    """Gives each line to the traceback it belongs to. Complete ones come from :meth:`finished`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,7 +43,7 @@ class Assembly:
         return bool(self._open)
 
     def read(self, line: Line) -> bool:
-        """Read a line; return False if it says something of its own."""
+        """Read a line; return False if it is not part of a traceback."""
         if self._open and line.number > self._attention_ends:
             self.close()
         if HARMLESS.match(line.text):
@@ -75,11 +76,11 @@ class Assembly:
         return True
 
     def announce(self, line: Line, where: Location, quoted: str = "") -> None:
-        """Record whose traceback the lines right below one are, if they are one, and what it raised."""
+        """Record whose traceback may follow in the lines right below, and its exception."""
         self._announced[line.writer] = line.number, where, quoted
 
     def place_announced(self, line: Line) -> Location:
-        """Return whose traceback this line should be part of, as the line right above it says."""
+        """Return whose traceback this line should belong to, according to the line right above."""
         number, place, _ = self._announced.get(line.writer, (-9, NOWHERE, ""))
         return place if line.number - number == 1 else NOWHERE
 
@@ -92,7 +93,7 @@ class Assembly:
         return False
 
     def _hand_over(self, line: Line) -> bool:
-        """Give a frame to a traceback whose first line alone has a prefix, as many a logger writes it."""
+        """Give a frame to a traceback that has a prefix only on its first line, as many loggers write it."""
         latest = self._latest
         if latest is None or latest.frames or latest.done or line.writer:
             return False
@@ -106,7 +107,7 @@ class Assembly:
         return self._read(line, latest)
 
     def close(self) -> None:
-        """Take every traceback as it is: the log ended, or nothing more is to be expected."""
+        """Finish every traceback as it is: the log ended, or no more is expected."""
         self._finished += [reading for readings in self._open.values() for reading in readings]
         self._open.clear()
 
@@ -121,7 +122,7 @@ class Assembly:
         if consumed:
             reading.end = line.number
         if links == 0 and reading.links:
-            # Printed up to here: only a later time bounds it.
+            # It was printed up to here: only a later time bounds it.
             self._clock.keep_open(reading.span)
         if consumed:
             self._attention_ends = max(self._attention_ends, line.number + _ATTENTION_LINES)
@@ -135,10 +136,10 @@ class Assembly:
 
 
 def meaning_of(chain: Traceback, catalogue: Catalogue) -> tuple[Raised, Match, SignatureRole]:
-    """Return the link of a chain that tells most (a known cause, else the first) and what it is."""
+    """Return the most informative link of a chain (a known cause, else the first) and its meaning."""
     raised, match = _telling_link(chain, catalogue)
     if raised.frame is None:
-        # It passed through the user's code on its way to whoever raised it again.
+        # It passed through the user's code before it was raised again.
         texts = [link.text for link in chain.links]
         again = chain.links[texts.index(raised.text) :] if raised.text in texts else []
         raised = replace(raised, frame=next((link.frame for link in again if link.frame), None))
@@ -148,7 +149,7 @@ def meaning_of(chain: Traceback, catalogue: Catalogue) -> tuple[Raised, Match, S
         role = SignatureRole.SUSPECT if signature.role is SignatureRole.CAUSE else signature.role
         return raised, replace(match, signature=catalogue["caught_exception"]) if unknown else match, role
     if signature.role is SignatureRole.SUSPECT:
-        # Nobody caught it, so it ended the process.
+        # It was not caught, so it ended the process.
         return raised, match, SignatureRole.CAUSE
     return raised, match, signature.role
 
@@ -161,7 +162,7 @@ def _telling_link(chain: Traceback, catalogue: Catalogue) -> tuple[Raised, Match
     one_of_many = chain.where.rank is not None
     if taken and one_of_many and operation(root) in TAKES_AWAY:
         return root, Match(catalogue["file_race"], 0, NOWHERE, (("path", taken["path"]),))
-    # What code raises of another package's, where something else failed, says only what the code made of it.
+    # An exception of another package that code raises after a failure only shows the code's interpretation.
     own = [link for link in chain.links if link in (chain.links[0], root) or not link.is_borrowed]
     known = [(link, found) for one in own for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
@@ -177,8 +178,8 @@ def _telling_link(chain: Traceback, catalogue: Catalogue) -> tuple[Raised, Match
 def _root(chain: Traceback) -> Raised:
     """Return the root cause of a chain.
 
-    Of a lookup that failed it is what its handler raised on purpose, and of a wait that was broken off what
-    says for what the process waited.
+    For a failed look-up it is the exception that its handler raised on purpose, for a cancelled wait the one
+    that says what the process waited for.
     """
     index = min(chain.root, len(chain.links) - 1)
     while index + 1 < len(chain.links) and (
@@ -195,8 +196,10 @@ def _root(chain: Traceback) -> Raised:
 
 
 def _known(raised: Raised, catalogue: Catalogue) -> Iterator[tuple[Raised, Match]]:
-    """Yield what the lines of an exception's message show; a line below the first is then its evidence."""
-    cut = raised.text.endswith("…")  # what may be shown of a message; the line has all of it
+    """Yield the matches in the lines of an exception's message; a line below the first is then the
+    evidence.
+    """
+    cut = raised.text.endswith("…")  # the part of a message that may be shown; the line has all of it
     text = raised.line.text if cut else raised.text
     if found := catalogue.match(text):
         yield raised, found

@@ -1,8 +1,8 @@
-"""What one line or exception tells of another one above it: a cause of its own, or a new attempt.
+"""What one line or exception shows about another one above it: a cause of its own, or a new attempt.
 
-A launcher, a scheduler or a script may begin a training anew in the log of the one before. Only work below
-such a line, or an exception of a cause of its own, shows that another attempt came so far; then what ended
-the attempts above it is not what ended the last one.
+A launcher, a scheduler or a script may restart a training in the log of the previous one. Only work below
+such a line, or an exception with a cause of its own, shows that another attempt came that far; then the end
+of earlier attempts is not that of the last one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from platform_launch.why.lines.literals import Guarded
 from platform_launch.why.messages.signatures import SignatureTrait
 from platform_launch.why.reading.events import Occurrence
 
-# An exception of these types comes from the code that raised it, whatever else happened to the job.
+# Exceptions of these types come from the code that raised them, whatever else happened to the job.
 OF_THE_CODE = frozenset(
     """
     ArithmeticError AssertionError AttributeError FileNotFoundError ImportError IndentationError IndexError
@@ -21,9 +21,9 @@ OF_THE_CODE = frozenset(
     UnboundLocalError UnicodeDecodeError ValueError ZeroDivisionError
     """.split()  # noqa: SIM905 - names read best as text
 )
-# What code reports if an earlier failure left it without something.
+# What code reports if something is missing after an earlier failure.
 _LEFT_WITHOUT = re.compile(r"NoneType|is not defined|referenced before assignment|access local variable")
-# One of these, or what explains one, says itself that a process or the job was ended or never began.
+# These, and their explanations, say themselves that a process or the job was ended or never began.
 _ENDS = frozenset(
     ("abort", "container_start", "killed", "mpi_start", "ray_actor_died", "slurm_launch", "terminated")
 )
@@ -32,7 +32,7 @@ _SHORTEST_NAME = 4
 _TRAINING = r"(?:the |this |your )?(?:job|process|run|script|trainer|training|worker group|workers?)"
 _BEGINS = Guarded(
     r"\d+/\d+ attempts left; will restart worker group"  # torchrun
-    r"|DUE TO (?:JOB REQUEUE|NODE FAILURE|PREEMPTION)\b"  # Slurm, which appends to the file of a job
+    r"|DUE TO (?:JOB REQUEUE|NODE FAILURE|PREEMPTION)\b"  # Slurm, which appends to a job's file
     r"|^\W*(?i:(?:begin(?:ning)?|launch(?:ing)?|restart(?:ing)?|run(?:ning)?|start(?:ing)?)(?: of)?\W{1,3}"
     r"(?:\w{1,20} )?)?"
     r"(?i:attempt|restart|retry|try)\W{0,3}\d{1,4}(?:\W{0,3}(?:of|/)\W{0,3}\d{1,4})?\W*$"
@@ -40,7 +40,7 @@ _BEGINS = Guarded(
     r"|(?i:\bresum(?:ed|ing) (?:training )?from\b)"
     r"|(?i:\b" + _TRAINING + r" (?:has been |is |was )?re-?(?:launched|queued|started|submitted)\b)"
 )
-# A job's script loads its modules: another job's, where a file that jobs append to tells of one already.
+# A job's script loads its modules: another job's, if the file already shows one.
 _LOADS_MODULES = re.compile(
     r"Loaded module: \w[\w.+-]{0,60}/\S{1,100}$|Loading \w[\w.+-]{0,60}/v?\d{1,4}\.\d[\w.+-]{0,60}$"
     r"| {1,4}Loading requirement: \S"
@@ -48,14 +48,14 @@ _LOADS_MODULES = re.compile(
 
 
 def is_of_the_code(event: Occurrence) -> bool:
-    """Check whether an event is an unknown exception of a type that the code around it raises by itself."""
+    """Return whether an event is an unknown exception of a type that the code around it raises by itself."""
     raised = event.raised
     known = event.signature.id != "python_exception" or raised is None
     return not known and raised is not None and raised.type.rpartition(".")[2] in OF_THE_CODE
 
 
 def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = False) -> bool:
-    """Check whether an uncaught exception does not follow from what a line above it reports."""
+    """Return whether an uncaught exception does not follow from the report in a line above it."""
     known, said, raised = proof.signature, claim.signature, proof.raised
     if raised is None or said.exit_codes or _ENDS.intersection((said.id, *said.explains)):
         return False
@@ -73,10 +73,10 @@ def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = Fal
 
 
 def begins_anew(text: str) -> bool:
-    """Check whether a line starts the job once more, or another one in the same file."""
+    """Return whether a line starts the job again, or another one in the same file."""
     return loads_modules(text) or _BEGINS.search(text) is not None
 
 
 def loads_modules(text: str) -> bool:
-    """Check whether environment modules print this line as a job's script loads them."""
+    """Return whether environment modules print this line when a job's script loads them."""
     return _LOADS_MODULES.match(text) is not None

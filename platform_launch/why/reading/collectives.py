@@ -1,7 +1,7 @@
-"""Who is behind: what NCCL's watchdogs and start-up barriers say of the ranks, put into one table.
+"""Which rank is behind: one table from the messages of NCCL's watchdogs and start-up barriers.
 
-Each rank that times out prints how far it came. Together they name the rank that others wait for: the one
-with the lowest number, the one that runs another operation, or the one that does not report at all.
+Each rank that times out prints its progress. Together they show the rank that others wait for: the one with
+the lowest number, the one that runs another operation, or the one that does not report at all.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from platform_launch.why.reading.work import shows_work
 
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
 _GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
-# A terminal may have cut the name short; whole, it has more behind it.
+# A terminal may have truncated the name; otherwise it has more after it.
 _WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)(?=[,)])(?:, NumelIn=(\d+))?")
-# Operations that all ranks of a group run with as many numbers each; and those that only some run.
+# Operations that all ranks of a group run with equal element counts; and those that only some run.
 _ALIKE = frozenset(("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"))
 _BETWEEN_TWO = frozenset(("SEND", "RECV", "COALESCED", "BATCH_ISEND_IRECV", "UNKNOWN"))
 _CAUGHT = "Watchdog caught collective operation timeout"
@@ -41,21 +41,21 @@ _FINGERPRINT = re.compile(
 )
 # Horovod lists the ranks that wait for the others.
 _READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
-# Lightning's roll call: one line a process, and one when all are there.
+# Lightning's roll call: one line per process, and one when all are there.
 _MEMBER = re.compile(r"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
 _WORLD = re.compile(
     r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\b(?:dist_)?world[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b"
 )
-# srun's list of a step's tasks, where it ends those that are left some time after the first had ended.
+# srun's list of a step's tasks, when it ends the remaining ones some time after the first had ended.
 _STILL_RUNS = re.compile(r"srun: (?:StepId=\S+ )?task (\d{1,7}): running$")
 _MOST_RANKS = 100_000
-# Ranks of one group that run different operations are not further apart than this.
+# Ranks of one group that run different operations are at most this far apart.
 _NEAR = 8
 _LINES_OF_WORK = 100
 
 
 class WaitedFor(NamedTuple):
-    """The rank that the others waited for, if it is one, and a note about it."""
+    """The rank that the others waited for, if it is a single one, and a note about it."""
 
     rank: int | None = None
     told: Note | None = None
@@ -82,20 +82,20 @@ class Collectives:
     world_sizes: Counter[int] = field(default_factory=Counter)
     members: Counter[int] = field(default_factory=Counter)
     members_line: Line | None = None
-    # How many the start-up barrier waits for and how many came, as one that waited there says.
+    # How many ranks the start-up barrier expects and how many came, according to one that waited.
     awaited: int = 0
     counted: int = 0
     # The only task that had not ended when srun ended the step.
     still_runs: int | None = None
     torn_report: int = 0
     cut_off: bool = False
-    # Whether work stands above a first collective that torch numbers without saying what came before it.
+    # Whether there is work above the first collective, if torch numbers it without saying what came before.
     worked: bool = False
 
     def read(self, line: Line, preceding: Callable[[int], list[bytes]]) -> bool:
-        """Take what a line says; return True if that is all it says.
+        """Read a line; return True if it says nothing else.
 
-        ``preceding`` returns up to so many lines of the log before it.
+        ``preceding`` returns up to so many lines before it.
         """
         text, rank = line.text, line.where.rank
         if member := _MEMBER.search(text):
@@ -137,14 +137,16 @@ class Collectives:
             row.sequence, row.operation, row.size = int(work[1]), work[2], work[3] or ""
             self.worked |= row.sequence == 1 and any(map(shows_work, preceding(_LINES_OF_WORK)))
         elif work and not name and row.sequence != int(work[1]):
-            # Numbers of several groups, which this version of torch does not name.
+            # Numbers of several groups, whose names this version of torch does not print.
             row.mixed = True
         if progress:
             row.enqueued, row.completed = int(progress[1]), int(progress[2])
         return False
 
     def _compare(self, fingerprints: Sequence[tuple[str, str, str]]) -> None:
-        """Take what a rank says first of itself, and then of another one, which may have gone on since."""
+        """Read what a rank says first about itself, then about another one, which may have continued
+        since.
+        """
         rows = self.groups.setdefault("fingerprints", {})
         for place, (rank, operation, shape) in enumerate(fingerprints):
             if place == 0 or int(rank) not in rows:
@@ -152,7 +154,7 @@ class Collectives:
                 rows[int(rank)] = _Progress(0, operation=operation, size=size)
 
     def end(self, lines: int) -> None:
-        """Record how many lines the log has: one that ends within a report may lack others."""
+        """Record how many lines the log has: if it ends within a report, others may be missing."""
         self.cut_off = 0 < lines == self.torn_report
 
     def merge(self, other: Collectives) -> None:
@@ -170,7 +172,7 @@ class Collectives:
         self.still_runs = other.still_runs if self.still_runs is None else self.still_runs
 
     def finding(self) -> WaitedFor:
-        """Return for whom others waited in a collective."""
+        """Return the rank that others waited for in a collective."""
         for name, rows in sorted(self._named().items(), key=lambda one: -len(one[1])):
             finding = self._behind(name, rows)
             if finding.told:
@@ -178,7 +180,7 @@ class Collectives:
         return WaitedFor()
 
     def _named(self) -> dict[str, dict[int, _Progress]]:
-        """Return the groups; the only one that has a name with the ranks whose line of it a torn log lost."""
+        """Return the groups; the only one with a name also with ranks whose line about it was lost."""
         nameless = self.groups.get("", {})
         named = [rows for name, rows in self.groups.items() if name]
         mixed = any(row.mixed for row in nameless.values())
@@ -187,19 +189,19 @@ class Collectives:
         return {"": nameless | named[0]}
 
     def absent(self) -> WaitedFor:
-        """Return who did not come where the others wait."""
+        """Return the ranks that did not arrive where the others wait."""
         came = self.barrier or set(self.members)
         size = max(self._size, max(came, default=-1) + 1)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS else []
         if not came or not missing or len(missing) == size or len(missing) > size - self.counted:
-            # None that is known, or some came whose logs are not here.
+            # None is known, or ranks came whose logs are not here.
             return WaitedFor()
         told = note("did-not-come", size=size, ranks=ranks_named(missing))
         return WaitedFor(missing[0] if len(missing) == 1 else None, told)
 
     def _behind(self, name: str, rows: dict[int, _Progress]) -> WaitedFor:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
-        # Who waits in an operation has started it, and perhaps more.
+        # A rank that waits in an operation has started it, and perhaps further ones.
         waiting = {r: row.sequence for r, row in rows.items() if row.sequence is not None and not row.mixed}
         started = waiting | enqueued
         late = _lowest(started)
@@ -243,11 +245,11 @@ class Collectives:
 
     @property
     def _size(self) -> int:
-        """How many ranks there are, as far as the log tells."""
+        """How many ranks there are, as far as the log shows."""
         return max(self.world_sizes, default=0)
 
     def _completed_none(self, rows: dict[int, _Progress]) -> bool:
-        """Return whether no rank got through the first operation; a single one must say so itself."""
+        """Return whether no rank completed the first operation; a single rank must say so itself."""
         if len(rows) > 1:
             return all(row.completed in (-1, 0) or row.sequence == 1 for row in rows.values())
         elsewhere = any((row.completed or 0) > 0 for group in self.groups.values() for row in group.values())
@@ -256,17 +258,19 @@ class Collectives:
         return not elsewhere and none and row.sequence == 1
 
     def _missing(self, rows: dict[int, _Progress]) -> list[int]:
-        """Return the ranks that say nothing of any group, where most others of the whole job do."""
+        """Return the ranks that report nothing about any group while most others of the job do."""
         reported = {rank for others in self.groups.values() for rank in others}
         size = self._size
         if len(rows) > 1 and (not size or max(reported) >= size):
-            size = max(reported) + 1  # what calls itself the world's size may count nodes
+            size = max(reported) + 1  # a "world size" may count nodes
         missing = sorted(set(range(size)) - reported) if size <= _MOST_RANKS else []
         return missing if 0 < len(missing) <= len(rows) else []
 
 
 def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, named: bool) -> WaitedFor | None:
-    """Return the rank that ran another operation than most, or on as many numbers as no other, and a note."""
+    """Return the rank that ran a different operation from most, or with a different element count, and a
+    note.
+    """
     by_size = len(operations) == 1 and _ALIKE.issuperset(operations)
     if by_size:
         operation, ranks = operations.popitem()
@@ -275,7 +279,7 @@ def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, nam
     if len(operations) != 2 or _BETWEEN_TWO.intersection(operations):
         return None
     if by_size and not named and min(map(len, operations.values())) > 1:
-        return None  # of the stages of a pipeline each has sizes of its own
+        return None  # each stage of a pipeline has its own sizes
     (ran, few), (others_ran, many) = sorted(operations.items(), key=lambda one: len(one[1]))
     told = note(
         "ran-another",
@@ -288,9 +292,9 @@ def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, nam
 
 
 def _comparable(sequences: dict[int, int], operations: dict[str, list[int]]) -> bool:
-    """Return whether the numbers are of one count: groups, which may have no name, count for themselves.
+    """Return whether the numbers are of one sequence: each group, perhaps without a name, counts separately.
 
-    A single rank that is far behind is late whatever it waits in, where all others are at one number.
+    A single rank far behind is late, whatever it waits in, if all others are at one number.
     """
     apart = max(sequences.values(), default=0) - min(sequences.values(), default=0)
     if len(operations) < 2 or apart <= _NEAR:
@@ -300,7 +304,7 @@ def _comparable(sequences: dict[int, int], operations: dict[str, list[int]]) -> 
 
 
 def _lowest(numbers: dict[int, int]) -> list[int]:
-    """Return the ranks that are behind, where fewer than half of them are."""
+    """Return the ranks that are behind, if these are fewer than half."""
     if len(set(numbers.values())) < 2:
         return []
     least = min(numbers.values())

@@ -1,6 +1,6 @@
-"""How processes ended: this launcher reports it by an event, others and schedulers by what they print.
+"""How processes ended: this launcher reports it in an event, other launchers and schedulers in their output.
 
-They tell where and how, by their own clocks, and never why.
+They report where and how, by their own clocks, but never why.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from platform_launch.events import Event
 from platform_launch.why.lines.line import NOWHERE, Line, Location
 from platform_launch.why.lines.literals import PatternSet, index_of
 
-# Events that say how the training of the node ended that says them.
+# Events in which a node says how its training ended.
 _OWN = frozenset({"training-failed", "training-killed"})
 _SIGNALS = {
     "Killed": 9, "Bus error": 7, "Segmentation fault": 11, "Aborted": 6, "Illegal instruction": 4,
@@ -23,7 +23,7 @@ _SIGNALS = {
     "Hangup": 1, "Interrupt": 2, "Quit": 3, "User defined signal 1": 10, "User defined signal 2": 12,
     "Broken pipe": 13, "CPU time limit exceeded": 24, "File size limit exceeded": 25,
 }  # fmt: skip
-# Of schedulers and MPI, which tell of ends in the order in which they happen.
+# Of schedulers and MPI, which report ends in the order in which they happen.
 _BY_SCHEDULERS = (
     (
         r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?:Exited with exit code (?P<code>\d+)"
@@ -45,7 +45,7 @@ _BY_SCHEDULERS = (
         r"(?:signal (?P<signal>\d+)|(?:exit )?(?:code|status) (?P<code>[1-9]\d*))"
     ),
 )
-# Exit code and local rank, which is missing where several processes tear the line.
+# Exit code and local rank, which is missing if several processes mixed their output.
 TORCHRUN_LINE = re.compile(
     r"failed \(exitcode: (?P<code>-?\d+)\)"
     r"(?: (?:for binary \S.{0,300}? with )?local_rank: (?P<local_rank>\d+)\b)?"
@@ -65,7 +65,7 @@ _BY_LAUNCHERS = (
     # Of Determined's master and Paddle's launcher.
     r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b",
     r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b",
-    # Of a job's script, where only a signal gives such a code.
+    # Of a job's script, in which only a signal gives such a code.
     r"^(?!=  )\W{0,9}(?:[\w.]{1,20} ){0,3}(?i:exit[ _]?(?:code|status)) ?[:=] ?(?P<code>13[24-79]|143)\b",
     # Of text-generation-inference, whose shards are ranks.
     r"\bsignaled to shutdown with signal (?P<signal>[1-9]\d*)(?: rank=(?P<rank>\d{1,7}))?",
@@ -75,15 +75,15 @@ _BY_LAUNCHERS = (
         r"(?:process (?P<local_rank>\d{1,5}) )?terminated with signal "
         rf"(?P<signal_name>{'|'.join(signal.Signals.__members__)})\b"
     ),
-    # SkyPilot's, one code a node.
+    # SkyPilot's, one code per node.
     r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]",
 )
 _SAID = PatternSet(index_of((*_BY_SCHEDULERS, *_BY_LAUNCHERS)))
 # What SkyPilot ended itself.
 _CLEANED_UP = 137
-# Not the one in a command's --local_rank: launchers print the command that they started last.
+# Not the one in a command's --local_rank: launchers print the last command that they started.
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (?P<rank>\d{1,7})\b")
-# What launchers do to those that are left.
+# What launchers do to the remaining processes.
 ENDED_ALONG = (-15, 143)
 # Exit codes from here on are those of signals.
 FIRST_OF_SIGNALS = 128
@@ -96,7 +96,7 @@ _CUT_BLOCK = re.compile(r"\s*(?:(?:host|rank) {6}: |time {6}: \d{4}-\d\d-\d\d_)"
 _BLOCK_FIELD = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _LONGEST_BLOCK_LINES = 2000
-# An older mpirun breaks its sentence over two lines.
+# An older mpirun prints its sentence on two lines.
 _MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
 # Reports of several lines name the process, then its end: hydra's, Open MPI's, PRRTE's and Horovod's.
 _REPORT_OPENS = (
@@ -109,15 +109,16 @@ _REPORT_NAMES = re.compile(
     r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)"
     r"|Process name: (?:\[(?:\[\d+,\d+\],|\S{1,80}@\d+,))?(?P<named>\d+)(?:\]|$)"
 )
-# hydra writes a signal or an exit code as it is, and names a signal below the report.
+# hydra writes a signal as if it were an exit code, and names the signal below the report.
 _REPORT_ENDS = re.compile(
     r"=\s+(?:KILLED BY SIGNAL: (?P<signal>\d+)|EXIT CODE: (?P<hydra>\d+))|Exit code:\s+(?P<code>\d+)"
 )
 _HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (?P<number>\d+)\)")
-# What processes die of; where nothing stands below a report, the log was cut off above the signal's name.
+# Signals that end processes; if there is nothing below a report, the log was cut off before the signal's
+# name.
 _DEADLY = frozenset((4, 6, 7, 8, 9, 11, 15))
 _FRAME = b"=\r\n "
-# In srun's own lines, or with a reason that no task has: so that what was killed before does not count.
+# In srun's own lines, or with a reason that no task has, so that earlier kills do not count.
 _ENDS_STEP = (
     "Job step aborted: Waiting up to", "srun: Terminating ", "_step_signal: Terminating",
     "DUE TO TIME LIMIT", "DUE TO PREEMPTION",
@@ -129,8 +130,8 @@ _ENDING_LINES = 300
 class Ending:
     """Processes that ended with an error. A negative ``exit_code`` is a signal.
 
-    ``is_root`` is a launcher's opinion: the first one that failed on this node, at ``time`` by its clock.
-    ``by_scheduler``: srun or MPI tells it; ``ordered``: after the scheduler had said that it ends the step.
+    ``is_root``: a launcher considers it the first failure on this node, at ``time`` by its clock.
+    ``by_scheduler``: srun or MPI reports it; ``ordered``: after the scheduler had said that it ends the step.
     """
 
     exit_code: int
@@ -143,7 +144,7 @@ class Ending:
 
     @property
     def where(self) -> Location:
-        """The place of the first one."""
+        """The place of the first process."""
         return self.places[0]
 
     @property
@@ -159,7 +160,7 @@ class Ending:
 
 
 class EndingReader:
-    """Reads the ends that one log reports; some reports take several lines."""
+    """Reads the ends reported in one log; some reports have several lines."""
 
     def __init__(self, following: Callable[[int], list[bytes]]) -> None:
         """``following`` returns up to so many lines of the log after the current one, nearest first."""
@@ -171,11 +172,11 @@ class EndingReader:
         self._step_ended_at = -_ENDING_LINES
 
     def expects(self, number: int) -> bool:
-        """Return whether a report has begun that goes on for some lines, which by themselves tell nothing."""
+        """Return whether a report has begun whose further lines mean nothing by themselves."""
         return bool(self._blocks) or number < self._expects_until
 
     def read(self, line: Line) -> tuple[Ending | None, bool]:
-        """Return the end that a line tells, if it does, and whether the line is of torchrun's summary."""
+        """Return the end that a line reports, if any, and whether the line is part of torchrun's summary."""
         if _BLOCK_OPENS.search(line.text):
             self._blocks[line.process] = _SummaryBlock(line.text)
             return None, False
@@ -189,7 +190,7 @@ class EndingReader:
         return self._reported(line), False
 
     def _reported(self, line: Line) -> Ending | None:
-        """Return what a line tells, perhaps with those above it."""
+        """Return the end that a line reports, perhaps together with those above it."""
         text = line.text
         if any(words in text for words in _REPORT_OPENS):
             self._expects_until = line.number + _REPORT_LINES
@@ -208,7 +209,7 @@ class EndingReader:
         return ending_in(line, f"{begun} {text.strip()}" if begun else text, step_ended=ended)
 
     def _hydra_code(self, code: int) -> int:
-        """Return how a process ended by what hydra's report calls its exit code, and by what stands below."""
+        """Return how a process ended, from the exit code in hydra's report and the lines below it."""
         below = self._following(_REPORT_LINES)
         told = next((int(said["number"]) for said in map(_HYDRA_SIGNAL.search, below) if said), 0)
         ends = not any(data.strip(_FRAME) and not data.startswith(b"=  ") for data in below)
@@ -227,7 +228,7 @@ class _SummaryBlock:
         self._lines_left = _LONGEST_BLOCK_LINES
 
     def read(self, line: Line) -> Ending | None:
-        """Return the ending that a line completes, None if it says none."""
+        """Return the ending that a line completes, None if there is none."""
         self._lines_left -= 1
         self.done = self._lines_left < 0 or (self._is_root and line.text.startswith("====="))
         found = _BLOCK_FIELD.match(line.text)
@@ -245,7 +246,7 @@ class _SummaryBlock:
 
 
 def ending_of(said: Event, line: Line) -> Ending | None:
-    """Return how this node's training ended where an event of this launcher says it, None where none does."""
+    """Return how this node's training ended, from an event of this launcher, None if it does not say."""
     if said.id not in _OWN:
         return None
     code = str(said.fields.get("exit_code", ""))
@@ -258,8 +259,8 @@ def ending_of(said: Event, line: Line) -> Ending | None:
 def ending_in(line: Line, said: str = "", *, step_ended: bool = False) -> Ending | None:
     """Return the ending that a line reports by itself, None if it reports none.
 
-    ``said`` is its text with that of the line above, where that had not ended; ``step_ended``: the scheduler
-    had said before that it ends the step.
+    ``said`` is its text with that of the line above, if that had not ended; ``step_ended``: the scheduler had
+    announced the end of the step.
     """
     for number, found in _SAID.matches(said or line.text):
         groups = {name: value for name, value in found.groupdict().items() if value}
@@ -293,7 +294,7 @@ def _code(groups: dict[str, str]) -> int:
 
 
 def _plain(code: int) -> int:
-    """Return an exit code that some report as wait() does, in its upper byte."""
+    """Return an exit code; some report it in the upper byte, like wait()."""
     return code >> 8 if code > 255 else code
 
 

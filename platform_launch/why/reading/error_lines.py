@@ -1,4 +1,4 @@
-"""Lines that say that something went wrong, in the words of any program, where no signature knows them."""
+"""Lines of any program that report an error and match no signature."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from platform_launch.why.reading.events import FirstError
 from platform_launch.why.reading.log_events import LogEvents
 from platform_launch.why.reading.work import shows_work
 
-# Words of failures that name an option, a measured value or a count of none.
+# Words of failure that are part of an option, a measured value or a count of zero.
 _NEUTRAL = re.compile(
     r"""(?ix)
       \b(?:0|no|zero|without|any)[ ](?:\w{1,30}[ ]){0,2}(?:errors?|failures?|exceptions?)\b
@@ -59,16 +59,16 @@ _HINTS = Guarded(
 )
 # Code that rich shows around a frame.
 _CODE = re.compile(r"\s*[│┃]\s*(?:❱\s*)?\d{1,6}\s[│┃ ]")
-# A logger's marks, of which the message is gone or stands elsewhere.
+# A logger's marks without their message.
 _MARKS = re.compile(r"(?:\s*\[[^][]{0,200}\])+\s*")
-# What could happen has not.
+# What could happen has not happened.
 _SPECULATES = re.compile(r"\b(?:may|might|could)\b(?! not)|\bwill result in\b")
-# What torch's communication says is of other processes as often as of its own.
+# Messages of torch's communication are about other processes as often as about its own.
 _OF_PARTNERS = re.compile(
     r"\b(?:ProcessGroup\w{0,20}|TCPStore\w{0,10}|FlightRecorder|HeartbeatMonitor|socket)\.(?:cpp|hpp)\b"
 )
 _LONGEST = 2000
-# Lines of launchers and libraries, about how a process ended and not why; and bars of progress.
+# Lines of launchers and libraries about how a process ended and not why; and progress bars.
 _OF_LAUNCHERS = re.compile(
     r"""(?x)
       torch[./]distributed[./]elastic | mpirun | mpiexec | closing[ ]signal | NCCL[ ](?:INFO|WARN)
@@ -81,31 +81,31 @@ _OF_LAUNCHERS = re.compile(
     | CalledProcessError | exited[ ]with | RUST_BACKTRACE | \d%\|
     """
 )
-# How a process says in its last lines why it goes, where it does not call that an error.
+# How a process states in its last lines why it ends, without calling that an error.
 _REFUSES = re.compile(
     r"(?i)\b(?:can(?:'|no|\s?no)t|could(?:n't|\snot)|fail(?:ed|s|ure)?|unable|giv(?:es?|ing)\sup|gave\sup|refus(?:ed|es|ing)"
     r"|reject(?:ed|s|ing)|not\s(?:found|supported|allowed|valid)|no\ssuch|invalid|unsupported|must\sbe|mismatch)\b"
 )
-# What says of a process, a task or a container only that it ended.
+# What only says that a process, a task or a container ended.
 _OF_AN_END = re.compile(
     r"(?i)\b(?:container|job|launch|process|rank|script|task|trainers?|worker)s?\b.{0,60}?"
     r"\b(?:abort(?:ed|s)|crash(?:ed|es)|die[ds]|end(?:ed|s)|exit(?:ed|s|(?=[ ]with\b))|fail(?:ed|s))\b"
     r"(?! to\b|[^:]{0,80}: \w)"
 )
-# What the message itself stands below, and what may be drawn between.
+# What precedes the message itself, and what may be drawn in between.
 _RULE = re.compile(r"\s*[-=*_]{5,}\s*")
 _INTRODUCES = re.compile(r"(?::|─[╮┐])\s*$")
-# What C++ says above an exception that nobody caught.
+# What C++ prints above an uncaught exception.
 _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
-# Below a line that only introduces a message; that of a C++ exception may have several.
+# Below a line that only introduces a message; a C++ exception's message may have several lines.
 _LINES_OF_WORDS = 3
 _TRACEBACK = b"Traceback (most recent call last)"
 
 
 class ErrorLines:
-    """Keeps those of one log, and the last words of processes that ended."""
+    """Collects those of one log, and the last output of processes that ended."""
 
     def __init__(self, catalogue: Catalogue, scanner: Scanner, prefixes: Prefixes, events: LogEvents) -> None:
         self._catalogue = catalogue
@@ -115,7 +115,7 @@ class ErrorLines:
         self._looks_for_words = 0
 
     def record(self, line: Line) -> None:
-        """Keep a line that looks like an error, and that nothing else knows."""
+        """Record a line that looks like an error and matches nothing else."""
         below = self._scanner.following(_LINES_OF_WORDS)
         if introduces(line.text):
             if any(_TRACEBACK in data for data in below):
@@ -129,7 +129,7 @@ class ErrorLines:
         self._events.err(error, line.where)
 
     def record_last_words(self, line: Line, places: Sequence[Location]) -> None:
-        """Keep the last line above the first report of an end, of one of the processes that ended."""
+        """Record the last line of one of the ended processes above the first report of an end."""
         node_events = self._events.of(line.where)
         if node_events.last_words is not None or self._looks_for_words >= _MOST_LOOKS_FOR_WORDS:
             return
@@ -155,7 +155,7 @@ class ErrorLines:
             self._events.err(words, line.where)
 
     def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
-        """Return a line that looks like an error; with the next one, where it only introduces that."""
+        """Return a line that looks like an error; with the next one, if it only introduces that."""
         text, said = line.shown, line.text
         if introduces(line.text):
             told = (parse(0, data, self._prefixes) for data in below if data.strip())
@@ -168,7 +168,7 @@ class ErrorLines:
         return FirstError(self._events.source.name, line.number, text, where, clear, shown(said))
 
     def _goes_on(self, line: Line, below: Line) -> bool:
-        """Return whether a line below one that introduces a message may be of that message."""
+        """Return whether a line below one that introduces a message may be part of the message."""
         return below.where.host in (None, line.where.host) and self._catalogue.match(below.text) is None
 
     def _text_of(self, data: bytes) -> str:
@@ -176,7 +176,7 @@ class ErrorLines:
 
 
 def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
-    """Return whether a line may be of one of the processes that ended."""
+    """Return whether one of the ended processes may have written a line."""
     ranks, tasks = ({getattr(place, name) for place in places} - {None} for name in ("rank", "task"))
     if writer.rank is not None and ranks:
         return writer.rank in ranks
@@ -196,17 +196,17 @@ def hints_at_error(line: Line) -> bool:
 
 
 def reports_error(line: Line) -> bool:
-    """Return whether a line says itself that it is an error."""
+    """Return whether a line states that it is an error."""
     if _OF_PARTNERS.search(line.text) or _OF_AN_END.search(line.text, 0, _LONGEST):
         return False
     return line.grave or _SAYS_SO.search(_neutralised(line.text)) is not None
 
 
 def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
-    """Return what a process wrote before its end: the first error of its last lines, else the last of them.
+    """Return what a process wrote before its end: the first error in its last lines, else the last line.
 
-    None where it went on with its work until then, or wrote nothing. ``above`` are the lines above the one
-    that tells of its end, nearest first.
+    None if it worked until then, or wrote nothing. ``above`` holds the lines above the report of its end,
+    nearest first.
     """
     telling: list[Line] = []
     for line, data in above:
@@ -224,7 +224,7 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
 
 
 def gives_reason(line: Line) -> bool:
-    """Return whether a process's last lines would end with this one because it says why."""
+    """Return whether this line, as a process's last one, gives the reason for its end."""
     text = line.text[:_LONGEST]
     return reports_error(line) or _REFUSES.search(text) is not None
 
@@ -234,6 +234,6 @@ def introduces(text: str) -> bool:
     return _INTRODUCES.search(text) is not None
 
 
-@lru_cache(maxsize=1)  # a line is asked about more than once
+@lru_cache(maxsize=1)  # the same line is checked more than once
 def _neutralised(text: str) -> str:
     return _NEUTRAL.sub(" ", text[:_LONGEST])

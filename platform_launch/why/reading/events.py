@@ -1,7 +1,7 @@
-"""What one log tells: the events of its last episode, in constant memory.
+"""What one log shows: the events of its last episode, in constant memory.
 
-A training survives many an error it prints. So events are grouped into episodes, parted by stretches of
-ordinary output; the latest one that holds a cause is the one that the training did not survive.
+A training survives many of the errors that it prints. So events are grouped into episodes, separated by
+ordinary output; the latest one with a cause is the one that the training did not survive.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _MOST_EVENTS = 500
 _MOST_SURVIVED = 20
 _MOST_WHERES = 4096
 _MOST_PAIRS = 256
-# Of an exception in C++ that nobody caught; more of its message may stand on the lines below.
+# Of an uncaught C++ exception; more of its message may be on the lines below.
 SAYS_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
 
 
 @dataclass
 class Occurrence:
-    """One thing that happened: the first line that shows it, and how many more did.
+    """One thing that happened: the first line that shows it, and how many more do.
 
     ``mention``: its writer calls it a warning, or quotes it in a line about something else. ``last`` is the
-    last line that shows it, ``suffered_at`` the first one below a cause that shows what others suffered.
-    ``doubtful``: a traceback that may be quoted, or got over. ``pairs`` are the
-    hosts that show it, each with the peer that it names.
+    last line that shows it, ``suffered_at`` the first one below a cause that shows a consequence for others.
+    ``doubtful``: a traceback that may be quoted, or survived. ``pairs`` holds the hosts that show it, each
+    with the peer that it names.
     """
 
     signature: Signature
@@ -69,9 +69,9 @@ class Occurrence:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What it shows: its signature, and what was raised where the signature leaves that open.
+        """What it shows: its signature, and the exception if the signature leaves that open.
 
-        The number of its own rank in the message makes it nothing else.
+        The number of its own rank in the message makes no difference.
         """
         text = self.raised.text if self.raised and not self.signature.patterns else ""
         rank = self.where.rank
@@ -105,7 +105,7 @@ class Occurrence:
             self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))
 
     def _goes_on_with(self, other: Occurrence) -> bool:
-        """Return whether another line only says the same again, as below a process's own traceback."""
+        """Return whether another line only repeats it, as below a process's own traceback."""
         mine, others = self.raised, other.raised
         if mine is None or (mine.frame is None and not 0 <= other.number - self.number <= 1):
             return False
@@ -114,9 +114,9 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class FirstError:
-    """A line that no signature knows and that looks like an error; ``clear`` if it says so itself.
+    """A line without a signature that looks like an error; ``clear`` if it says so itself.
 
-    ``message`` is what it says without its prefixes.
+    ``message`` is its text without prefixes.
     """
 
     log: str
@@ -129,7 +129,7 @@ class FirstError:
 
 @dataclass
 class Episode:
-    """Events that follow each other closely."""
+    """Events in close succession."""
 
     events: dict[tuple[str, str], Occurrence] = field(default_factory=dict)
     endings: list[Ending] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Episode:
         key = (event.kind[0] + event.role.value, event.kind[1])
         kept = self.events.get(key)
         if kept is not None and kept.start > event.start:
-            # A traceback is complete only after lines that stand below its beginning.
+            # A traceback is complete only after lines that are below its beginning.
             event.repeat(kept)
             self.events[key] = event
             return event
@@ -167,11 +167,11 @@ class Episode:
 
     @property
     def ends(self) -> bool:
-        """Return whether anyone says that a process ended."""
+        """Return whether the end of a process is reported."""
         return bool(self.endings or self.of_role(SignatureRole.SUMMARY))
 
     def tells_from(self, number: int) -> bool:
-        """Return whether an exception ended a process, or others suffered in a line from ``number`` on."""
+        """Return whether an exception ended a process, or a consequence is shown, from line ``number`` on."""
         suffered = any(one.last >= number for one in self.of_role(SignatureRole.CONSEQUENCE))
         return suffered or any(one.is_proof for one in self.events.values())
 
@@ -181,14 +181,13 @@ class Episode:
 
 
 class NodeEvents:
-    """The events of one node (or pod) in one log, and what else it tells of itself.
+    """The events of one node (or pod) in one log, and other facts about it.
 
-    ``finished_at`` is the last line in which the launcher called this training a success; ``is_open`` tells
-    that it began and said nothing of an end. ``last_words`` is the line above the first report that a
-    process ended. ``asked_at``
-    is the line in which the launcher first asked the training to end, 0 if in none. ``recorded`` is the cause
-    that the launcher found, "" where its events do not tell. ``left_behind`` is the cause that ended the
-    attempt before the last one.
+    ``finished_at`` is the last line in which the launcher reported success; ``is_open``: a launch began and
+    reported no end. ``last_words`` is the line above the first report that a process ended. ``asked_at`` is
+    the line in which the launcher first asked the training to end, 0 if in none. ``recorded`` is the cause
+    that the launcher found, "" if its events do not say. ``left_behind`` is the cause that ended the attempt
+    before the last one.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
@@ -216,7 +215,7 @@ class NodeEvents:
         return told + [place for one in self.episode.endings for place in one.places]
 
     def leave_out_hosts(self) -> None:
-        """Forget hosts whose name does not tell which machine they are."""
+        """Drop hosts whose name does not identify a machine."""
         for event in all_events([self]):
             event.where = _on_a_machine(event.where)
             event.wheres = {_on_a_machine(where) for where in event.wheres}
@@ -240,21 +239,21 @@ class NodeEvents:
             self._episode.endings.append(ending)
 
     def err(self, error: FirstError, parting_lines: int) -> None:
-        """Record a line that looks like an error; the first clear one is kept."""
+        """Record a line that looks like an error; the first clear one counts."""
         self.part(error.number, parting_lines)
         self._episode.last_line = error.number
         if self.first_error is None or (error.clear and not self.first_error.clear):
             self.first_error = error
 
     def overcome(self, cause: Occurrence) -> None:
-        """Make a cause a suspect, since what follows shows that its process got over it."""
+        """Make a cause a suspect, since the following lines show that its process survived it."""
         self._episode.overcome(cause)
         self._decisive.overcome(cause)
         if not self._decisive.of_role(SignatureRole.CAUSE):
             self._decisive = Episode()
 
     def outlive(self, event: Occurrence) -> None:
-        """Take an event for one of those that training went on after."""
+        """Record an event as one that the training survived."""
         for episode in (self._episode, self._decisive):
             episode.events = {key: one for key, one in episode.events.items() if one is not event}
         if event.signature.role is SignatureRole.CAUSE:
@@ -263,7 +262,7 @@ class NodeEvents:
             self._decisive = Episode()
 
     def forget(self, until: int) -> None:
-        """Forget what stands up to a line."""
+        """Drop everything up to a line."""
         for episode in (self._episode, self._decisive):
             episode.events = {key: one for key, one in episode.events.items() if one.last > until}
             episode.endings = [one for one in episode.endings if one.line.number > until]
@@ -274,15 +273,15 @@ class NodeEvents:
             self.last_words = None
 
     def leave_behind(self, until: int) -> None:
-        """Take what stands up to a line, from which on the training was begun anew, for got over."""
+        """Record everything up to a line, from which on the training was restarted, as survived."""
         over = [one for one in self.episode.of_role(SignatureRole.CAUSE) if one.last <= until]
         self.forget(until)
         self.left_behind = min(over, key=lambda one: one.start, default=self.left_behind)
 
     def go_on(self, few_steps_at: int, last_step_at: int, until_s: float | None) -> None:
-        """Take what stands above work for none of a failure; one step is enough for what may be harmless.
+        """Record events above work as harmless; one step is enough for those that may be.
 
-        What was logged after ``until_s``, the time of the last step, is later than it wherever it stands.
+        An event after ``until_s``, the time of the last step, is later than it wherever its line is.
         """
         for event in list(self.episode.events.values()):
             harmless = event.doubtful or (event.role is SignatureRole.SUSPECT and event.raised is None)
@@ -311,7 +310,7 @@ class NodeEvents:
 
     @property
     def finished(self) -> bool:
-        """Return whether it ended well after all that happened in it."""
+        """Return whether it ended in success after all its events."""
         last_line = max(self._episode.last_line, self._decisive.last_line)
         return self.finished_at > last_line and not self.is_open
 
@@ -322,7 +321,7 @@ class NodeEvents:
 
     @property
     def episode(self) -> Episode:
-        """The latest episode that holds a cause, or the latest of all."""
+        """The latest episode with a cause, else the latest of all."""
         if self._episode.of_role(SignatureRole.CAUSE) or not self._decisive.events:
             return self._episode
         return self._decisive
@@ -333,12 +332,12 @@ def _on_a_machine(where: Location) -> Location:
 
 
 def all_events(nodes: Iterable[NodeEvents]) -> list[Occurrence]:
-    """Return what the decisive episodes of all nodes hold."""
+    """Return the events of all nodes' decisive episodes."""
     return [event for node_events in nodes for event in node_events.episode.events.values()]
 
 
 def first_to_end(nodes: Iterable[NodeEvents]) -> int | None:
-    """Return the rank that launchers saw end first, by their clocks, which count whole seconds."""
+    """Return the rank whose end launchers saw first, by their clocks, which count whole seconds."""
     endings = [one for n in nodes for one in n.episode.endings if not one.by_scheduler]
     endings = [one for one in endings if one.where.rank is not None]
     roots = [one for one in endings if one.is_root]

@@ -1,7 +1,7 @@
-"""Which lines are evidence of nothing: code, advice, warnings, quotations, other programs, what passed.
+"""Which lines are no evidence: code, advice, warnings, quotations, other programs, temporary faults.
 
-What stands in a line, and in the lines around it, tells. A line that is quoted tells of no failure. The words
-around a traceback only make it doubtful that it ended its process; whether work went on below decides.
+The line itself and those around it decide. A quoted line is no failure. The words around a traceback only
+make it doubtful that it ended its process; whether work continued below decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from platform_launch.why.messages.signatures import Signature
 from platform_launch.why.messages.tracebacks import Traceback
 from platform_launch.why.reading.pods import of_same_pod
 
-# What says itself that it failed, and is not quoted by a line about something else.
+# Lines that themselves report a failure, not quoted in a line about something else.
 _OUTRIGHT = re.compile(
     r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: "
     r"|ERROR: (?:LoadError: )?SystemError: |(?:.*\s)?libgomp: "
@@ -24,11 +24,11 @@ _OUTRIGHT = re.compile(
     r"|\s*GPUassert: |\s*cuda\w{1,20}\(\) failed at |\s*C(?:uda|UDA) (?:error in file|Runtime Error)\b"
     r"|The runtime failed to allocate the necessary |.*\bbackend failed with error: \d+ \(\w+_ERROR_OUT_OF_"
     r"| ?on Pe \d"  # NAMD, below its line that says FATAL ERROR
-    # The rest of torch's message, of which the beginning is not in the log.
+    # The rest of torch's message whose beginning is not in the log.
     r"|(?!.*out of memory).{0,400}?(?:Including non-PyTorch memory, this process has |size_mb to avoid fragm)"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
-# A line of code, whatever stands before it: what it would say has not happened by its being shown.
+# A line of code, whatever precedes it: that it is shown does not mean that it happened.
 _CODE = re.compile(
     r"(?:.{0,120}?[|\]):>+-] +|\s*)(?:\d{1,6}[:|]? +)?"
     r"(?:raise \w[\w.]*\(|assert\b(?=.*[('\"]).*['\")\]]\s*$|throw (?:new )?\w"
@@ -44,15 +44,15 @@ _SPEAKS_OF_IT = re.compile(
     r"|\s*(?:[-*+\u2022] )?(?:Fix(?:e[sd]|ing)?|Handle[sd]?|Catch(?:es)?|Work around)\b:? \S*[`\"']?\w"
     r"|test\w* \([\w.]{1,200}\) \.\.\. "
 )
-# The kernel's kill of what no training runs, and what the loader says of the system's own programs.
+# The kernel's kill of a program that no training runs, and the loader's messages about system programs.
 _OF_OTHER_PROGRAMS = re.compile(
     r"[Oo]ut of memory: Killed process \d+ \((?!python|pt_|ray|torch|train|accelerate|deepspeed)"
     r"|(?:/(?:usr/)?(?:libexec|s?bin)/(?!mpi|orte|prte|python|srun)\S{1,200}|curl|git|rsync|scp|ssh|wget): "
     r"(?:symbol lookup error|error while loading shared libraries): "
 )
-# One of several tries, as huggingface_hub tells of each.
+# One of several attempts, as huggingface_hub reports each.
 _OF_A_TRY = re.compile(r"thrown while requesting (?:HEAD|GET) https?://")
-# Who is quoted, at the beginning of a line: of the one above, or of that which is quoted.
+# The source of a quotation, at the beginning of a line.
 _NAMES_QUOTED = re.compile(
     r"(?i)^\W{0,8}(?:\[\d{1,6}\] )?(?:a|answer|assistant|completion|generat(?:ed|ion)|gold|input|label|output"
     r"|pred(?:iction)?|prompt|q|question|reference|response|rollout|sample|target|text|user)"
@@ -60,7 +60,7 @@ _NAMES_QUOTED = re.compile(
     r"|(?:^|\s)\[(?:code[ _-]?exec\w*|grader|judge|reward|rollout|sample|sandbox|verifier)"
     r"(?:[ _:#-]\w{1,20})?\]"
 )
-# The same, before what is quoted on one line; also what parts the turns of a conversation.
+# The same, before the quotation on one line; also the separator of turns in a conversation.
 _NAMES_QUOTED_BEFORE = re.compile(
     r"(?i)\b(?:answer|assistant|completion|prompt|question|rollout)[\"']?\s*[:=]\s|<\|\w{1,30}\|>"
 )
@@ -82,27 +82,27 @@ _CELLS_BEFORE = 2
 _HEAD = "Traceback (most recent call last)"
 _LINES_AROUND = 3
 _LINES_OF_WHAT_PASSED = 40
-# A log that fails in every line must not have its neighbours read as often.
+# In a log with a failure on every line, the neighbours are not read as often.
 _MOST_LOOKS_BELOW = 200
-# Python writes a warning's text below the place and the category, and the code that warned below that.
+# Python writes a warning's text after the place and the category, and the code below it.
 _WARNING = re.compile(r"\S{1,400}\.pyx?:\d{1,6}: \w{0,60}Warning: ")
 _CODE_THAT_WARNED = re.compile(r"  \S")
 _LINES_OF_A_WARNING = 15
 
 
 def is_code(text: str) -> bool:
-    """Return whether a line is one of a program's text, as tracebacks and reports quote them."""
+    """Return whether a line is source code, as in tracebacks and reports."""
     perhaps = "(" in text or text[:1] == " " or "assert" in text or "throw " in text
     return perhaps and _CODE.match(text) is not None
 
 
 def speaks_of_it(text: str) -> bool:
-    """Return whether a line only advises of a failure whose words it has, or is code that tells of it."""
+    """Return whether a line is only advice about a failure, or code that reports it."""
     return _SPEAKS_OF_IT.match(text) is not None
 
 
 def is_mild(line: Line, signature: Signature) -> bool:
-    """Return whether a line that shows a signature may tell of no failure of the job's."""
+    """Return whether a line with a signature may be no failure of the job."""
     return (
         line.mild
         or (signature.raised and not line.fatal and not _OUTRIGHT.match(line.text))
@@ -112,7 +112,7 @@ def is_mild(line: Line, signature: Signature) -> bool:
 
 
 def is_quoted(text: str, position: int) -> bool:
-    """Return whether a line quotes the failure whose words it has at ``position``, in a table for one."""
+    """Return whether a line only quotes the failure at ``position``, for instance in a table."""
     in_table = text.startswith("|") and text.endswith("|")
     return (
         _NAMES_QUOTED.search(text) is not None
@@ -122,7 +122,7 @@ def is_quoted(text: str, position: int) -> bool:
 
 
 def is_doubtful(above: Iterable[str], opening: str, below: Iterable[str]) -> bool:
-    """Return whether a traceback may be no end of the process that printed it.
+    """Return whether a traceback may not have ended the process that printed it.
 
     ``above`` and ``below`` are the lines around it, nearest first; ``opening`` is its first line.
     """
@@ -132,7 +132,7 @@ def is_doubtful(above: Iterable[str], opening: str, below: Iterable[str]) -> boo
 
 
 def is_repeated(below: Iterable[str]) -> bool:
-    """Return whether lines say that what failed above them is tried again, or done without."""
+    """Return whether lines say that the failed action above is retried, or skipped."""
     return any(map(_IS_REPEATED.search, below))
 
 
@@ -145,20 +145,20 @@ class Surroundings:
         self._looks_below = 0
 
     def go_on_without(self) -> bool:
-        """Return whether the line below says that what failed is tried again, or done without."""
+        """Return whether the line below says that the failed action is retried, or skipped."""
         if self._looks_below >= _MOST_LOOKS_BELOW:
             return False
         self._looks_below += 1
         return is_repeated(map(self._text, self._scanner.following(1)))
 
     def show_it_passed(self, signature: Signature, text: str) -> bool:
-        """Return whether lines below say that what one tells of passed, as events of pods and kernels do."""
+        """Return whether lines below say that the fault is over, as events of pods and kernels do."""
         following = of_same_pod(text, self._scanner.following(_LINES_OF_WHAT_PASSED))
         below = b"\n".join(following).decode(errors="replace") if signature.passed else ""
         return any(re.search(pattern, f"{text}\n{below}") for pattern in signature.passed)
 
     def make_doubtful(self, traceback: Traceback) -> bool:
-        """Return whether the lines around a traceback quote it, or say that its code goes on."""
+        """Return whether the lines around a traceback quote it, or say that its code continues."""
         number, current = self._scanner.number, self._scanner.current
         behind = max(0, number - traceback.start)
         above = self._scanner.preceding(behind + _LINES_AROUND)
@@ -170,7 +170,7 @@ class Surroundings:
         return is_doubtful(next(said), plain(opening), next(said))
 
     def is_of_a_warning(self) -> bool:
-        """Return whether the current line is of the text of a warning that Python printed above it."""
+        """Return whether the current line is part of a warning that Python printed above it."""
         for text in map(self._text, self._scanner.preceding(_LINES_OF_A_WARNING)):
             if _WARNING.match(text):
                 return True

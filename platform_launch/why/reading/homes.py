@@ -1,7 +1,7 @@
-"""On which host a rank runs, and which rank a process is, as lines tell that report no failure.
+"""On which host a rank runs, and which rank a process is, from lines that report no failure.
 
 The sources are NCCL's start-up, line prefixes that name both a rank and a host, and this launcher's opening
-event. Two that contradict each other, such as those of two attempts, tell nothing.
+event. Contradictory ones, such as those of two attempts, are ignored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _PROCESS = re.compile(
 
 @dataclass
 class Homes:
-    """What one log tells of it.
+    """The findings of one log.
 
     ``ranks`` holds the hosts by the kind of line that names them; ``size`` is the number of ranks of the
-    largest communicator, since smaller ones number theirs anew; ``opened`` are the nodes that this launcher
-    started on; ``processes`` are the ranks by host and process id, None for a process of several ranks.
+    largest communicator, since smaller ones have their own numbers; ``opened`` are the nodes that this
+    launcher started on; ``processes`` are the ranks by host and process id, None for a process of several
+    ranks.
     """
 
     ranks: dict[str, dict[int, Location]] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Homes:
     size: int = 0
 
     def read(self, line: Line) -> bool:
-        """Record what a line tells; return True if that is all it tells."""
+        """Record what a line shows; return True if it shows nothing else."""
         if "NCCL INFO " in line.text and line.where.host is not None and (found := _NCCL.search(line.text)):
             self._read_nccl(line.where.host, int(found[1]), int(found[2]), line.text)
             return True
@@ -52,7 +53,7 @@ class Homes:
             self._add("opened", rank, host)
 
     def merge(self, other: Homes) -> None:
-        """Add what another log tells."""
+        """Add the findings of another log."""
         if other.size > self.size:
             self.size = other.size
             self.ranks.pop("nccl", None)
@@ -65,9 +66,9 @@ class Homes:
         self.processes.update(other.processes)
 
     def of_rank(self, rank: int) -> Location:
-        """Return the host of a rank; nowhere if it is not known."""
+        """Return the host of a rank; NOWHERE if it is not known."""
         told = [homes[rank] for homes in self.ranks.values() if rank in homes]
-        # An address is another name of a host, and less of one.
+        # An address is another, less useful name of a host.
         named = sorted((home.host[0].isdigit(), home.host) for home in told if home.host)
         alike = {short_name(host) for is_address, host in named if is_address == named[0][0]}
         return Location(host=named[0][1]) if NOWHERE not in told and len(alike) == 1 else NOWHERE
@@ -102,7 +103,7 @@ class Homes:
 
 
 def _agree(homes: dict[int, Location], number: int, home: Location) -> None:
-    """Add the host of a rank or node; two that contradict each other tell nothing."""
+    """Add the host of a rank or node; contradictory ones are ignored."""
     if number in homes or len(homes) < _MOST:
         known = homes.setdefault(number, home)
         same = short_name(known.host or "") == short_name(home.host or "")

@@ -1,9 +1,9 @@
-"""Gathers what one log tells by nodes, and takes back what its processes got over.
+"""Collects the events of one log by node, and drops those that its processes survived.
 
-A line that says a cause stays one unless work went on below it, or the first uncaught exception below it has
-a cause of its own. Then it is a suspect, as a warning is: it may be harmless. What a process had held back
-is written at its end, below its last error; so where the clock says that work went on until later, or nothing
-tells of an end, the line is no answer at all.
+A line with a cause counts as one unless work continued below it, or the first uncaught exception below it has
+a cause of its own. Then it is a suspect, like a warning: it may be harmless. A process writes its buffered
+output at its end, below its last error; so if the clock shows that work continued until later, or no end is
+reported, the line is no answer at all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from platform_launch.why.sources import LogSource
 _MOST_NODES = 2048
 _MOST_LOOKS = 400
 _MOST_UNDECIDED = 200
-# A line so close above an end is the last word of the process.
+# A line this close above an end is the process's last output.
 _FEW_LINES = 2
 # Others may work so long before they miss the one that failed.
 _SOON_S = 60.0
@@ -35,13 +35,13 @@ _SOON_S = 60.0
 
 @dataclass(frozen=True)
 class _Work:
-    """The line from which on a few steps of work are shown, and when the last one of them was."""
+    """The line from which on a few steps of work are shown, and the time of the last one."""
 
     number: int = 0
     time_s: float | None = None
 
     def since_s(self, event: Occurrence) -> float | None:
-        """Return how long work went on after an event, 0 if no clock tells; None if it did not go on."""
+        """Return how long work continued after an event, 0 without a clock; None if it did not continue."""
         said = event.span.not_before_s if event.span.exact else None
         later_s = 0.0 if said is None or self.time_s is None else self.time_s - said
         return later_s if event.last < self.number and later_s >= 0 else None
@@ -86,7 +86,7 @@ class LogEvents:
         *,
         doubtful: bool = False,
     ) -> Occurrence:
-        """Add what a line shows; return the event that is kept, of several that are the same the first."""
+        """Add what a line shows; return the recorded event, of several equal ones the first."""
         event = Occurrence(
             signature=match.signature,
             role=role,
@@ -127,7 +127,7 @@ class LogEvents:
                 holder.overcome(event)
 
     def _suffer(self, event: Occurrence) -> None:
-        """Record a consequence: work may have gone on until then."""
+        """Record a consequence: work may have continued until then."""
         above = [one for one in self._undecided if one[1].last < event.start and not one[1].suffered_at]
         self._get_over(above, self._work_below(above, event.start))
         for _, cause in above:
@@ -145,7 +145,7 @@ class LogEvents:
                 holder.overcome(event)
 
     def _work_below(self, causes: list[tuple[NodeEvents, Occurrence]], until: int) -> _Work:
-        """Return what is known of the work above line ``until``, as far as that matters to causes."""
+        """Return what is known about the work above line ``until``, if it matters to causes."""
         if not causes:
             return _Work()
         shown = self._lines_that(shows_work, min(event.last for _, event in causes), until)
@@ -154,7 +154,7 @@ class LogEvents:
         return _Work(shown[FEW_STEPS - 1][0], parse(*shown[0], self._prefixes).time_s)
 
     def _lines_that(self, show: Callable[[bytes], bool], since: int, until: int) -> list[tuple[int, bytes]]:
-        """Return the lines between two that show something, nearest first, as far as they are at hand."""
+        """Return the lines between two events, nearest first, as far as they are still in memory."""
         if self._looks >= _MOST_LOOKS:
             return []
         self._looks += 1
@@ -163,7 +163,7 @@ class LogEvents:
         return [(until - distance, data) for distance, data in enumerate(above, 1) if show(data)]
 
     def begin_anew(self, line: Line, *, job: bool = False) -> None:
-        """Record a line that says that the training is begun once more, or another job."""
+        """Record a line that says that the training is restarted, or another job started."""
         self._leave_behind(line.number)
         self._job_began = job or (self._begun_anew_at > 0 and self._job_began)
         self._begun_anew_at = line.number
@@ -171,7 +171,7 @@ class LogEvents:
     def _leave_behind(self, until: int, proof: Occurrence | None = None) -> None:
         """Drop earlier attempts if the latest one worked before line ``until``.
 
-        So too if it ended with a ``proof`` that has a cause of its own.
+        Drop them also if it ended with a ``proof`` that has a cause of its own.
         """
         since = self._begun_anew_at
         if not since:
@@ -183,7 +183,7 @@ class LogEvents:
                 node_events.leave_behind(since)
 
     def _is_new(self, proof: Occurrence, since: int) -> bool:
-        """Check whether a proof does not follow from the causes above a line."""
+        """Return whether a proof does not follow from the causes above a line."""
         episodes = [node_events.episode for node_events in self._nodes.values()]
         above = [one for e in episodes for one in e.of_role(SignatureRole.CAUSE) if one.last < since]
         failed = [one for one in above if not one.signature.has(SignatureTrait.FROM_OUTSIDE)]
@@ -191,7 +191,7 @@ class LogEvents:
         return bool(own) and all(has_own_cause(proof, one, later_job=self._job_began) for one in failed)
 
     def end(self, ending: Ending, *, told: bool = False) -> None:
-        """Record how processes ended; a signal is a cause by itself where their line ``told`` none."""
+        """Record how processes ended; a signal is a cause by itself if the line gave none (``told``)."""
         self._leave_behind(ending.line.number)
         self.ended(ending.line)
         if ending.exit_code in ENDED_ALONG and self._ended_otherwise(ending):
@@ -205,13 +205,13 @@ class LogEvents:
                 self.add(Match(signature, 0, place), signature.role, ending.line, place)
 
     def _ended_otherwise(self, ending: Ending) -> bool:
-        """Return whether another process ended by itself before: launchers then end those that are left."""
+        """Return whether another process ended by itself before: then launchers end the remaining ones."""
         before = (one for node_events in self._nodes.values() for one in node_events.episode.endings)
         others = (one for one in before if not one.by_scheduler and one.where != ending.where)
         return any(one.exit_code not in ENDED_ALONG for one in others)
 
     def ended(self, line: Line) -> None:
-        """Record a line that tells of an end: what stands right above was a process's last word."""
+        """Record a line that reports an end: the one right above was a process's last output."""
         above = (one for one in self._undecided if not 0 < line.number - one[1].last <= _FEW_LINES)
         self._undecided = list(above)
         self._get_over(self._undecided[:], self._work_below(self._undecided, line.number))
@@ -222,7 +222,7 @@ class LogEvents:
         self.of(writer).err(error, self._parting_lines)
 
     def suffered_before(self, where: Location) -> bool:
-        """Return whether this very rank already suffered from another one's failure."""
+        """Return whether this rank already showed the consequence of another one's failure."""
         if where.rank is None:
             return False
         suffered = self.of(where).episode.of_role(SignatureRole.CONSEQUENCE)
@@ -239,7 +239,7 @@ class LogEvents:
         return list(self._nodes.values())
 
     def _go_on(self) -> None:
-        """Take what work went on after for none of a failure, where nothing below tells of one."""
+        """Record events after which work continued as harmless, if nothing below reports a failure."""
         end, episodes = self._scanner.number, [node_events.episode for node_events in self._nodes.values()]
         done = [number for number, _ in self._lines_that(states_success, 0, end)]
         work = self._lines_that(shows_work, 0, end)
@@ -254,5 +254,5 @@ class LogEvents:
 
     @property
     def _parting_lines(self) -> int:
-        """How much output parts two episodes: nodes that share a log take turns."""
+        """How much output separates two episodes: nodes that share a log alternate."""
         return SURVIVED_LINES * max(1, len(self._nodes))

@@ -1,4 +1,4 @@
-"""What this launcher says in a log, known by ids: from the event file beside it, else from the marks."""
+"""This launcher's own lines in a log, by event id: from the event file beside it, else from the marks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from platform_launch.why.messages.signatures import Catalogue, Match, SignatureR
 from platform_launch.why.reading.endings import ending_of
 from platform_launch.why.reading.log_events import LogEvents
 
-# What a launcher says of its own end.
+# What a launcher says about its own end.
 _ENDS_OF_LAUNCHES = frozenset(
     """
     launch-refused training-failed training-finished training-followed training-killed training-stopped
@@ -21,10 +21,10 @@ _ENDS_OF_LAUNCHES = frozenset(
 
 
 class OwnLines:
-    """Tells the launcher's lines of one log from all others; only the event of such a line counts.
+    """Distinguishes the launcher's lines in a log from all others; only the event of such a line counts.
 
-    With the launch's own events (``launched``) a mark counts only where the launcher said so: a training can
-    print one as well. Without them (None) the mark is all there is.
+    With the launch's own events (``launched``) a mark counts only if the launcher recorded the event: a
+    training can print a mark, too. Without them (None) the mark decides.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class OwnLines:
         self._events = events
 
     def read(self, text: str) -> Event | None:
-        """Return the event of a line, None where it is not the launcher's."""
+        """Return the event of a line, None if it is not the launcher's."""
         found = marked(text)
         if found is None:
             return None
@@ -51,11 +51,11 @@ class OwnLines:
         if not waiting:
             return None
         self._seen.add(event.id)
-        # An event of several lines stands at the head until another one of its kind follows.
+        # An event of several lines stays first until another one of its kind follows.
         return waiting.popleft() if len(waiting) > 1 else waiting[0]
 
     def handle(self, line: Line, event: Event, below: Sequence[bytes] = ()) -> bool:
-        """Read the event of a line, and the lines ``below`` it; return False if it meant nothing."""
+        """Read the event of a line, and the lines ``below`` it; return False if it was irrelevant."""
         if event.id == "launch-opened":
             self._events.of(line.where).is_open = True
             self._read_opening(event, line)
@@ -76,9 +76,9 @@ class OwnLines:
         if signature is None:
             return False
         where, node = line.where, str(event.fields.get("node", ""))
-        if signature.role is SignatureRole.CAUSE and node.isdecimal():  # all nodes say on which one it was
+        if signature.role is SignatureRole.CAUSE and node.isdecimal():  # all nodes say which node it was
             where = Location(node=int(node))
-        # All nodes of a job name the one that failed first, that one too.
+        # All nodes of a job name the one that failed first, including that node.
         elif node == str(line.where.filled(self._events.source.where).node):
             return False
         texts = (text_of(data, self._prefixes) for data in below)
@@ -93,7 +93,7 @@ class OwnLines:
             self._events.of(line.where).homes.open(node, host, range(node * count, (node + 1) * count))
 
     def handle_unread(self, number: int) -> None:
-        """Take the events of kinds that no line of the log showed: its end was lost."""
+        """Read events of kinds that no line of the log shows: the log's end was lost."""
         for event_id in self._expected.keys() - self._seen:
             for event in self._expected[event_id]:
                 self.handle(parse(number, in_text(event).encode(), self._prefixes), event)

@@ -1,4 +1,4 @@
-"""Which pod and node the lines of kubectl are about: of lists of pods, of their descriptions and events."""
+"""Which pod and node kubectl's lines are about: in lists of pods, descriptions and events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_A_POD = re.compile(
     r"|.{0,120} kubelet[ ,]"
     r"|.{0,120}\b(?:Normal|Warning)\s{1,20}\w{1,60}\s{1,20}pod/|.{0,500} pod=\"[\w.-]{1,253}/"
 )
-# An event in a list names its pod, as a kubelet's own line does, and one of an old Kubernetes its node.
+# An event in a list names its pod, as does a kubelet's own line; one of an old Kubernetes names its node.
 _IN_EVENT = re.compile(
     r"\bpod(?:/|=\"(?:[\w.-]{1,253}/)?)(?P<pod>[\w.-]{1,253})[\s\"]|\bkubelet, (?P<host>[\w.-]{1,253})\s"
 )
@@ -37,18 +37,18 @@ _NAME = re.compile(rb"Name:[ \t]+(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s*$")
 
 
 def pod_in_row(text: str) -> Location:
-    """Return the pod, and its node if it tells it, that a row of `kubectl get pods` is about."""
+    """Return the pod of a row of `kubectl get pods`, and its node if the row has it."""
     row = _ROW.match(text) or _CHOSEN_ROW.match(text)
     return Location(pod=row["pod"], host=row["host"]) if row else NOWHERE
 
 
 def speaks_of_a_pod(text: str) -> bool:
-    """Return whether a line may be one of a pod's description, or an event that a kubelet reports."""
+    """Return whether a line may be part of a pod's description, or a kubelet's event."""
     return _OF_A_POD.match(text) is not None
 
 
 def pod_of(text: str, named: str | None, preceding: Iterable[bytes]) -> Location:
-    """Return the pod and the node that a line is about, if it or the lines above tell them; nearest first.
+    """Return the pod and the node of a line, if it or the lines above (nearest first) name them.
 
     ``named`` is the pod that the line's message names.
     """
@@ -68,7 +68,7 @@ def pod_of(text: str, named: str | None, preceding: Iterable[bytes]) -> Location
 
 
 def of_same_pod(text: str, following: Iterable[bytes]) -> list[bytes]:
-    """Return the lines that may be of the pod that an event names: those which name no other one."""
+    """Return the lines that may be about an event's pod: those that name no other pod."""
     of = _EVENT_OF.search(text.encode())
     return [
         data for data in following if not of or not (other := _EVENT_OF.search(data)) or other[0] == of[0]

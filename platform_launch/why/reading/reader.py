@@ -33,27 +33,27 @@ _LINES_TO_SURVEY = 15
 _LONGEST_SURVEYED = 300
 _LINES_OF_A_REPORT = 12
 _MOST_RECOVERED = 500
-# An exception behind one word with a number, which may be the host that pdsh puts before each line.
+# An exception after one word with a number, which may be the host that pdsh puts before each line.
 _BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
-# Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
+# Ray raises a task's exception again where its result is needed, and an actor's from its start.
 _HANDED_ON = "ray.exceptions.RayTaskError("
 _AT_ITS_START = "The actor died because of an error raised in its creation task"
-# What the end of such a traceback says of an actor that died, with the place below.
+# The end of such a traceback about an actor that died, with the place below.
 _DEAD = b": The actor died"
-# Who says this tells of an actor on another node, whose address stands above.
+# This message is about an actor on another node, whose address is above.
 _OF_AN_ACTORS_NODE = "because its node has died"
-# Where a launcher asks the store on the master.
+# Where a launcher uses the store on the master.
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
-# What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
+# The end of the first line of an MPICH error, which names the rank; the cause is below.
 _STACK = "error stack:"
-# What MPI says of a program that ended itself, mostly below its reason.
+# MPI's message about a program that ended itself, mostly below the reason.
 _GAVE_UP = "mpi_abort"
-# What a log says of its job as a whole, by the name under which the verdict shows it.
+# What a log says about its job as a whole, by the verdict's name for it.
 _FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<peer>\w[^\s',:\]]*)(?::(?P<port>\d{1,5}))?")
 
 
 class LogReader:
-    """Reads one source: takes each line apart and finds who knows what it means."""
+    """Reads one source: parses each line and finds the reader that understands it."""
 
     def __init__(self, source: LogSource, catalogue: Catalogue) -> None:
         self._name = source.name
@@ -73,7 +73,7 @@ class LogReader:
         self._stack = 0, NOWHERE
 
     def read(self) -> list[NodeEvents]:
-        """Read to the end; return what each node in it said."""
+        """Read to the end; return the events of each node in it."""
         for raw in self._scanner.lines():
             self._survey(raw)
             taken = False
@@ -92,7 +92,7 @@ class LogReader:
         return self._events.finished()
 
     def _survey(self, raw: RawLine) -> None:
-        """Look at what lines begin with, at the start of a log and further on more and more seldom."""
+        """Examine the beginnings of lines, at the start of a log and then less and less often."""
         if raw.number >= self._survey_at:
             self._survey_at = 2 * raw.number
             around = [*self._scanner.preceding(_LINES_TO_SURVEY), raw.data]
@@ -105,7 +105,7 @@ class LogReader:
             self._conclude(reading)
 
     def remarks(self) -> list[Note]:
-        """Say what of the log was not read."""
+        """Return notes on the parts of the log that were not read."""
         heads = (shown(head.decode(errors="replace")) for head in sorted(self._scanner.left_out))
         remarks = []
         if self._scanner.empty:
@@ -117,7 +117,7 @@ class LogReader:
         return remarks
 
     def last_line(self) -> list[Note]:
-        """Quote the line that the log ends with, unless it ends with a page of empty ones."""
+        """Quote the last line of the log, unless it ends with a page of empty ones."""
         for distance, data in enumerate(self._scanner.preceding(_LINES_OF_A_PAGE), 1):
             if data.strip():
                 last = parse(self._scanner.number - distance, data, self._prefixes)
@@ -125,7 +125,7 @@ class LogReader:
         return []
 
     def _parse(self, number: int, data: bytes) -> Line:
-        """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
+        """Parse a line; if a traceback begins after an unknown prefix, learn that first."""
         line = parse(number, data, self._prefixes)
         begins = opens(line.text) or "  File " in line.text or _BEHIND_A_WORD.match(line.text)
         if not begins or is_frame(line.text):
@@ -134,7 +134,7 @@ class LogReader:
         return parse(number, data, self._prefixes) if self._prefixes.learn(line.text, following) else line
 
     def _handle(self, line: Line) -> bool:
-        """Give a line to the first who knows what it means; return False if it meant nothing."""
+        """Pass a line to the first reader that understands it; return False if it was irrelevant."""
         if (event := self._own.read(line.text)) is not None:
             return self._own.handle(line, event, self._scanner.following(1))
         if self._scanner.skipped and self._handle_recovered(line):
@@ -160,7 +160,7 @@ class LogReader:
         return self._handle_unknown(line)
 
     def _handle_recovered(self, line: Line) -> bool:
-        """Read an exception whose traceback was left out, as one of very many that begin like it."""
+        """Read an exception whose traceback was left out, because very many begin like it."""
         if self._recovered >= _MOST_RECOVERED or lone(line) is None:
             return False
         above = self._scanner.preceding(_LINES_OF_A_TRACEBACK)
@@ -180,7 +180,9 @@ class LogReader:
         return True
 
     def _read_surroundings(self, line: Line) -> bool:
-        """Read what a line tells of its node and its job, be they well or not; return True if that is all."""
+        """Read facts about the node and the job in a line, failed or not; return True if it has nothing
+        else.
+        """
         node_events = self._events.of(line.where)
         if node_events.collectives.read(line, self._scanner.preceding):
             return True
@@ -191,7 +193,9 @@ class LogReader:
         return False
 
     def _match(self, line: Line) -> Match | None:
-        """Return what a line shows; of what Ray hands on, the end of its traceback tells more."""
+        """Return the match of a line; for exceptions that Ray re-raises, the end of the traceback shows
+        more.
+        """
         match = self._catalogue.match(line.text)
         handed_on = line.text.startswith(_HANDED_ON)
         quotes = handed_on and any(is_frame(plain(data)) for data in self._scanner.following(1))
@@ -206,7 +210,7 @@ class LogReader:
         return self._catalogue.match_of(summed_up, line.text)
 
     def _record_ending(self, ending: Ending, *, in_summary: bool, told: bool) -> None:
-        """Record processes that ended, and of their last words."""
+        """Record processes that ended, and their last output."""
         line = ending.line
         if speaks_of_a_pod(line.text):
             above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
@@ -266,7 +270,7 @@ class LogReader:
         return raised
 
     def _handle_unknown(self, line: Line) -> bool:
-        """Read a line that no signature knows, and that may look like an error."""
+        """Read a line that matches no signature and may look like an error."""
         if not hints_at_error(line):
             return False
         if any(above.rstrip().endswith(b"Warning:") for above in self._scanner.preceding(1)):
@@ -284,7 +288,7 @@ class LogReader:
         return False
 
     def _conclude(self, chain: Traceback) -> None:
-        """Turn a finished traceback into an event."""
+        """Make a finished traceback an event."""
         if chain.harmless:
             return
         if not chain.links or chain.is_wrapper:
@@ -313,7 +317,7 @@ class LogReader:
             event.handling = chain.links[0].text
 
     def _match_above(self, chain: Traceback) -> tuple[Match, SignatureRole] | None:
-        """Return what stands before a traceback on its first line, unless it only introduces that."""
+        """Return the match before a traceback on its first line, unless it only introduces that."""
         said = self._catalogue.match(chain.said)
         if said is not None and said.signature.role is SignatureRole.CAUSE:
             return said, SignatureRole.SUSPECT
@@ -322,7 +326,7 @@ class LogReader:
         return (said, said.signature.role) if said.signature.role is SignatureRole.CONSEQUENCE else None
 
     def _conclude_cut(self, chain: Traceback) -> None:
-        """Keep a traceback that ends before it says what was raised: at least it names a place."""
+        """Record a traceback that ends before the exception: at least it names a place."""
         frames = chain.frames
         if above := self._match_above(chain):
             match, role = above
@@ -347,6 +351,6 @@ class LogReader:
 
 
 def _where(match: Match, written: Location) -> Location:
-    """Return the place that the words name, with that of their writer unless it is another rank."""
+    """Return the place that the words name, with the writer's unless that is another rank."""
     apart = match.signature.of_another or len({match.where.rank, written.rank} - {None}) > 1
     return match.where if apart else match.where.filled(written)

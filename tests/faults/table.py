@@ -109,6 +109,7 @@ def _cells(result: Mapping[str, object] | None, *, own: bool = False) -> tuple[s
     took = f"not ended in {LIMIT_S:.0f} s" if seconds is None else f"{seconds} s, {shown}"
     problems = result["problems"]
     assert isinstance(problems, list)
-    left = [str(one) for one in problems if "left behind" in str(one)]
+    # What has not ended is still there: this counts only if the job has.
+    left = [str(one) for one in problems if "left behind" in str(one) and seconds is not None]
     mark = "" if not problems else " ✗"
     return f"{took}{mark}" + (f" ({left[0]})" if left else ""), str(result["told"])

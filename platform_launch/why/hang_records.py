@@ -56,12 +56,12 @@ class HangRecord:
         name = "slow-but-working" if self.kind == "busy" else "no-progress"
         paired = zip_longest(self.description or ("",), self.sentences[: len(self.description)])
         first, *rest = (_message(text or "", sentences) for text, sentences in paired)
-        told = [translate(event(name, still_s=self.still_s, headline=first))]
-        told += [translate(event(f"{name}-detail", text=text)) for text in rest]
+        sentences = [translate(event(name, still_s=self.still_s, headline=first))]
+        sentences += [translate(event(f"{name}-detail", text=text)) for text in rest]
         hang, record = (label(word, current()) for word in ("hang", "record"))
         return [
-            f"{hang} {told[0]}",
-            *(f"{'':<11} {line}" for line in told[1:]),
+            f"{hang} {sentences[0]}",
+            *(f"{'':<11} {line}" for line in sentences[1:]),
             f"{record} {self.path} ({self.time})",
         ]
 
@@ -83,7 +83,7 @@ def beside_logs(paths: Iterable[Path], job: str | None) -> HangRecord | None:
     found = []
     for log in logs_in(list(paths), job):
         numbered = [(int(name["number"]), path) for path, name in _records_of(log)]
-        if not numbered or _went_on(log):
+        if not numbered or _continued(log):
             continue
         try:
             found.append(read_record(max(numbered)[1]))
@@ -141,6 +141,6 @@ def _records_of(log: Path) -> list[tuple[Path, re.Match[str]]]:
     return [(path, name) for path, name in names if name is not None and name["log"] in stems]
 
 
-def _went_on(log: Path) -> bool:
+def _continued(log: Path) -> bool:
     said = [event.id for event in events_of(log) or () if event.id in ("no-progress", "progress-again")]
     return said[-1:] == ["progress-again"]

@@ -185,9 +185,9 @@ def _without_value(found: re.Match[str]) -> str:
     return f"{found['name']}{found['sign']}***" if secret else found[0]
 
 
-def opinion(endpoint: ModelEndpoint, told: Material, limit_s: float = LIMIT_S) -> Opinion:
+def opinion(endpoint: ModelEndpoint, sent: Material, limit_s: float = LIMIT_S) -> Opinion:
     """Ask the model. Raises OpinionError if there is no answer in time, or none that can be shown."""
-    messages = [{"role": "system", "content": _ASK}, {"role": "user", "content": told.text}]
+    messages = [{"role": "system", "content": _ASK}, {"role": "user", "content": sent.text}]
     request = {"model": endpoint.model, "messages": messages, "temperature": 0, "max_tokens": 500}
     reply = _posted(endpoint, json.dumps(request).encode(), limit_s)
     try:
@@ -198,7 +198,7 @@ def opinion(endpoint: ModelEndpoint, told: Material, limit_s: float = LIMIT_S) -
         raise OpinionError(Phrase("{url} gave an empty answer", url=endpoint.url))
     said = " ".join(shown(part) for part in text[:_LONGEST_ANSWER].split())
     cited = list(dict.fromkeys(f"L{number}" for number in _CITED.findall(said)))
-    unknown = [name for name in cited if name not in told.places]
+    unknown = [name for name in cited if name not in sent.places]
     if unknown:
         raise OpinionError(
             Phrase(
@@ -208,7 +208,7 @@ def opinion(endpoint: ModelEndpoint, told: Material, limit_s: float = LIMIT_S) -
         )
     if not cited:
         raise OpinionError(Phrase("the model cites no line: its answer is not shown"))
-    return Opinion(endpoint.model, said, {name: told.places[name] for name in cited})
+    return Opinion(endpoint.model, said, {name: sent.places[name] for name in cited})
 
 
 def _posted(endpoint: ModelEndpoint, body: bytes, limit_s: float) -> bytes:

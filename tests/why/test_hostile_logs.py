@@ -17,7 +17,7 @@ from platform_launch.why.explaining import explain
 from platform_launch.why.lines.line import Line, parse
 from platform_launch.why.lines.literals import Guarded
 from platform_launch.why.lines.scan import RawLine, Scanner
-from platform_launch.why.lines.vocabulary import tells
+from platform_launch.why.lines.vocabulary import has_telling_word
 from platform_launch.why.reading import reader
 from platform_launch.why.sources import LogSource
 from tests.lab.needs import takes_long
@@ -157,7 +157,7 @@ def test_of_errors_that_are_all_worded_differently_few_are_read_closely(
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(5000)]
     words[:200] = (stem + letter for stem in STEMS for letter in "bcdfghjkmn")
-    assert all(tells(word.encode()) for word in words[:200])
+    assert all(has_telling_word(word.encode()) for word in words[:200])
     lines = (
         " ".join([*chance.choices(words, k=words_a_line), "error"]) for _ in range(600_000 // words_a_line)
     )

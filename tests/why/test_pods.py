@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.why.lines.line import NOWHERE, Location
-from platform_launch.why.reading.pods import pod_of, speaks_of_a_pod
+from platform_launch.why.reading.pods import is_about_a_pod, pod_of
 from tests.why.conftest import Explain
 
 UNHEALTHY = (
@@ -77,7 +77,7 @@ def test_without_them_no_place_is_named() -> None:
     ],
 )
 def test_only_lines_of_a_description_are_looked_up(text: str, speaks: bool) -> None:
-    assert speaks_of_a_pod(text) is speaks
+    assert is_about_a_pod(text) is speaks
 
 
 def test_node_that_another_pod_found_is_no_help(explain_text: Explain) -> None:

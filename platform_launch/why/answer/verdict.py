@@ -285,10 +285,10 @@ class Verdict:
                 return Phrase("no known cause; this line may show it: {line}", line=self.first_error)
             for one in self.noted:
                 if one.id in ("process-ended", "some-process-ended"):
-                    unsaid = Phrase("unknown: nothing printed shows why")
+                    unknown = Phrase("unknown: nothing printed shows why")
                     if any(other.id == "last-words" for other in self.noted):
-                        unsaid = Phrase("unknown: no error was printed; the last line may show why")
-                    return joined((unsaid, one.message()), "; ")
+                        unknown = Phrase("unknown: no error was printed; the last line may show why")
+                    return joined((unknown, one.message()), "; ")
             return _at(Phrase("unknown: these logs only show that processes exited"), self.where)
         return _at(Phrase("{title} [{cause}]", title=self._title(), cause=self.cause or "None"), self.where)
 

@@ -140,12 +140,12 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
     prefix = prefixes.split(whole)
     process = Location(**where_of(prefix)) if prefix.writer or prefix.found else NOWHERE  # type: ignore[arg-type]
     text = prefix.text
-    said: dict[str, object] = {**ranks_within(text)}
+    place: dict[str, object] = {**ranks_within(text)}
     if host := host_of(text):
-        said["host"] = host
+        place["host"] = host
     if gpu := gpu_of(text):
-        said["gpu"] = gpu
-    where = process.filled(Location(**said)) if said else process  # type: ignore[arg-type]
+        place["gpu"] = gpu
+    where = process.filled(Location(**place)) if place else process  # type: ignore[arg-type]
     return Line(
         number,
         text,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK, host_of, place_in
-from platform_launch.why.lines.vocabulary import tells
+from platform_launch.why.lines.vocabulary import has_telling_word
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS_BEFORE = (
@@ -232,7 +232,7 @@ class Prefixes:
             end = label.end()
         labels = rests[0][:end]
         said, source = _LEVELS.sub("", labels), _template(labels)
-        if not re.search(r"\w", said) or tells(said.encode()) or source in self._sources:
+        if not re.search(r"\w", said) or has_telling_word(said.encode()) or source in self._sources:
             return
         template = re.compile(source)
         if all(template.match(rest) for rest in rests):

@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from platform_launch.why.lines import sieve
 from platform_launch.why.lines.sieve import LONGEST_BYTES
-from platform_launch.why.lines.vocabulary import Vocabulary, squeeze, tells
+from platform_launch.why.lines.vocabulary import Vocabulary, has_telling_word, squeeze
 
 _BLOCK_BYTES = 1 << 20
 _PIECE_BYTES = 8192
@@ -229,7 +229,7 @@ class Scanner:
     def _filling(self, block: bytes, heads: list[bytes]) -> list[bytes]:
         """Find the words and messages that fill the log, so as to stop searching for them; return them."""
         lines = block.split(b"\n")
-        if filling := sieve.heads(lines, tells):
+        if filling := sieve.heads(lines, has_telling_word):
             heads = list(dict.fromkeys([*filling, *heads]))[: sieve.MOST_HEADS]
         else:
             heads = []

@@ -195,7 +195,7 @@ def frequent(counts: Counter[str]) -> set[str]:
     return {word for word, count in counts.items() if count > limit}
 
 
-def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]:
+def heads(lines: Sequence[bytes], is_telling: Callable[[bytes], bool]) -> list[bytes]:
     """Return the beginnings of the telling messages that fill a piece of a log; none if other lines are many,
     too.
 
@@ -208,7 +208,7 @@ def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]
         for found in _HEAD.finditer(line, 0, _HEAD_WITHIN_BYTES):
             head = found[0]
             if head not in telling:
-                telling[head] = len(head) >= _LEAST_HEAD_BYTES and tells(head)
+                telling[head] = len(head) >= _LEAST_HEAD_BYTES and is_telling(head)
             if telling[head]:
                 counts[head] += 1
                 break

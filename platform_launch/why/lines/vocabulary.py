@@ -109,7 +109,7 @@ class Vocabulary:
             return {}
         words = set(b" ".join(novel).split(b" ")) - self._dull_words
         fresh = words - self._telling_words
-        if fresh and _tells(fresh):
+        if fresh and _has_telling_word(fresh):
             self._telling_words |= {word for word in fresh if _TELLING.search(word)}
         telling = words & self._telling_words
         self._dull_words |= words - telling
@@ -186,10 +186,10 @@ def squeeze(data: bytes) -> bytes:
     return data.translate(_SQUEEZE, _DROPPED)
 
 
-def tells(text: bytes) -> bool:
+def has_telling_word(text: bytes) -> bool:
     """Return whether a text contains a word of failure messages."""
-    return _tells(set(squeeze(text).split()))
+    return _has_telling_word(set(squeeze(text).split()))
 
 
-def _tells(words: set[bytes]) -> bool:
+def _has_telling_word(words: set[bytes]) -> bool:
     return _TELLING.search(b"\n".join(words)) is not None

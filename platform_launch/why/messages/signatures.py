@@ -213,16 +213,16 @@ class Catalogue:
         found = next((found for p in signature.patterns if (found := re.search(p, text))), None)
         return Match(signature, found.start(), *_place_and_details(found)) if found is not None else None
 
-    def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
+    def with_following(self, match: Match, texts: Iterable[str]) -> Match:
         """Return a match with further details from the lines below."""
         return _with_details(match, match.signature.below, texts)
 
-    def of_event(self, said: Event) -> Signature | None:
+    def of_event(self, event: Event) -> Signature | None:
         """Return the signature of an event of this launcher, by its id and perhaps fields (``id
         name=value``).
         """
-        for signature, fields in self._by_event.get(said.id, ()):
-            if all(str(said.fields.get(name, "")) == value for name, value in fields):
+        for signature, fields in self._by_event.get(event.id, ()):
+            if all(str(event.fields.get(name, "")) == value for name, value in fields):
                 return signature
         return None
 
@@ -237,7 +237,7 @@ class Catalogue:
 
 def _with_details(match: Match, patterns: Iterable[str], texts: Iterable[str]) -> Match:
     """Return a match with the places and details of further patterns."""
-    told = dict(match.details)
+    all_details = dict(match.details)
     named = [match.where, *match.others]
     for text in texts:
         for found in (found for one in patterns for found in re.finditer(one, text)):
@@ -247,10 +247,10 @@ def _with_details(match: Match, patterns: Iterable[str], texts: Iterable[str]) -
             elif where not in named:
                 named.append(where)
             for name, value in details:
-                earlier = told.setdefault(name, value)
+                earlier = all_details.setdefault(name, value)
                 if name in _LISTED:
-                    told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), *value.split(", ")]))
-    return replace(match, where=named[0], details=tuple(told.items()), others=tuple(named[1:]))
+                    all_details[name] = ", ".join(dict.fromkeys([*earlier.split(", "), *value.split(", ")]))
+    return replace(match, where=named[0], details=tuple(all_details.items()), others=tuple(named[1:]))
 
 
 def _counts(comparison: str, found: re.Match[str]) -> bool:

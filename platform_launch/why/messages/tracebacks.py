@@ -218,7 +218,7 @@ class Traceback:
         elif self._awaits_operation:
             self._await_operation(text, line)
         elif text.strip():
-            self._go_on(text, line)
+            self._extend_message(text, line)
             self._idle_lines += 1
             if self._idle_lines > _MOST_MESSAGE_LINES:
                 self.hooked = False
@@ -243,7 +243,7 @@ class Traceback:
             self.links[-1] = replace(raised, message=said, line=line)
             self._awaits_operation = False
 
-    def _go_on(self, text: str, line: Line) -> None:
+    def _extend_message(self, text: str, line: Line) -> None:
         """Take the line right below an exception as part of its message, if that had not ended."""
         raised = self.links[-1]
         last = raised.more[-1] if raised.more else raised.line
@@ -254,16 +254,16 @@ class Traceback:
         in_turn = bool(line.writer) and last.number == self._seen
         at_once = line.number == last.number + 1
         if at_once or in_turn or _NESTED.match(text):
-            go_on(raised, text, line, whole=self.hooked and not text.startswith("["))
+            extend_message(raised, text, line, whole=self.hooked and not text.startswith("["))
 
 
-def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool:
+def extend_message(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool:
     """Take the next line as part of the message if that had not ended; return False if it had.
 
     ``whole``: all further lines of this writer belong to the message.
     """
     ended = (raised.more[-1] if raised.more else raised.line).text.rstrip()
-    goes_on = (
+    continues = (
         (whole and not _ADVICE.match(text))
         or ended.endswith(_GOES_ON)
         or text.startswith((" ", "\t"))
@@ -271,7 +271,12 @@ def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool
         or _COMPILED_PLACE.search(ended) is not None
         or _LISTS.search(ended) is not None
     )
-    if not goes_on or not text.strip() or _NO_MESSAGE.search(text) or len(raised.more) >= _MOST_MESSAGE_LINES:
+    if (
+        not continues
+        or not text.strip()
+        or _NO_MESSAGE.search(text)
+        or len(raised.more) >= _MOST_MESSAGE_LINES
+    ):
         return False
     if not raised.more and is_frame(text):
         return False

@@ -62,8 +62,8 @@ def claims_of(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
     around = _Around(nodes)
     claims = []
     for node in nodes:
-        told = (event for event in node.episode.events.values() if event.role is not SignatureRole.SUMMARY)
-        claims += [Claim(around.marks_of(event, node), event, node=node) for event in told]
+        events = (event for event in node.episode.events.values() if event.role is not SignatureRole.SUMMARY)
+        claims += [Claim(around.marks_of(event, node), event, node=node) for event in events]
         claims += _errors(node, around)
         claims += _ends(node, around, catalogue)
     claims += _of_all(nodes, catalogue)
@@ -77,15 +77,15 @@ def is_envelope(event: Occurrence) -> bool:
 
 def is_over(warned: Occurrence, end: Occurrence) -> bool:
     """Return whether a hang, a repeated warning, was last reported long before the end."""
-    told = warned.signature.has(SignatureTrait.WARNS) and warned.log == end.log
-    return told and end.start - warned.last > _LINES_OF_A_STANDSTILL
+    repeats = warned.signature.has(SignatureTrait.WARNS) and warned.log == end.log
+    return repeats and end.start - warned.last > _LINES_OF_A_STANDSTILL
 
 
 def is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
     """Return whether a cause only says how a process ended to which an event had happened."""
     # A line below that names no process continues the one above it.
-    goes_on = event.start == cause.number + 1 and NOWHERE in (cause.where, event.where)
-    same_writer = cause.raised is not None or goes_on or (cause.where == event.where != NOWHERE)
+    continues = event.start == cause.number + 1 and NOWHERE in (cause.where, event.where)
+    same_writer = cause.raised is not None or continues or (cause.where == event.where != NOWHERE)
     until = cause.number + LINES_OF_A_MESSAGE if same_writer else cause.start
     return (
         event.role in (_CONSEQUENCE, SignatureRole.SUMMARY)
@@ -96,26 +96,26 @@ def is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
     )
 
 
-def is_reason_of(reason: Occurrence, told: Occurrence) -> bool:
+def is_reason_of(reason: Occurrence, other: Occurrence) -> bool:
     """Return whether a consequence ends another one's message with its reason, or names the peer."""
-    below = reason.number - told.number
-    if reason is told or reason.log != told.log:
+    below = reason.number - other.number
+    if reason is other or reason.log != other.log:
         return False
     if 0 < below <= _LINES_OF_A_REASON and SAYS_WHAT.search(reason.shown):
         return True
-    if told.signature.id not in reason.signature.explains:
+    if other.signature.id not in reason.signature.explains:
         return False
-    together = NOWHERE in (told.where, reason.where) or told.where == reason.where
-    goes_on = 0 < below <= LINES_OF_A_MESSAGE and together
-    return goes_on or (-LINES_OF_A_MESSAGE <= below < 0 and "peer" in reason.details)
+    together = NOWHERE in (other.where, reason.where) or other.where == reason.where
+    continues = 0 < below <= LINES_OF_A_MESSAGE and together
+    return continues or (-LINES_OF_A_MESSAGE <= below < 0 and "peer" in reason.details)
 
 
 def occurrence_at(
-    line: Line, signature: Signature, told_by: NodeEvents, places: Sequence[Location], code: int | None = None
+    line: Line, signature: Signature, node: NodeEvents, places: Sequence[Location], code: int | None = None
 ) -> Occurrence:
     """Return what a line says about processes at given places, with their exit code if it has one."""
     event = Occurrence(
-        signature, signature.role, told_by.log,
+        signature, signature.role, node.log,
         line.number, line.number, line.shown,
         places[0] if places else NOWHERE, details={} if code is None else {"exit code": str(code)},
     )  # fmt: skip
@@ -234,7 +234,7 @@ class _Around:
         """Return the marks of an event."""
         signature, role = event.signature, event.role.value
         follows = [one for one in node.episode.events.values() if one.signature.id == "other_node_failed"]
-        told = {
+        marks = {
             role: 1,
             f"specific {role}": signature.specificity * (event.role is not _SUSPECT),
             "envelope": is_envelope(event),
@@ -256,12 +256,12 @@ class _Around:
             "sequel": any(is_sequel_of(event, one) for one in self.explaining[signature.id]),
             **self._explanations(event),
         }
-        if follows and event.role is _CAUSE and not told["sequel"]:
-            told["before it was asked to end"] = event.start < (node.asked_at or follows[0].start)
+        if follows and event.role is _CAUSE and not marks["sequel"]:
+            marks["before it was asked to end"] = event.start < (node.stop_requested_at or follows[0].start)
         if event.role is _SUSPECT:
-            explains = any(name.startswith("explains ") and value for name, value in told.items())
-            told |= {} if explains else self._of_suspect(event, node)
-        return {name: float(value) for name, value in told.items() if value}
+            explains = any(name.startswith("explains ") and value for name, value in marks.items())
+            marks |= {} if explains else self._of_suspect(event, node)
+        return {name: float(value) for name, value in marks.items() if value}
 
     def _ends_what_was_left(self, event: Occurrence) -> bool:
         """Return whether an event is the end of the remaining tasks after one had failed by itself."""
@@ -318,21 +318,21 @@ class _Around:
         """Return which kinds of events this one explains, and which ones explain it."""
         explained = [o for name in event.signature.explains for o in self.by_id[name] if _explains(event, o)]
         roles = {other.role for other in explained if not is_of_the_code(other)}
-        told = dict[str, bool]()
+        marks = dict[str, bool]()
         if event.role is _SUSPECT:
-            told["explains a cause"] = _is_heavy(event) and _CAUSE in roles
-            told["explains what others suffered"] = _CONSEQUENCE in roles
-            told["explains a suspect"] = _SUSPECT in roles
+            marks["explains a cause"] = _is_heavy(event) and _CAUSE in roles
+            marks["explains what others suffered"] = _CONSEQUENCE in roles
+            marks["explains a suspect"] = _SUSPECT in roles
         elif event.role is _CONSEQUENCE:
             near = self._suffered_around(event)
-            told["is the reason"] = any(is_reason_of(event, other) for other in near)
-            told["has its reason"] = any(is_reason_of(other, event) for other in near)
+            marks["is the reason"] = any(is_reason_of(event, other) for other in near)
+            marks["has its reason"] = any(is_reason_of(other, event) for other in near)
         behind = (o for o in self.explaining[event.signature.id] if _explains(o, event))
         known = any(o.role is _CAUSE or (o.role is _SUSPECT and _is_heavy(o)) for o in behind)
-        told[f"explained {event.role.value}"] = (
+        marks[f"explained {event.role.value}"] = (
             known and event.role is not _SUSPECT and not is_of_the_code(event)
         )
-        return told
+        return marks
 
     def _of_suspect(self, event: Occurrence, node: NodeEvents) -> Marks:
         raised = event.raised is not None and bool(event.raised.type) and not event.mention
@@ -360,7 +360,7 @@ def _errors(node: NodeEvents, around: _Around) -> list[Claim]:
     suffered = around.suffered[error.log]
     silent = [event for event in suffered if event.signature.has(SignatureTrait.SILENT)]
     rank = error.where.rank
-    told = {
+    marks = {
         "error": 1,
         "clear error": error.clear,
         "below what others suffered": any(e.start < error.number for e in suffered if e not in silent),
@@ -379,7 +379,7 @@ def _errors(node: NodeEvents, around: _Around) -> list[Claim]:
             e.signature.id == "other_node_failed" for e in node.episode.events.values()
         ),
     }
-    return [Claim({name: float(value) for name, value in told.items() if value}, error=error, node=node)]
+    return [Claim({name: float(value) for name, value in marks.items() if value}, error=error, node=node)]
 
 
 def _ends(node: NodeEvents, around: _Around, catalogue: Catalogue) -> list[Claim]:
@@ -403,19 +403,19 @@ def _marks_of_step(step: Ending, node: NodeEvents, around: _Around) -> Marks:
     lost = [event.start - at for event in suffered if event.signature.has(SignatureTrait.SUFFERED)]
     ended = [event for event in suffered if event.signature.has(SignatureTrait.ENDS_JOB)]
     own = {place.task for place in step.places} | {place.rank for place in step.places}
-    told = {
+    marks = {
         "task ended": True,
         "task suffered": bool((own - {None}) & around.suffering),
         "others suffered in other logs": bool(around.suffering) and not suffered,
         "others suffered above": any(distance < 0 for distance in lost),
-        "told late by the scheduler": _is_told_late(step, node, suffered),
+        "reported late by the scheduler": _is_reported_late(step, node, suffered),
         "others suffered soon": any(0 < distance <= _LINES_OF_A_STANDSTILL for distance in lost),
         "job ended below": any(event.start > at for event in ended),
     }
-    return {name: 1.0 for name, value in told.items() if value}
+    return {name: 1.0 for name, value in marks.items() if value}
 
 
-def _is_told_late(step: Ending, node: NodeEvents, suffered: Sequence[Occurrence]) -> bool:
+def _is_reported_late(step: Ending, node: NodeEvents, suffered: Sequence[Occurrence]) -> bool:
     """Return whether a task ended with a code of its own, and the others lost it only just above.
 
     If they had waited for it in a collective for long, the task was involved.

@@ -11,12 +11,6 @@ from platform_launch.why.answer.verdict import Ranked, Verdict
 from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
-from platform_launch.why.rank.beside import (
-    consequences_for_others,
-    errors_above,
-    named,
-    notes_beside,
-)
 from platform_launch.why.rank.claims import (
     LEFT_BY_PROGRAMS,
     LINES_OF_A_MESSAGE,
@@ -25,6 +19,12 @@ from platform_launch.why.rank.claims import (
     is_reason_of,
     is_sequel_of,
     wrote,
+)
+from platform_launch.why.rank.further_notes import (
+    consequences_for_others,
+    errors_above,
+    further_notes,
+    named,
 )
 from platform_launch.why.rank.weights import score
 from platform_launch.why.reading.claims import is_of_the_code
@@ -47,7 +47,7 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
         return Verdict("finished")
     claims = ranked(failed, catalogue)
     best, events = claims[0], all_events(failed)
-    chosen, notes = best.event, notes_beside(claims, failed)
+    chosen, notes = best.event, further_notes(claims, failed)
     if chosen is not None:
         notes += _complete(best, events, failed, catalogue)
         verdict = verdict_of(chosen, failed, oom_kills, catalogue)

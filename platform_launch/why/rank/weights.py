@@ -61,7 +61,7 @@ WEIGHTS = {
     # Ends that launchers and schedulers report.
     "task ended": 0.5,
     "job ended below": 2.5,
-    "told late by the scheduler": 3.5,
+    "reported late by the scheduler": 3.5,
     "others suffered in other logs": 4.0,
     "others suffered soon": 2.0,
     "others suffered above": -2.5,

@@ -56,23 +56,23 @@ def is_of_the_code(event: Occurrence) -> bool:
 
 def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = False) -> bool:
     """Return whether an uncaught exception does not follow from the report in a line above it."""
-    known, said, raised = proof.signature, claim.signature, proof.raised
-    if raised is None or said.exit_codes or _ENDS.intersection((said.id, *said.explains)):
+    of_proof, above, raised = proof.signature, claim.signature, proof.raised
+    if raised is None or above.exit_codes or _ENDS.intersection((above.id, *above.explains)):
         return False
-    if known is said:
-        return known.distinct and claim.raised is not None and claim.raised.text != raised.text
+    if of_proof is above:
+        return of_proof.distinct and claim.raised is not None and claim.raised.text != raised.text
     if any(value in raised.text for value in claim.details.values() if len(value) >= _SHORTEST_NAME):
         return False  # of the same thing
     of_the_code = raised.type.rpartition(".")[2] in OF_THE_CODE
-    if not known.patterns:
+    if not of_proof.patterns:
         if of_the_code:
             return later_job or _LEFT_WITHOUT.search(raised.message) is None
-        return said.has(SignatureTrait.OFTEN_CAUGHT)
-    telling = known.specificity > _VAGUE and (of_the_code or known.specificity >= said.specificity)
-    return telling and known.id not in said.explains
+        return above.has(SignatureTrait.OFTEN_CAUGHT)
+    is_precise = of_proof.specificity > _VAGUE and (of_the_code or of_proof.specificity >= above.specificity)
+    return is_precise and of_proof.id not in above.explains
 
 
-def begins_anew(text: str) -> bool:
+def is_restart(text: str) -> bool:
     """Return whether a line starts the job again, or another one in the same file."""
     return loads_modules(text) or _BEGINS.search(text) is not None
 

@@ -58,7 +58,7 @@ class WaitedFor(NamedTuple):
     """The rank that the others waited for, if it is a single one, and a note about it."""
 
     rank: int | None = None
-    told: Note | None = None
+    reason: Note | None = None
 
 
 @dataclass
@@ -175,7 +175,7 @@ class Collectives:
         """Return the rank that others waited for in a collective."""
         for name, rows in sorted(self._named().items(), key=lambda one: -len(one[1])):
             finding = self._behind(name, rows)
-            if finding.told:
+            if finding.reason:
                 return finding
         return WaitedFor()
 
@@ -196,8 +196,8 @@ class Collectives:
         if not came or not missing or len(missing) == size or len(missing) > size - self.counted:
             # None is known, or ranks came whose logs are not here.
             return WaitedFor()
-        told = note("did-not-come", size=size, ranks=ranks_named(missing))
-        return WaitedFor(missing[0] if len(missing) == 1 else None, told)
+        reason = note("did-not-come", size=size, ranks=ranks_named(missing))
+        return WaitedFor(missing[0] if len(missing) == 1 else None, reason)
 
     def _behind(self, name: str, rows: dict[int, _Progress]) -> WaitedFor:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
@@ -220,14 +220,14 @@ class Collectives:
         if mixed or not _comparable(sequences, operations):
             sequences, operations = {}, {}
         if late := _lowest(sequences):
-            told = note(
+            reason = note(
                 "timed-out-behind",
                 ranks=ranks_named(late),
                 number=sequences[late[0]],
                 operation=rows[late[0]].operation,
                 others=max(sequences.values()),
             )
-            return WaitedFor(late[0], told)
+            return WaitedFor(late[0], reason)
         if len(set(sequences.values())) == 1 and (odd := _unlike(rows, operations, named=bool(name))):
             return odd
         whole = name in ("", "0") or "default" in name
@@ -239,8 +239,8 @@ class Collectives:
         size, ranks = self._size, ranks_named(sorted(rows))
         few = whole and not self.cut_off and len(rows) < size and max(rows) < size
         if self._completed_none(rows):
-            told = note("none-completed-of", ranks=ranks, size=size) if few else note("none-completed")
-            return WaitedFor(None, told)
+            reason = note("none-completed-of", ranks=ranks, size=size) if few else note("none-completed")
+            return WaitedFor(None, reason)
         return WaitedFor()
 
     @property
@@ -281,14 +281,14 @@ def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, nam
     if by_size and not named and min(map(len, operations.values())) > 1:
         return None  # each stage of a pipeline has its own sizes
     (ran, few), (others_ran, many) = sorted(operations.items(), key=lambda one: len(one[1]))
-    told = note(
+    reason = note(
         "ran-another",
         ranks=ranks_named(sorted(few)),
         operation=ran,
         other_ranks=ranks_named(sorted(many)),
         others=others_ran,
     )
-    return WaitedFor(few[0] if len(few) < len(many) else None, told)
+    return WaitedFor(few[0] if len(few) < len(many) else None, reason)
 
 
 def _comparable(sequences: dict[int, int], operations: dict[str, list[int]]) -> bool:

@@ -211,10 +211,10 @@ class EndingReader:
     def _hydra_code(self, code: int) -> int:
         """Return how a process ended, from the exit code in hydra's report and the lines below it."""
         below = self._following(_REPORT_LINES)
-        told = next((int(said["number"]) for said in map(_HYDRA_SIGNAL.search, below) if said), 0)
+        number = next((int(match["number"]) for match in map(_HYDRA_SIGNAL.search, below) if match), 0)
         ends = not any(data.strip(_FRAME) and not data.startswith(b"=  ") for data in below)
-        if told and code < FIRST_OF_SIGNALS:
-            return -told
+        if number and code < FIRST_OF_SIGNALS:
+            return -number
         return -code if ends and code in _DEADLY else code
 
 
@@ -245,24 +245,24 @@ class _SummaryBlock:
         return Ending(int(code[0]), (said.filled(line.where),), line, self._is_root, time)
 
 
-def ending_of(said: Event, line: Line) -> Ending | None:
+def ending_of(event: Event, line: Line) -> Ending | None:
     """Return how this node's training ended, from an event of this launcher, None if it does not say."""
-    if said.id not in _OWN:
+    if event.id not in _OWN:
         return None
-    code = str(said.fields.get("exit_code", ""))
-    name = str(said.fields.get("signal", ""))
-    if said.id == "training-killed" and name in signal.Signals.__members__:
+    code = str(event.fields.get("exit_code", ""))
+    name = str(event.fields.get("signal", ""))
+    if event.id == "training-killed" and name in signal.Signals.__members__:
         return Ending(-signal.Signals[name], (line.where,), line)
     return Ending(int(code), (line.where,), line) if code.isascii() and code.isdigit() else None
 
 
-def ending_in(line: Line, said: str = "", *, step_ended: bool = False) -> Ending | None:
+def ending_in(line: Line, text: str = "", *, step_ended: bool = False) -> Ending | None:
     """Return the ending that a line reports by itself, None if it reports none.
 
-    ``said`` is its text with that of the line above, if that had not ended; ``step_ended``: the scheduler had
+    ``text`` is its text with that of the line above, if that had not ended; ``step_ended``: the scheduler had
     announced the end of the step.
     """
-    for number, found in _SAID.matches(said or line.text):
+    for number, found in _SAID.matches(text or line.text):
         groups = {name: value for name, value in found.groupdict().items() if value}
         rank, local_rank = (int(groups[n]) if n in groups else None for n in ("rank", "local_rank"))
         place = Location(host=groups.get("host"), pod=groups.get("pod"), rank=rank, local_rank=local_rank)
@@ -280,8 +280,8 @@ def ending_in(line: Line, said: str = "", *, step_ended: bool = False) -> Ending
             node = failed[0] if failed else 0
             return Ending(codes[node], (Location(node=node).filled(line.where),), line)
         named = _SAID_RANK.search(line.text) if local_rank is None else None
-        said_rank = Location(rank=int(named["rank"])) if named else NOWHERE
-        return Ending(_code(groups), (line.where.filled(place).filled(said_rank),), line)
+        named_rank = Location(rank=int(named["rank"])) if named else NOWHERE
+        return Ending(_code(groups), (line.where.filled(place).filled(named_rank),), line)
     return None
 
 

@@ -160,14 +160,14 @@ class ErrorLines:
         if introduces(line.text):
             told = (parse(0, data, self._prefixes) for data in below if data.strip())
             told = (one for one in told if not _RULE.fullmatch(one.text))
-            goes_on = takewhile(lambda one: self._goes_on(line, one), told)
-            for message in islice(goes_on, 1):
+            message_lines = takewhile(lambda one: self._continues(line, one), told)
+            for message in islice(message_lines, 1):
                 text = shown(f"{text} {message.text.strip()}")
                 said = f"{said} {message.text.strip()}"
         where = line.where.filled(self._events.source.where)
         return FirstError(self._events.source.name, line.number, text, where, clear, shown(said))
 
-    def _goes_on(self, line: Line, below: Line) -> bool:
+    def _continues(self, line: Line, below: Line) -> bool:
         """Return whether a line below one that introduces a message may be part of the message."""
         return below.where.host in (None, line.where.host) and self._catalogue.match(below.text) is None
 
@@ -213,12 +213,12 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
         if shows_work(data):
             break
         text = line.text[:_LONGEST]
-        tells = _TELLS.search(text) is not None and not line.mild
-        tells = tells and (bool(telling) or not introduces(text))
-        if tells and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
+        is_error = _TELLS.search(text) is not None and not line.mild
+        is_error = is_error and (bool(telling) or not introduces(text))
+        if is_error and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
             telling.append(line)
-    for says_why in (reports_error, gives_reason):
-        if errors := [line for line in telling if says_why(line)]:
+    for is_wanted in (reports_error, gives_reason):
+        if errors := [line for line in telling if is_wanted(line)]:
             return errors[-1]
     return next(iter(telling), None)
 

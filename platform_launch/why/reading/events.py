@@ -89,7 +89,7 @@ class Occurrence:
         """Count another line that shows the same."""
         self.count += other.count
         self.last = max(self.last, other.last)
-        if not self._goes_on_with(other):
+        if not self._is_repeated_by(other):
             self.of_one_process = False
         self.details = {**other.details, **self.details}
         if len(self.wheres) < _MOST_WHERES:
@@ -104,7 +104,7 @@ class Occurrence:
         elif other.where.rank == self.where.rank:
             self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))
 
-    def _goes_on_with(self, other: Occurrence) -> bool:
+    def _is_repeated_by(self, other: Occurrence) -> bool:
         """Return whether another line only repeats it, as below a process's own traceback."""
         mine, others = self.raised, other.raised
         if mine is None or (mine.frame is None and not 0 <= other.number - self.number <= 1):
@@ -170,7 +170,7 @@ class Episode:
         """Return whether the end of a process is reported."""
         return bool(self.endings or self.of_role(SignatureRole.SUMMARY))
 
-    def tells_from(self, number: int) -> bool:
+    def shows_end_from(self, number: int) -> bool:
         """Return whether an exception ended a process, or a consequence is shown, from line ``number`` on."""
         suffered = any(one.last >= number for one in self.of_role(SignatureRole.CONSEQUENCE))
         return suffered or any(one.is_proof for one in self.events.values())
@@ -184,10 +184,10 @@ class NodeEvents:
     """The events of one node (or pod) in one log, and other facts about it.
 
     ``finished_at`` is the last line in which the launcher reported success; ``is_open``: a launch began and
-    reported no end. ``last_words`` is the line above the first report that a process ended. ``asked_at`` is
-    the line in which the launcher first asked the training to end, 0 if in none. ``recorded`` is the cause
-    that the launcher found, "" if its events do not say. ``left_behind`` is the cause that ended the attempt
-    before the last one.
+    reported no end. ``last_words`` is the line above the first report that a process ended.
+    ``stop_requested_at`` is the first line in which the launcher asked the training to end, else 0.
+    ``recorded`` is the cause that the launcher found, "" if its events do not say. ``earlier_cause`` is the
+    cause that ended the attempt before the last one.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
@@ -195,14 +195,14 @@ class NodeEvents:
         self.clock_offset_s = clock_offset_s
         self.finished_at = 0
         self.is_open = False
-        self.asked_at = 0
+        self.stop_requested_at = 0
         self.recorded = ""
         self.collectives = Collectives()
         self.facts: dict[str, str] = {}
         self.homes = Homes()
         self.lines_read = 0
         self.survived: list[Occurrence] = []
-        self.left_behind: Occurrence | None = None
+        self.earlier_cause: Occurrence | None = None
         self.first_error: FirstError | None = None
         self.last_words: FirstError | None = None
         self._episode = Episode()
@@ -252,7 +252,7 @@ class NodeEvents:
         if not self._decisive.of_role(SignatureRole.CAUSE):
             self._decisive = Episode()
 
-    def outlive(self, event: Occurrence) -> None:
+    def record_survived(self, event: Occurrence) -> None:
         """Record an event as one that the training survived."""
         for episode in (self._episode, self._decisive):
             episode.events = {key: one for key, one in episode.events.items() if one is not event}
@@ -272,13 +272,13 @@ class NodeEvents:
         if self.last_words is not None and self.last_words.number <= until:
             self.last_words = None
 
-    def leave_behind(self, until: int) -> None:
+    def record_restart(self, until: int) -> None:
         """Record everything up to a line, from which on the training was restarted, as survived."""
         over = [one for one in self.episode.of_role(SignatureRole.CAUSE) if one.last <= until]
         self.forget(until)
-        self.left_behind = min(over, key=lambda one: one.start, default=self.left_behind)
+        self.earlier_cause = min(over, key=lambda one: one.start, default=self.earlier_cause)
 
-    def go_on(self, few_steps_at: int, last_step_at: int, until_s: float | None) -> None:
+    def record_work(self, few_steps_at: int, last_step_at: int, until_s: float | None) -> None:
         """Record events above work as harmless; one step is enough for those that may be.
 
         An event after ``until_s``, the time of the last step, is later than it wherever its line is.
@@ -288,7 +288,7 @@ class NodeEvents:
             late = until_s is not None and event.span.exact and (event.span.not_before_s or 0.0) > until_s
             last_word = until_s is None and reports_end(event.shown)
             if event.last < (last_step_at if harmless else few_steps_at) and not (late or last_word):
-                self.outlive(event)
+                self.record_survived(event)
         error = self.first_error
         over_at = few_steps_at if error is not None and error.clear else last_step_at
         if (

@@ -96,7 +96,7 @@ def is_code(text: str) -> bool:
     return perhaps and _CODE.match(text) is not None
 
 
-def speaks_of_it(text: str) -> bool:
+def is_only_about_it(text: str) -> bool:
     """Return whether a line is only advice about a failure, or code that reports it."""
     return _SPEAKS_OF_IT.match(text) is not None
 
@@ -144,7 +144,7 @@ class Surroundings:
         self._prefixes = prefixes
         self._looks_below = 0
 
-    def go_on_without(self) -> bool:
+    def continues_without(self) -> bool:
         """Return whether the line below says that the failed action is retried, or skipped."""
         if self._looks_below >= _MOST_LOOKS_BELOW:
             return False

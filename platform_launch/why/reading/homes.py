@@ -67,11 +67,11 @@ class Homes:
 
     def of_rank(self, rank: int) -> Location:
         """Return the host of a rank; NOWHERE if it is not known."""
-        told = [homes[rank] for homes in self.ranks.values() if rank in homes]
+        homes_of_rank = [homes[rank] for homes in self.ranks.values() if rank in homes]
         # An address is another, less useful name of a host.
-        named = sorted((home.host[0].isdigit(), home.host) for home in told if home.host)
+        named = sorted((home.host[0].isdigit(), home.host) for home in homes_of_rank if home.host)
         alike = {short_name(host) for is_address, host in named if is_address == named[0][0]}
-        return Location(host=named[0][1]) if NOWHERE not in told and len(alike) == 1 else NOWHERE
+        return Location(host=named[0][1]) if NOWHERE not in homes_of_rank and len(alike) == 1 else NOWHERE
 
     def of_process(self, host: str | None, shown: str) -> Location:
         """Return the host and the rank of the process that wrote a line."""

@@ -61,7 +61,7 @@ class LogEvents:
         self._nodes: dict[object, NodeEvents] = {}
         self._undecided: list[tuple[NodeEvents, Occurrence]] = []
         self._looks = 0
-        self._begun_anew_at = 0
+        self._restarted_at = 0
         self._job_began = False
 
     def of(self, where: Location) -> NodeEvents:
@@ -103,7 +103,7 @@ class LogEvents:
         event.wheres |= {other.filled(self.source.where) for other in match.others}
         holder = self.of(writer or where)
         if role is SignatureRole.CAUSE:
-            self._leave_behind(event.start, event if event.is_proof else None)
+            self._record_restart(event.start, event if event.is_proof else None)
         if event.is_proof:
             self._decide_by(event)
         elif role is SignatureRole.CONSEQUENCE:
@@ -140,7 +140,7 @@ class LogEvents:
             self._undecided.remove((holder, event))
             long = since_s > _SOON_S and not event.signature.explains
             if event.role is SignatureRole.CONSEQUENCE or long:
-                holder.outlive(event)
+                holder.record_survived(event)
             else:
                 holder.overcome(event)
 
@@ -162,25 +162,25 @@ class LogEvents:
         above = self._scanner.preceding(min(now - since, now - until + SURVIVED_LINES))[now - until :]
         return [(until - distance, data) for distance, data in enumerate(above, 1) if show(data)]
 
-    def begin_anew(self, line: Line, *, job: bool = False) -> None:
+    def restart(self, line: Line, *, job: bool = False) -> None:
         """Record a line that says that the training is restarted, or another job started."""
-        self._leave_behind(line.number)
-        self._job_began = job or (self._begun_anew_at > 0 and self._job_began)
-        self._begun_anew_at = line.number
+        self._record_restart(line.number)
+        self._job_began = job or (self._restarted_at > 0 and self._job_began)
+        self._restarted_at = line.number
 
-    def _leave_behind(self, until: int, proof: Occurrence | None = None) -> None:
+    def _record_restart(self, until: int, proof: Occurrence | None = None) -> None:
         """Drop earlier attempts if the latest one worked before line ``until``.
 
         Drop them also if it ended with a ``proof`` that has a cause of its own.
         """
-        since = self._begun_anew_at
+        since = self._restarted_at
         if not since:
             return
         few = len(self._lines_that(shows_work, since, until)) < FEW_STEPS
         if not few or (proof is not None and self._is_new(proof, since)):
-            self._begun_anew_at = 0
+            self._restarted_at = 0
             for node_events in self._nodes.values():
-                node_events.leave_behind(since)
+                node_events.record_restart(since)
 
     def _is_new(self, proof: Occurrence, since: int) -> bool:
         """Return whether a proof does not follow from the causes above a line."""
@@ -190,16 +190,16 @@ class LogEvents:
         own = is_of_the_code(proof) or (above and not failed and proof.signature.patterns)
         return bool(own) and all(has_own_cause(proof, one, later_job=self._job_began) for one in failed)
 
-    def end(self, ending: Ending, *, told: bool = False) -> None:
-        """Record how processes ended; a signal is a cause by itself if the line gave none (``told``)."""
-        self._leave_behind(ending.line.number)
+    def end(self, ending: Ending, *, has_cause: bool = False) -> None:
+        """Record how processes ended; a signal is a cause by itself if the line gave none (``has_cause``)."""
+        self._record_restart(ending.line.number)
         self.ended(ending.line)
         if ending.exit_code in ENDED_ALONG and self._ended_otherwise(ending):
             ending = replace(ending, is_root=False)
         holder = ending.line.where if ending.by_scheduler else ending.where
         self.of(holder).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
-        own = ending.is_root or (ending.by_scheduler and not ending.was_cancelled and not told)
+        own = ending.is_root or (ending.by_scheduler and not ending.was_cancelled and not has_cause)
         if signature is not None and own:
             for place in ending.places:
                 self.add(Match(signature, 0, place), signature.role, ending.line, place)
@@ -230,15 +230,15 @@ class LogEvents:
 
     def finished(self) -> list[NodeEvents]:
         """Return the events of each node at the log's end."""
-        self._leave_behind(self._scanner.number)
-        self._go_on()
+        self._record_restart(self._scanner.number)
+        self._record_work()
         for node_events in self._nodes.values():
             node_events.lines_read = self._scanner.lines_read
             node_events.collectives.end(self._scanner.lines_read)
             node_events.leave_out_hosts()
         return list(self._nodes.values())
 
-    def _go_on(self) -> None:
+    def _record_work(self) -> None:
         """Record events after which work continued as harmless, if nothing below reports a failure."""
         end, episodes = self._scanner.number, [node_events.episode for node_events in self._nodes.values()]
         done = [number for number, _ in self._lines_that(states_success, 0, end)]
@@ -246,11 +246,11 @@ class LogEvents:
         steps = [number for number, _ in work]
         few = max([*done, *steps[FEW_STEPS - 1 :], 0])
         last = max([*done, *steps, 0])
-        if not last or any(one.ends or one.tells_from(few) for one in episodes):
+        if not last or any(one.ends or one.shows_end_from(few) for one in episodes):
             return
         until_s = math.inf if done else parse(*work[0], self._prefixes).time_s
         for node_events in self._nodes.values():
-            node_events.go_on(few, last, until_s)
+            node_events.record_work(few, last, until_s)
 
     @property
     def _parting_lines(self) -> int:

@@ -63,7 +63,9 @@ class OwnLines:
         if event.id in _ENDS_OF_LAUNCHES:
             self._events.of(line.where).is_open = False
         if event.id == "end-asked":
-            self._events.of(line.where).asked_at = self._events.of(line.where).asked_at or line.number
+            self._events.of(line.where).stop_requested_at = (
+                self._events.of(line.where).stop_requested_at or line.number
+            )
         if event.id == "verdict":
             self._events.of(line.where).recorded = str(event.fields.get("cause") or "")
         if event.id == "training-finished":
@@ -82,7 +84,7 @@ class OwnLines:
         elif node == str(line.where.filled(self._events.source.where).node):
             return False
         texts = (text_of(data, self._prefixes) for data in below)
-        match = self._catalogue.goes_on(Match(signature, 0, where), texts)
+        match = self._catalogue.with_following(Match(signature, 0, where), texts)
         self._events.add(match, signature.role, line, where)
         return True
 

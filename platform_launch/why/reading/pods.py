@@ -42,7 +42,7 @@ def pod_in_row(text: str) -> Location:
     return Location(pod=row["pod"], host=row["host"]) if row else NOWHERE
 
 
-def speaks_of_a_pod(text: str) -> bool:
+def is_about_a_pod(text: str) -> bool:
     """Return whether a line may be part of a pod's description, or a kubelet's event."""
     return _OF_A_POD.match(text) is not None
 

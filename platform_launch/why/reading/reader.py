@@ -13,17 +13,17 @@ from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
-from platform_launch.why.messages.tracebacks import Traceback, go_on, is_frame, lone, opens
+from platform_launch.why.messages.tracebacks import Traceback, extend_message, is_frame, lone, opens
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.assembly import Assembly, meaning_of
-from platform_launch.why.reading.claims import begins_anew, loads_modules
+from platform_launch.why.reading.claims import is_restart, loads_modules
 from platform_launch.why.reading.endings import Ending, EndingReader, ending_in
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
-from platform_launch.why.reading.evidence import Surroundings, is_code, is_mild, is_quoted, speaks_of_it
+from platform_launch.why.reading.evidence import Surroundings, is_code, is_mild, is_only_about_it, is_quoted
 from platform_launch.why.reading.log_events import LogEvents
 from platform_launch.why.reading.own_lines import OwnLines
-from platform_launch.why.reading.pods import LINES_OF_A_DESCRIPTION, pod_in_row, pod_of, speaks_of_a_pod
+from platform_launch.why.reading.pods import LINES_OF_A_DESCRIPTION, is_about_a_pod, pod_in_row, pod_of
 from platform_launch.why.sources import LogSource
 
 _LINES_TO_LEARN_FROM = 40
@@ -143,16 +143,16 @@ class LogReader:
             return True
         if self._catalogue.is_noise(line.text) or is_code(line.text):
             return False
-        if begins_anew(line.text):
+        if is_restart(line.text):
             self._close_tracebacks()
-            self._events.begin_anew(line, job=loads_modules(line.text))
+            self._events.restart(line, job=loads_modules(line.text))
         if self._read_surroundings(line):
             return True
         (ending, in_summary), match = self._endings.read(line), self._match(line)
-        told = match is not None and match.signature.role is not SignatureRole.SUMMARY
+        has_cause = match is not None and match.signature.role is not SignatureRole.SUMMARY
         if ending is not None:
-            self._record_ending(ending, in_summary=in_summary, told=told)
-        if in_summary or (ending is not None and (ending.ordered or not told)):
+            self._record_ending(ending, in_summary=in_summary, has_cause=has_cause)
+        if in_summary or (ending is not None and (ending.ordered or not has_cause)):
             return True
         if match is not None:
             by_scheduler = ending is not None and ending.by_scheduler
@@ -209,35 +209,35 @@ class LogReader:
             return match
         return self._catalogue.match_of(summed_up, line.text)
 
-    def _record_ending(self, ending: Ending, *, in_summary: bool, told: bool) -> None:
+    def _record_ending(self, ending: Ending, *, in_summary: bool, has_cause: bool) -> None:
         """Record processes that ended, and their last output."""
         line = ending.line
-        if speaks_of_a_pod(line.text):
+        if is_about_a_pod(line.text):
             above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
             pod = pod_of(line.text, ending.where.pod, above)
             ending = replace(ending, places=(ending.where.filled(pod),))
         elif not in_summary and (ending.exit_code > 0 or not ending.by_scheduler):
             self._errors.record_last_words(line, ending.places)
-        self._events.end(ending, told=told)
+        self._events.end(ending, has_cause=has_cause)
         if in_summary:
             self._tracebacks.announce(line, ending.where)
 
     def _record_match(self, line: Line, match: Match, *, by_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
-        quoted = speaks_of_it(line.text) or is_quoted(line.text, match.position)
+        quoted = is_only_about_it(line.text) or is_quoted(line.text, match.position)
         if quoted and role is SignatureRole.CONSEQUENCE:
             return False
         mention = quoted or is_mild(line, signature)
         if self._around.show_it_passed(signature, line.text):
             return False
         if role is SignatureRole.CAUSE and not mention:
-            mention = self._around.go_on_without()
+            mention = self._around.continues_without()
         if role is SignatureRole.CAUSE and mention:
             role = SignatureRole.SUSPECT
         if signature.below:
             following = self._scanner.following(_LINES_OF_A_REPORT)
             below = (text_of(data, self._prefixes) for data in following)
-            match = self._catalogue.goes_on(match, (line.text[match.position :], *below))
+            match = self._catalogue.with_following(match, (line.text[match.position :], *below))
         raised = self._lone(line)
         where = _where(match, NOWHERE if _OF_AN_ACTORS_NODE in line.text else line.where)
         if raised is not None:
@@ -246,7 +246,7 @@ class LogReader:
             self._stack = line.number + _LINES_OF_A_REPORT, where
         elif line.number < self._stack[0] and not by_scheduler:
             where = where.filled(self._stack[1])
-        elif where.host is None and speaks_of_a_pod(line.text):
+        elif where.host is None and is_about_a_pod(line.text):
             above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
             where = where.filled(pod_of(line.text, where.pod, above))
         elif where == NOWHERE:
@@ -265,7 +265,11 @@ class LogReader:
                 if not data.strip():
                     break
                 below = parse(number, data, self._prefixes)
-                if below.writer != line.writer or opens(below.text) or not go_on(raised, below.text, below):
+                if (
+                    below.writer != line.writer
+                    or opens(below.text)
+                    or not extend_message(raised, below.text, below)
+                ):
                     break
         return raised
 
@@ -301,7 +305,7 @@ class LogReader:
         unknown = not match.signature.patterns and not chain.fatal
         if unknown and self._events.suffered_before(chain.where):
             role = SignatureRole.SUSPECT
-        match = self._catalogue.goes_on(match, (line.text for line in raised.more))
+        match = self._catalogue.with_following(match, (line.text for line in raised.more))
         where = _where(match, chain.where.filled(raised.line.where))
         gpus = (link.line.where.gpu for link in chain.links)
         where = where.filled(Location(gpu=next(filter(None, gpus), None)))

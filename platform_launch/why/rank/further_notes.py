@@ -34,7 +34,7 @@ def named(event: Occurrence) -> Note:
     return replace(found, id="event-on", values=found.values | {"place": place}) if place.values else found
 
 
-def notes_beside(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[Note]:
+def further_notes(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[Note]:
     """Return the notes about the other claims, the highest first."""
     chosen = claims[0].event
     others = [one.event for one in claims[1:] if one.event is not None and "sequel" not in one.marks]
@@ -43,10 +43,10 @@ def notes_beside(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[N
         suspects = [e for e in others if e.role is SignatureRole.SUSPECT] if error is None else []
         return [*(note("perhaps", event=named(e)) for e in suspects[:MOST_OTHERS]), *_survived(nodes, None)]
     if chosen.signature.id == "exited_first":
-        went_on = [
+        survived = [
             e for e in others if e.signature.has(SignatureTrait.ENDS_JOB) and e.role is SignatureRole.CAUSE
         ]
-        return [note("went-on-until", event=named(event)) for event in went_on[:1]]
+        return [note("went-on-until", event=named(event)) for event in survived[:1]]
     notes, seen = list[Note](), {chosen.signature.id}
     for claim in claims[1:]:
         event = claim.event
@@ -87,9 +87,9 @@ def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> l
         may_explain = not event.mention or chosen.signature.id in event.signature.explains
         prepares = event.signature.has(SignatureTrait.PREPARES)
         beside = event.start < chosen.start or (unprepared and prepares)
-        told = event.role is SignatureRole.CAUSE or (may_explain and beside)
+        counts = event.role is SignatureRole.CAUSE or (may_explain and beside)
         heavy = event.signature.role is SignatureRole.CAUSE or prepares
-        strong = told and heavy and event.signature.specificity > 1 and event.signature.patterns
+        strong = counts and heavy and event.signature.specificity > 1 and event.signature.patterns
         if strong and event.signature.id not in seen:
             seen.add(event.signature.id)
             notes.append(note("also", event=named(event)))
@@ -99,7 +99,8 @@ def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> l
 def _survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[Note]:
     """Note the errors after which the training continued, perhaps with the chosen one."""
     count = sum(event.count for node in nodes for event in node.survived)
-    notes = [note("earlier-attempt", event=named(one.left_behind)) for one in nodes if one.left_behind][:1]
+    earlier = [one.earlier_cause for one in nodes if one.earlier_cause]
+    notes = [note("earlier-attempt", event=named(event)) for event in earlier[:1]]
     notes += [note("errors-survived", count=count)] if count else []
     if chosen is None or chosen.role is not SignatureRole.CAUSE:
         return notes
@@ -130,7 +131,7 @@ def errors_above(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list
     return []
 
 
-def _is_told_by(chosen: Occurrence, event: Occurrence) -> bool:
+def _is_shown_by(chosen: Occurrence, event: Occurrence) -> bool:
     """Return whether an event is of the answer's kind, or the first line of the message that ends with it."""
     begins = event.log == chosen.log and 0 < chosen.number - event.number <= LINES_OF_A_MESSAGE
     reason = begins and event.count == 1 and event.signature.id in chosen.signature.explains
@@ -145,7 +146,7 @@ def consequences_for_others(
     """Summarize what happened to processes other than the answer's, by number of ranks if they are named."""
     by_signature: dict[str, list[Occurrence]] = {}
     for event in events:
-        if event.role is SignatureRole.CONSEQUENCE and not (chosen and _is_told_by(chosen, event)):
+        if event.role is SignatureRole.CONSEQUENCE and not (chosen and _is_shown_by(chosen, event)):
             by_signature.setdefault(event.signature.id, []).append(event)
     folded = []
     for same in by_signature.values():

@@ -19,7 +19,7 @@ TRAINS = """
 import os, socket, sys, time
 if os.environ["RANK"] == "0":
     server = socket.create_server(("", int(os.environ["MASTER_PORT"])))
-print("trains as", sys.argv[1], flush=True)
+print(f"trains as {sys.argv[1]}", flush=True)  # one write, which no line of the launcher divides
 time.sleep(float(sys.argv[2]))
 """
 _SECONDS = 8.0

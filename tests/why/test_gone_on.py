@@ -54,13 +54,13 @@ def test_where_work_goes_on_to_the_end_of_a_log_nothing_failed(explain_text: Exp
 def test_a_vague_line_answers_only_where_a_log_ends_with_it(explain_text: Explain) -> None:
     moved = "slurmstepd: error: couldn't chdir to `/scratch/u': No such file: going to /tmp instead\n"
     warned = "gn1:7:9 [0] hipify/init.cc:303 NCCL WARN cutoff points not detected for an arch\n"
-    for line, cause in ((moved, "slurm_in_tmp"), (warned, "nccl_warning")):
+    for line, cause in ((moved, "slurm_folder"), (warned, "nccl_warning")):
         assert explain_text(line).cause == cause
         verdict = explain_text(line + "4 8.60\n" * 5)
         assert (verdict.kind, [one.id for one in verdict.noted]) == ("nothing", ["perhaps", "ends-with"])
     assert explain_text(moved + "8.60\n" * 5 + ENDED).cause == "exited_first"
     script = "python: can't open file '/tmp/train.py': [Errno 2] No such file or directory\n"
-    assert explain_text(moved + script).cause == "slurm_in_tmp"
+    assert explain_text(moved + script).cause == "slurm_folder"
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,6 @@ def with_phrases(also: Mapping[str, object]) -> dict[str, object]:
     for name in ("memory_lines", "cost_line", "health_lines"):
         lines = also.get(name) or []
         every = lines if isinstance(lines, list) else [lines]
-        told = [one.document() if isinstance(one, Phrase) else str(one) for one in every]
-        found[f"{name.removesuffix('s')}_phrases"] = told
+        documents = [one.document() if isinstance(one, Phrase) else str(one) for one in every]
+        found[f"{name.removesuffix('s')}_phrases"] = documents
     return found

@@ -127,12 +127,12 @@ class PaceWatch:
         self._report_change(change)
 
     def _report_finding(self, finding: SlowFinding, *, begins: bool) -> None:
-        said = finding.sentence()
+        headline = finding.sentence()
         self._report(
             event(
                 "slow-rank" if begins else "slow-rank-over",
-                headline=message(said),
-                headlines=[said.document()],
+                headline=message(headline),
+                headlines=[headline.document()],
                 ranks="+".join(map(str, finding.ranks)),
                 finding=finding.as_dict(),
             )
@@ -140,12 +140,12 @@ class PaceWatch:
 
     def _report_change(self, change: PaceChange) -> None:
         step, usual = f"{change.step_s:.3g}", f"{change.usual_s:.3g}"
-        said = sentence("longer-steps" if change.slower else "usual-steps", step=step, usual=usual)
+        headline = sentence("longer-steps" if change.slower else "usual-steps", step=step, usual=usual)
         self._report(
             event(
                 "slower-than-before" if change.slower else "as-fast-as-before",
-                headline=message(said),
-                headlines=[said.document()],
+                headline=message(headline),
+                headlines=[headline.document()],
                 step_s=change.step_s,
                 usual_s=change.usual_s,
             )

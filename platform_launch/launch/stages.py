@@ -76,7 +76,7 @@ def _open(plan: LaunchPlan, console: Console) -> None:
             ("platform", Phrase(topology.platform)),
             ("GPUs", rows["GPUs"]),
             ("network", rows.get("RDMA") or rows.get("network", "")),
-            (form, _noted(program, plan.training.program.reason)),
+            (form, _with_note(program, plan.training.program.reason)),
             ("config", str(plan.training.config or "")),
         ],
     )
@@ -103,7 +103,9 @@ def _environment(plan: LaunchPlan, console: Console) -> None:
     console.stage(1, "Environment")
     title = title_of(topology.platform)
     notes = [topology.platform if topology.platform != title else "", source.get("platform", "")]
-    console.info(_noted(Phrase("platform: {title}", title=Phrase(title)), joined(filter(None, notes), "; ")))
+    console.info(
+        _with_note(Phrase("platform: {title}", title=Phrase(title)), joined(filter(None, notes), "; "))
+    )
     console.info(Phrase("nodes: {nodes} ({source})", nodes=topology.nnodes, source=source.get("nnodes", "")))
     console.info(
         Phrase(
@@ -115,7 +117,7 @@ def _environment(plan: LaunchPlan, console: Console) -> None:
         Phrase("master: {address} ({source})", address=address, source=source.get("master_addr", ""))
     )
     for name, value, note in hardware_rows(plan):
-        console.info(_noted(Phrase("{name}: {value}", name=Phrase(name), value=value), note))
+        console.info(_with_note(Phrase("{name}: {value}", name=Phrase(name), value=value), note))
     console.info(
         Phrase(
             "processes: {processes} per node ({source}), {all} in all",
@@ -135,7 +137,7 @@ def _program_row(plan: LaunchPlan) -> tuple[str, str]:
     return form.value, program.target
 
 
-def _noted(fact: str, note: str) -> str:
+def _with_note(fact: str, note: str) -> str:
     return Phrase("{fact} ({note})", fact=fact, note=note) if note else fact
 
 
@@ -174,7 +176,7 @@ def _configuration(plan: LaunchPlan, console: Console) -> None:
     console.info(Phrase("launcher: {launcher}", launcher=plan.launcher))
     console.info(Phrase("chosen by: {rule}", rule=training.rule))
     console.info(
-        _noted(Phrase("{form}: {program}", form=Phrase(form), program=program), training.program.reason)
+        _with_note(Phrase("{form}: {program}", form=Phrase(form), program=program), training.program.reason)
     )
     if training.config is not None:
         console.info(Phrase("config: {config}", config=training.config))

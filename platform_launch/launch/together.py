@@ -161,8 +161,8 @@ class _JobSoFar:
         self.task = task = replace(self.task, node=node, replaced=agreed.replaced, lost=lost)
         report_outcome(agreed, self._console, in_full=lost or self.place.node_rank == 0)
         if lost and task.spares and task.rendezvous_hosts.why_not:
-            stays, limit_s = task.rendezvous_hosts.why_not, task.roll_call_timeout_s
-            self._console.report(event("job-stays", reason=stays, limit_s=limit_s))
+            why_not, limit_s = task.rendezvous_hosts.why_not, task.roll_call_timeout_s
+            self._console.report(event("job-stays", reason=why_not, limit_s=limit_s))
         most = max(restarts, task.max_restarts)
         self._console.report(event("nodes-restart", restart=restarts, max_restarts=most))
 

@@ -117,7 +117,7 @@ class WatchedTraining:
         self.hang: HangReport | None = None
         self._warned_elsewhere, self._has_notice = threading.Event(), False
         self._notices = NoticeWatch(list(training.notices), self._on_notice)
-        self.saves = SaveWatch(training, lambda told: self.supervisor.report(told))
+        self.saves = SaveWatch(training, lambda event: self.supervisor.report(event))
         self.supervisor = Supervisor(
             training.command,
             log_path=training.log_path if context.console.has_log else None,
@@ -129,7 +129,7 @@ class WatchedTraining:
             on_start=self._on_start,
             on_ending=self._on_ending,
             on_exit=self._on_exit,
-            on_asked=self._on_asked,
+            on_stop_requested=self._on_stop_requested,
             spread_s=0.0 if send is None else _SPREAD_S,
             inbox=context.inbox,
             temporary=training.temporary,
@@ -278,7 +278,7 @@ class WatchedTraining:
             )
             self._hangs.start()
 
-    def _on_asked(self, number: Signals) -> None:
+    def _on_stop_requested(self, number: Signals) -> None:
         self.saves.request()
         if number in WARNING:
             self._try(lambda: self._warn_others(number), None)

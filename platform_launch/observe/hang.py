@@ -142,7 +142,7 @@ def judge(nodes: Sequence[NodeSnapshot], world_size: int, silent_nodes: Mapping[
     """Find the ranks that the others wait for. ``silent_nodes`` did not answer: node rank → name."""
     ranks = {rank.rank: rank for node in nodes for rank in node.ranks}
     home = {rank.rank: node for node in nodes for rank in node.ranks}
-    alive = {rank: found for rank, found in ranks.items() if not found.state.gone}
+    alive = {rank: found for rank, found in ranks.items() if not found.state.ended}
     if ranks and not silent_nodes and not alive:
         return HangFinding(FindingKind.BUSY, (), (sentence("all-ended"),), (), ())
     traces = {rank: found.trace for rank, found in alive.items() if found.trace is not None}
@@ -165,7 +165,7 @@ def judge(nodes: Sequence[NodeSnapshot], world_size: int, silent_nodes: Mapping[
     return HangFinding(
         kind,
         tuple(named),
-        tuple(_waiting_line(waiting, ranks, suspects, report) for waiting in _telling(report, suspects)),
+        tuple(_waiting_line(waiting, ranks, suspects, report) for waiting in _informative(report, suspects)),
         tuple(_groups(ranks, {culprit.rank for culprit in named})),
         tuple(culprit.rank for culprit in named),
     )
@@ -183,7 +183,7 @@ def _suspects(
     )
     if waiters:
         suspects |= set(ranks) - set(alive)
-    surely = {r for r in suspects if r in ranks and (ranks[r].state.gone or ranks[r].state.stopped)}
+    surely = {r for r in suspects if r in ranks and (ranks[r].state.ended or ranks[r].state.stopped)}
     return _owners_of_locks(surely or suspects, alive)
 
 
@@ -213,7 +213,7 @@ def _operation(found: RankSnapshot) -> Collective | None:
     An operation of another thread, or one that is pending while the thread does something else, does not
     count.
     """
-    if found.trace is None or found.state.gone:
+    if found.trace is None or found.state.ended:
         return None
     main = found.main
     mine = [
@@ -260,7 +260,7 @@ def _device_computes(found: RankSnapshot) -> bool:
     return alone and found.gpu_busy is not None and found.gpu_busy >= _BUSY_GPU_PERCENT
 
 
-def _telling(report: WaitReport, suspects: set[int]) -> list[Waiting]:
+def _informative(report: WaitReport, suspects: set[int]) -> list[Waiting]:
     """Return the operations that wait for the suspects, or all if none does."""
     naming = [w for w in report.waiting if {*w.behind, *w.stopped, *w.differ} & suspects]
     others = [waiting for waiting in naming or report.waiting if set(waiting.ranks) - suspects]
@@ -361,7 +361,7 @@ def _doing(found: RankSnapshot, report: WaitReport, idle: Sequence[Work]) -> tup
     """Return what a rank does: for programs, for people, and whether it is work."""
     state, main = found.state, found.main
     own = main.own if main is not None else None
-    if state.gone:
+    if state.ended:
         return "gone", sentence("gone"), False
     if state.stopped:
         signalled = state.state == "T"
@@ -417,8 +417,8 @@ def _working(
         return doing, _at(base, own), True
     # Python threads switch when one calls into C, so samples of a loop over library calls look the same.
     in_library = found.main is not None and found.main.frames[0].is_library
-    stays = found.moving is False and not in_library
-    return ("loop" if stays else "busy"), _at(sentence("loops" if stays else "computes"), own), True
+    loops = found.moving is False and not in_library
+    return ("loop" if loops else "busy"), _at(sentence("loops" if loops else "computes"), own), True
 
 
 def _percent(share: float) -> str:
@@ -433,7 +433,7 @@ def _waiting_for(
     if activity is not None and activity.id in ("data", "child"):
         child = _stuck_child(found)
         if child is None and activity.id == "child":
-            child = next((one for one in reversed(found.children) if not one.state.gone), None)
+            child = next((one for one in reversed(found.children) if not one.state.ended), None)
         if child is not None:
             name = "worker" if activity.id == "data" else "child"
             one = sentence(name, pid=child.state.pid, name=child.state.name)

@@ -125,7 +125,7 @@ class NodeProbe:
         descendants = {child for one in hooked for child in processes.children(one.pid)}
         first: dict[int, HookedProcess] = {}
         # If a rank was restarted, its earlier process has exited.
-        for one in sorted(hooked, key=lambda one: (one.pid in descendants, _gone(one), -one.pid)):
+        for one in sorted(hooked, key=lambda one: (one.pid in descendants, _ended(one), -one.pid)):
             first.setdefault(one.rank or 0, one)
         return [first[rank] for rank in sorted(first)]
 
@@ -144,7 +144,7 @@ class NodeProbe:
         returned.
         """
         ranks = self.ranks()
-        ended = [one for one in ranks if one.finished and _gone(one) and not _failed(one)]
+        ended = [one for one in ranks if one.finished and _ended(one) and not _failed(one)]
         if failed_here and len(ended) == len(ranks):
             return []
         never = float("inf")
@@ -198,7 +198,7 @@ class NodeProbe:
     def _sample(self, hooked: HookedProcess, *, stacks: bool) -> Sample:
         state = processes.read_process(hooked.pid)
         functions = None
-        if stacks and not state.gone and not state.stopped:
+        if stacks and not state.ended and not state.stopped:
             threads = parse_stacks(_tried(lambda: self._stacks(hooked), []) or "", hooked.main_thread)
             main = main_stack(threads)
             functions = main.functions if main is not None else None
@@ -222,7 +222,7 @@ class NodeProbe:
         problems: list[str] = []
         state = processes.read_process(hooked.pid)
         rank = hooked.rank or 0
-        if state.gone:
+        if state.ended:
             return RankSnapshot(rank, hooked.local_rank, state)
         answer = None
         if not state.stopped:
@@ -277,7 +277,7 @@ class NodeProbe:
         children, deadline = [], time.monotonic() + _CHILDREN_LIMIT_S
         for pid in processes.children(hooked.pid)[:_MOST_CHILDREN]:
             state, text = processes.read_process(pid), None
-            asleep = not state.stopped and not state.gone
+            asleep = not state.stopped and not state.ended
             limit_s = min(_SIGNAL_LIMIT_S, deadline - time.monotonic())
             if asleep and limit_s > 0 and hooked.signal and catches(pid, hooked.signal):
                 text = _tried(partial(ask_faulthandler, hooked, pid, limit_s), problems)
@@ -291,8 +291,8 @@ def _sample_of(state: ProcessState, functions: tuple[tuple[str, str], ...] | Non
     )
 
 
-def _gone(hooked: HookedProcess) -> bool:
-    return processes.read_process(hooked.pid).gone
+def _ended(hooked: HookedProcess) -> bool:
+    return processes.read_process(hooked.pid).ended
 
 
 def _failed(hooked: HookedProcess) -> bool:
@@ -302,7 +302,7 @@ def _failed(hooked: HookedProcess) -> bool:
 
 def _answers(hooked: HookedProcess) -> bool:
     state = processes.read_process(hooked.pid)
-    return not state.gone and not state.stopped
+    return not state.ended and not state.stopped
 
 
 def _tried(ask: Callable[[], T], problems: list[str]) -> T | None:

@@ -139,8 +139,8 @@ class NoticeWatch:
     The repetition is for ranks that are still starting and handle no signal yet.
     """
 
-    def __init__(self, asked: list[Source], given: Callable[[ReclaimNotice], None]) -> None:
-        self._sources = asked
+    def __init__(self, sources: list[Source], given: Callable[[ReclaimNotice], None]) -> None:
+        self._sources = sources
         self._given = given
         self._ended = Event()
 

@@ -101,16 +101,16 @@ def rarest(nodes: Sequence[NodeSnapshot], most: int) -> list[NodeSnapshot]:
 
 
 class _Place(NamedTuple):
-    """A rank's location: ``frame`` is empty if no stack is known; ``gone`` is then the reason."""
+    """A rank's location: ``frame`` is empty if no stack is known; ``ended`` is then the reason."""
 
     frame: str = ""
     operation: str = ""
     doing: str = ""
-    gone: bool = False
+    ended: bool = False
 
     def sentence(self) -> Value:
         if not self.frame:
-            return sentence("state-ended" if self.gone else "no-stack")
+            return sentence("state-ended" if self.ended else "no-stack")
         if self.operation:
             return sentence("in", what=self.frame, operation=self.operation)
         return sentence("and", what=self.frame, more=sentence(self.doing)) if self.doing else self.frame
@@ -119,7 +119,7 @@ class _Place(NamedTuple):
 def _place(rank: RankSnapshot) -> _Place:
     main = rank.main
     if main is None or main.own is None:
-        return _Place(gone=rank.state.gone)
+        return _Place(ended=rank.state.ended)
     activity = activity_of(main.frames)
     pending = rank.trace.pending if rank.trace is not None else ()
     if pending:

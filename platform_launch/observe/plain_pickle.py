@@ -53,16 +53,16 @@ class _PlainUnpickler(pickle._Unpickler):
 
     def _load_item(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
-        self._put_items([key, value])
+        self._set_items([key, value])
 
-    def _put_items(self, items: list[object]) -> None:
+    def _set_items(self, items: list[object]) -> None:
         known = self.stack[-1]
         assert isinstance(known, dict)
         for key, value in zip(items[::2], items[1::2], strict=True):
             known[key if isinstance(key, str | int | float | bytes | None) else None] = value
 
     dispatch[pickle.SETITEM[0]] = _load_item
-    dispatch[pickle.SETITEMS[0]] = lambda self: self._put_items(self.pop_mark())
+    dispatch[pickle.SETITEMS[0]] = lambda self: self._set_items(self.pop_mark())
     dispatch[pickle.TUPLE[0]] = _load_tuple
     dispatch[pickle.EMPTY_TUPLE[0]] = lambda self: self._load_few(0)
     dispatch[pickle.TUPLE1[0]] = lambda self: self._load_few(1)

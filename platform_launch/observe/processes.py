@@ -46,7 +46,7 @@ class ProcessState:
     lock_owner: int = 0
 
     @property
-    def gone(self) -> bool:
+    def ended(self) -> bool:
         """Whether the process has exited."""
         return self.state in ("", "Z", "X")
 

@@ -186,7 +186,7 @@ class Client:
         self._connected = False
         self._count = 0
         self._published: dict[str, bytes] = {}
-        self._asked: dict[int, bytes] = {}
+        self._requests: dict[int, bytes] = {}
         self._held = False
         self._closed = False
         self._task: asyncio.Task[None] | None = None

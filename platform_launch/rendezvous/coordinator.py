@@ -243,10 +243,10 @@ class Coordinator:
             case Publish(body):
                 peer.values[type(body)] = body
             case Ask() if member is not None:
-                asked = self._requests.open(member, message, self.membership.everyone, now)
-                self._server.send(peer, Recipients(message.number, tuple(one.info for one in asked)))
+                receivers = self._requests.open(member, message, self.membership.everyone, now)
+                self._server.send(peer, Recipients(message.number, tuple(one.info for one in receivers)))
                 request = self._requests.request(member, message.number)
-                for one in asked:
+                for one in receivers:
                     self._server.send(self._peers[one.number], request)
             case RequestAnswer(asker, number, body) if member is not None:
                 if asker in self._peers and self._requests.answer(member, asker, number):

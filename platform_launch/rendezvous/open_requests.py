@@ -32,7 +32,7 @@ class OpenRequests:
         """
         key = asker.number, ask.number
         if key not in self._open:
-            asked = {
+            nodes = {
                 member.number: member
                 for member in members
                 if member.rank is not None
@@ -41,7 +41,7 @@ class OpenRequests:
             }
             request = OpenRequest(asker.number, ask.number, ask.body)
             until = now + min(ask.limit_s, _LONGEST_S)
-            self._open[key] = _Open(request, until, asked, set(asked))
+            self._open[key] = _Open(request, until, nodes, set(nodes))
         return list(self._open[key].recipients.values())
 
     def request(self, asker: Member, number: int) -> OpenRequest:

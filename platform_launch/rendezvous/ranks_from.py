@@ -236,7 +236,7 @@ class RankFolder:
         return RankClaim(rank, path, values, at.st_ino)
 
     def _address_of_node_0(self, me: NodeIdentity, deadline: float) -> str:
-        say_at = time.monotonic() + 2.0
+        report_at = time.monotonic() + 2.0
         while True:
             for claim in self._read_claims(me).get(0, []):
                 if self._is_alive(claim):
@@ -247,8 +247,8 @@ class RankFolder:
                     Phrase("--ranks-from {folder}: no node has rank 0", folder=self._folder),
                     "did the other nodes start, with the same folder, --nnodes and --job-name?",
                 )
-            if now >= say_at:
-                say_at = now + 10.0
+            if now >= report_at:
+                report_at = now + 10.0
                 self._log(f"waiting for node 0 to show itself in {self._folder}")
             time.sleep(_LOOK_S)
 

@@ -62,7 +62,7 @@ class Supervisor:
 
     Callbacks: ``on_event(event)`` for each event, ``on_start(pid)``, ``on_ending(reason)`` as soon as a
     signal or :meth:`stop` requests the stop, ``on_exit(code)`` when the command has exited, while its
-    leftovers are still being ended. For ``on_asked``, ``inbox`` and ``spread_s`` see :class:`Watch`.
+    leftovers are still being ended. For ``on_stop_requested``, ``inbox`` and ``spread_s`` see :class:`Watch`.
     ``temporary`` folders are removed if this process is killed. ``is_agent``: the command starts the ranks of
     this node, and is held while they save (see :mod:`holding`). Events that ``is_shown`` rejects, and with
     ``folds`` what :mod:`tracebacks` leaves out, go to the log only.
@@ -80,7 +80,7 @@ class Supervisor:
         on_start: Callable[[int], None] = lambda _pid: None,
         on_ending: Callable[[str], None] = lambda _reason: None,
         on_exit: Callable[[int], None] = lambda _code: None,
-        on_asked: Callable[[signal.Signals], None] = lambda _number: None,
+        on_stop_requested: Callable[[signal.Signals], None] = lambda _number: None,
         inbox: SignalInbox | None = None,
         temporary: Sequence[Path] = (),
         is_agent: bool = False,
@@ -110,7 +110,7 @@ class Supervisor:
             ending=on_ending,
             inbox=inbox,
             hold=self._hold,
-            asked=on_asked,
+            on_stop_requested=on_stop_requested,
             spread_s=spread_s,
         )
 

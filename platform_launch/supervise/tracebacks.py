@@ -178,7 +178,7 @@ class TracebackFold:
             one.add(whole, line)
         elif one is None:
             shown.append(whole)
-        elif not self._takes(one, rank, whole, line):
+        elif not self._accepts(one, rank, whole, line):
             if one.raised:
                 shown.append(self._closed(rank))
             shown.append(whole)
@@ -189,7 +189,7 @@ class TracebackFold:
         """Return the ranks whose traceback has reached the line of its exception."""
         return [rank for rank, one in self._open.items() if rank is not None and one.raised]
 
-    def _takes(self, one: _Open, rank: int | None, whole: bytes, line: bytes) -> bool:
+    def _accepts(self, one: _Open, rank: int | None, whole: bytes, line: bytes) -> bool:
         """Add a line to a traceback if it belongs there."""
         if rank is None and one.ended >= one.copies and not one.in_summary:
             if not _RULE.match(line):

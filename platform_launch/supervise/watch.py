@@ -54,7 +54,7 @@ class Watch:
 
     Callbacks: ``report(event)`` for the user; ``ended(pid, code)`` for each command's exit code (negative for
     a signal); ``resized()`` when the terminal has a new size; ``ending(reason)`` when a signal or
-    :meth:`stop` requests the stop; ``asked(signal)`` when the commands are about to get a signal that stops
+    :meth:`stop` requests the stop; ``on_stop_requested(signal)`` before the commands get a signal that stops
     or warns them. ``what`` names the commands in events.
 
     ``stop_signal`` is the name of the signal that requested the stop, here or elsewhere; ``stop_sentence`` is
@@ -75,7 +75,7 @@ class Watch:
         ending: Callable[[str], None] = lambda _reason: None,
         inbox: SignalInbox | None = None,
         hold: AgentHold | None = None,
-        asked: Callable[[signal.Signals], None] = lambda _number: None,
+        on_stop_requested: Callable[[signal.Signals], None] = lambda _number: None,
         spread_s: float = 0.0,
     ) -> None:
         self.stopped_by: str | None = None
@@ -83,7 +83,7 @@ class Watch:
         self.stop_sentence: Sentence | None = None
         self.warned_by: signal.Signals | None = None
         self.killed: dict[int, str] = {}
-        self._asked_grace_s = grace_s
+        self._grace_setting = grace_s
         self._what = Phrase(what)
         self._report = report
         self._ended = ended
@@ -92,7 +92,7 @@ class Watch:
         self._inbox = inbox or SignalInbox()
         self._opens_inbox = inbox is None
         self._hold = hold
-        self._asked = asked
+        self._on_stop_requested = on_stop_requested
         self._spread_s = spread_s
         self._spreading: list[signal.Signals] = []
         self._spread_at = float("inf")
@@ -103,11 +103,11 @@ class Watch:
         self._actions: deque[Callable[[], None]] = deque()
         self._agenda: list[tuple[float, Callable[[], None]]] = []
         self._kill_at = self._interrupted_at = float("inf")
-        self._leaving = self._killing = self._gone = self._terminated = False
+        self._leaving = self._killing = self._all_ended = self._terminated = False
 
     @property
     def _grace_s(self) -> float:
-        return self._asked_grace_s() if callable(self._asked_grace_s) else self._asked_grace_s
+        return self._grace_setting() if callable(self._grace_setting) else self._grace_setting
 
     def __enter__(self) -> Watch:
         with ExitStack() as stack:
@@ -119,7 +119,7 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._running and not self._gone:  # an error: of several commands one could not be started
+        if self._running and not self._all_ended:  # an error: of several commands one could not be started
             self._kill_children()
         self._traffic.close()
         self._exit.close()
@@ -179,7 +179,7 @@ class Watch:
 
     def wait(self) -> None:
         """Return when all commands and their leftovers have exited and all output is written."""
-        while not self._gone or self._traffic.left:
+        while not self._all_ended or self._traffic.left:
             while self._actions:
                 self._actions.popleft()()
             if self._requests:  # after a pause of this process, the end may have come first
@@ -191,7 +191,7 @@ class Watch:
                 # once is enough: Python dies of a second SIGTERM during its exit
                 if self.stopped_by is None:
                     self._terminated = True
-                    self._asked(signal.SIGTERM)
+                    self._on_stop_requested(signal.SIGTERM)
                     self._forward(signal.SIGTERM)
                 self._end(signal.SIGTERM, reason, grace_s, signal_name, sentence)
             ready = self._poll()
@@ -244,7 +244,7 @@ class Watch:
 
     def _spread(self, number: signal.Signals) -> None:
         """Forward a signal to this process, once the other nodes know about it too."""
-        self._asked(number)
+        self._on_stop_requested(number)
         if self._spread_s and self.stopped_by is None:
             self._spreading.append(number)
             self._spread_at = min(self._spread_at, time.monotonic() + self._spread_s)
@@ -280,7 +280,7 @@ class Watch:
             return
         self.stopped_by = self.stopped_by or reason
         self._kill_at = min(self._kill_at, end)
-        if self._gone:
+        if self._all_ended:
             self._agenda = [(end, self._traffic.abandon)]
         elif not self._leaving and not self._killing:
             self._agenda = [(end, self._kill)]
@@ -303,7 +303,7 @@ class Watch:
             if pid in self._running:
                 self._running.remove(pid)
                 self._ended(pid, code)
-        if self._gone:
+        if self._all_ended:
             return
         if self._killing:
             self._kill_children()
@@ -332,7 +332,7 @@ class Watch:
         return {pid: name for pid, name in processes.children().items() if pid not in self._strangers}
 
     def _kill(self) -> None:
-        if self._killing or self._gone:  # requested again: only a stuck process or reader is left
+        if self._killing or self._all_ended:  # requested again: only a stuck process or reader is left
             self._traffic.abandon()
             return
         self._killing = True
@@ -351,7 +351,7 @@ class Watch:
 
     def _finish(self) -> None:
         """Drain the pipes: none of our processes runs any more."""
-        self._gone = True
+        self._all_ended = True
         self._traffic.last_call()
         self._agenda = []
         if self.stopped_by is not None:

@@ -45,7 +45,7 @@ def absent(rank: int, *frames: PythonFrame, state: str = "S", **more: Any) -> Ra
     known: dict[str, Any] = {"moving": False, "work": Work(150.0), **more}
     dump = document([entry(5, state="completed", backend="gloo")], status={0: (5, 5)})
     process = known.pop("process", ProcessState(100 + rank, "python", state))
-    trace = None if process.stopped or process.gone else parse_dump(gloo(dump), rank)
+    trace = None if process.stopped or process.ended else parse_dump(gloo(dump), rank)
     return RankSnapshot(rank, rank % 2, process, stack(*frames) if frames else (), trace=trace, **known)
 
 

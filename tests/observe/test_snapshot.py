@@ -102,7 +102,7 @@ def test_stopped_rank_is_known_by_the_kernel(folder: Path, start: Start) -> None
 def test_rank_that_ended_stays_known(folder: Path, start: Start) -> None:
     process = start("print('ready', flush=True)", 0)
     process.wait()
-    assert [rank.state.gone for rank in NodeProbe(folder, 0, "host").snapshot().ranks] == [True]
+    assert [rank.state.ended for rank in NodeProbe(folder, 0, "host").snapshot().ranks] == [True]
 
 
 def test_rank_without_the_hook_is_found_by_its_environment(folder: Path, start: Start) -> None:

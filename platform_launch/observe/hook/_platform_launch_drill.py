@@ -40,7 +40,7 @@ def _record_batches(path):
     original = iterator.__next__
     owner = os.getpid()
 
-    def yield_and_note(self):
+    def yield_and_record(self):
         batch = original(self)
         try:
             if os.getpid() == owner:
@@ -50,7 +50,7 @@ def _record_batches(path):
             pass
         return batch
 
-    iterator.__next__ = yield_and_note
+    iterator.__next__ = yield_and_record
 
 
 def _checksums(batch):

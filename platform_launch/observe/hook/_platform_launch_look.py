@@ -175,7 +175,7 @@ class _Debugging(pdb.Pdb):
         self._connection, self._number = connection, number
         self._file = connection.makefile("w", encoding="utf-8", errors="replace")
         self._lines = _Lines(connection, self._on_hang_up)
-        self._detached = self._gone = False
+        self._detached = self._ended = False
         super().__init__(stdin=self._lines, stdout=self._file, nosigint=True, readrc=False)
         self.prompt = "(rank %s) " % os.environ.get("RANK", "?")
 
@@ -200,7 +200,7 @@ class _Debugging(pdb.Pdb):
 
     def proceed(self):
         """End the session, because its user disconnected while the rank ran."""
-        if self._gone:
+        if self._ended:
             self.detach()
 
     finish = proceed
@@ -221,7 +221,7 @@ class _Debugging(pdb.Pdb):
 
     def _on_hang_up(self):
         if not self._detached:
-            self._gone = True
+            self._ended = True
             os.kill(os.getpid(), self._number)
 
     def do_continue(self, argument):

@@ -162,12 +162,12 @@ class Joining:
         world = self._ledger.world
         wanted = {WorkerName(node.name, number) for number in range(node.join.workers)}
         surplus = [row.worker for row in world.on_node(node.name) if row.worker not in wanted]
-        gone = [worker for worker in surplus if not ((group := world.group_of(worker)) and group.active)]
+        removed = [worker for worker in surplus if not ((group := world.group_of(worker)) and group.active)]
         new = [WorkerRow(worker, None) for worker in sorted(wanted) if worker not in world.workers]
-        with self._ledger.change(world.with_rows(new, gone)) as change:
+        with self._ledger.change(world.with_rows(new, removed)) as change:
             change.write_node(node)
             change.write_workers(new)
-            change.delete_workers(gone)
+            change.delete_workers(removed)
             event = _join_event(node.join, before.join if before else None)
             if event is not None:
                 change.event(self._clock.now(), "server", event[0], node.name, event[1])

@@ -69,9 +69,9 @@ class World:
         changed = {row.worker: WorkerRow(row.worker, to, self._highest(row)) for row in rows}
         return self._regrouped({**self.workers, **changed})
 
-    def with_rows(self, rows: Iterable[WorkerRow], gone: Iterable[WorkerName] = ()) -> World:
+    def with_rows(self, rows: Iterable[WorkerRow], removed: Iterable[WorkerName] = ()) -> World:
         """Return a world with additional workers, and without some."""
-        new, leaving = {row.worker: row for row in rows}, set(gone)
+        new, leaving = {row.worker: row for row in rows}, set(removed)
         left = {**self.workers, **new}
         for worker in leaving:
             left.pop(worker, None)

@@ -244,9 +244,9 @@ class DatabaseChange:
             key = {"node": row.worker.node, "number": row.worker.number}
             self._upsert(workers, key, {"group_name": row.group, "generation": row.generation})
 
-    def delete_workers(self, gone: Iterable[WorkerName]) -> None:
+    def delete_workers(self, removed: Iterable[WorkerName]) -> None:
         """Delete workers."""
-        for worker in gone:
+        for worker in removed:
             self._connection.execute(
                 delete(workers).where(workers.c.node == worker.node, workers.c.number == worker.number)
             )

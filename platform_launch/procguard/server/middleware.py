@@ -208,7 +208,7 @@ class _Body:
 
     async def __call__(self) -> Message:
         if self._whole:
-            return await self._until_gone()
+            return await self._until_closed()
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
@@ -216,7 +216,7 @@ class _Body:
         self._whole = not message.get("more_body", False)
         return message
 
-    async def _until_gone(self) -> Message:
+    async def _until_closed(self) -> Message:
         """Wait for the client to disconnect, or for the server to stop."""
         message = asyncio.ensure_future(self._receive())
         ending = asyncio.ensure_future(self._stopping.wait())

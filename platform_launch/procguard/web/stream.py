@@ -35,17 +35,17 @@ class Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         """Send events."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        gone = asyncio.ensure_future(_gone(receive))
+        closed = asyncio.ensure_future(_disconnected(receive))
         try:
-            async for event in changes(self._queries, self._admitted, gone):
+            async for event in changes(self._queries, self._admitted, closed):
                 await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
         finally:
-            gone.cancel()
+            closed.cancel()
         await send({"type": "http.response.body", "body": b""})
 
 
 async def changes(
-    queries: Queries, admitted: Callable[[], Awaitable[bool]], gone: asyncio.Future[None]
+    queries: Queries, admitted: Callable[[], Awaitable[bool]], closed: asyncio.Future[None]
 ) -> AsyncIterator[str]:
     """Yield an event for each visible change, and a sign of life in between."""
     loop = asyncio.get_running_loop()
@@ -53,8 +53,8 @@ async def changes(
     version, sent_at = queries.version, loop.time()
     yield f"event: alive\ndata: {version}\n\n"
     while loop.time() < end:
-        await asyncio.wait((gone,), timeout=REFRESH_S)
-        if gone.done():
+        await asyncio.wait((closed,), timeout=REFRESH_S)
+        if closed.done():
             return
         if loop.time() >= admit_at:
             admit_at = loop.time() + ADMIT_EVERY_S
@@ -68,6 +68,6 @@ async def changes(
             yield f"event: alive\ndata: {version}\n\n"
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

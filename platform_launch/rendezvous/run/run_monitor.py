@@ -170,8 +170,8 @@ class RunMonitor:
         self._missed_at = now
         self._report_silences()
         silent = [rank for rank in self._nodes if self._is_silent(rank)]
-        gone = [rank for rank in self._nodes if self._closed_s(rank) >= GONE_S]
-        waited_for = [rank for rank in {*silent, *gone} if rank not in self._reports and not self._is_over]
+        lost = [rank for rank in self._nodes if self._closed_s(rank) >= GONE_S]
+        waited_for = [rank for rank in {*silent, *lost} if rank not in self._reports and not self._is_over]
         still_s = self._still_s() if waited_for else None
         newcomers_may = bool(waited_for) and (still_s is None or still_s >= self._node_timeout_s / 2)
         self._coordinator.membership.replaced_after_s = (
@@ -253,9 +253,9 @@ class RunMonitor:
             elif news is SilenceNews.HEARD_AGAIN:
                 self._log(ConsoleLine("INFO", Phrase("{who} responds again", who=who), "node-heard-again"))
 
-    def _vanished(self, gone: list[int], kind: EndKind | None = None) -> NodeEnding:
+    def _vanished(self, lost: list[int], kind: EndKind | None = None) -> NodeEnding:
         """Return the ending of nodes that are silent."""
-        ranks = sorted(gone)
+        ranks = sorted(lost)
         members = [self._nodes[rank] for rank in ranks]
         if kind is None and all(self._has_disconnected(member) for member in members):
             kind = EndKind.LAUNCHER_KILLED
@@ -278,7 +278,7 @@ class RunMonitor:
             ),
             ranks=tuple(ranks),
             hosts=tuple(member.place for member in members[:8]),
-            all_others=len(gone) == self._total - 1 > 1,
+            all_others=len(lost) == self._total - 1 > 1,
         )
 
     def _collect(self, now: float) -> None:

@@ -146,7 +146,7 @@ class MergedLog:
 
     def before(self, place: LogPlace | None, most: int) -> MergedPage:
         """Return the last lines before a position, or the last ones of all."""
-        until = place or self._settled()
+        until = place or self._complete_until()
         floor: LogPlace | None = None
         lines: list[MergedLine] = []
         each = min(_MOST // 4, max(_LEAST, _READ_AHEAD // 16 // max(1, len(self._logs))))
@@ -181,10 +181,10 @@ class MergedLog:
         The log that is furthest behind is read further, until there are enough lines or the time is up. What
         other logs have beyond that position is left for the next page.
         """
-        begin_at, settled = place or LogPlace(0, 0, 0), self._settled()
+        begin_at, complete_until = place or LogPlace(0, 0, 0), self._complete_until()
         each = min(_MOST, max(_LEAST, _READ_AHEAD // max(1, len(self._logs))))
         scans = [log.scan(wanted, context) for log in self._logs]
-        ends = [log.offset_of(settled) for log in self._logs]
+        ends = [log.offset_of(complete_until) for log in self._logs]
         begins = [log.offset_of(begin_at) for log in self._logs]
         behind = [
             (max(begin_at, log.place(begin)), index, begin)
@@ -214,7 +214,7 @@ class MergedLog:
                 heapq.heapreplace(behind, (log.place(stop), index, stop))
             else:
                 heapq.heappop(behind)
-        ceiling = behind[0][0] if behind else settled
+        ceiling = behind[0][0] if behind else complete_until
         kept = sorted((one for one in lines if begin_at <= one.place < ceiling), key=lambda one: one.place)
         more = bool(behind)
         if len(kept) > most:
@@ -232,7 +232,7 @@ class MergedLog:
         done = (min(log.offset_of(place), end) for log, end in zip(self._logs, ends, strict=True))
         return sum(done), sum(ends)
 
-    def _settled(self) -> LogPlace:
+    def _complete_until(self) -> LogPlace:
         if self._logs and self._logs[0].alone:
             return self._logs[0].place(self._logs[0].reader.size)
         return LogPlace(self._now_ms + 1 if self._ended else max(0, self._now_ms - _SETTLED_MS), 0, 0)

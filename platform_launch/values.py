@@ -2,8 +2,6 @@
 
 For each class, ``dataclasses`` generates and compiles six methods. For the classes that a launch imports,
 this took a third of the time until it could start the processes. Here all classes share their methods.
-Creating an instance takes two microseconds longer, so classes with
-thousands of instances use ``dataclasses``.
 """
 
 from __future__ import annotations
@@ -30,26 +28,27 @@ def _frozen(cls: type) -> type:
     return cls
 
 
-def _init(self: Any, /, *given: object, **named: object) -> None:
-    """Set the fields, in order: from the arguments by position or name, or from their defaults."""
-    names = self.__match_args__
-    if len(given) > len(names):
-        raise TypeError(f"{type(self).__name__} takes {len(names)} arguments, not {len(given)}")
-    values = dict(zip(names, given, strict=False))
-    if twice := values.keys() & named.keys():
-        raise TypeError(f"{type(self).__name__}: more than one value for {', '.join(sorted(twice))}")
-    values.update(named)
-    for name in names:
-        if name in values:
-            value = values.pop(name)
-        else:
-            field = self.__dataclass_fields__[name]
-            value = field.default if field.default_factory is MISSING else field.default_factory()
-            if value is MISSING:
-                raise TypeError(f"{type(self).__name__} needs a value for {name}")
-        object.__setattr__(self, name, value)
-    if values:
-        raise TypeError(f"{type(self).__name__} has no field {', '.join(values)}")
+def _init(self: Any, /, *given: object, **values: object) -> None:
+    """Set the fields: from the arguments by position or name, or from their defaults."""
+    names, fields = self.__match_args__, self.__dataclass_fields__
+    if given:
+        if len(given) > len(names):
+            raise TypeError(f"{type(self).__name__} takes {len(names)} values, not {len(given)}")
+        for name, value in zip(names, given, strict=False):
+            if name in values:
+                raise TypeError(f"{type(self).__name__} got two values for {name}")
+            values[name] = value
+    if values.keys() != fields.keys():
+        for name in names:
+            if name not in values:
+                default, factory = fields[name].default, fields[name].default_factory
+                values[name] = default if factory is MISSING else factory()
+                if values[name] is MISSING:
+                    raise TypeError(f"{type(self).__name__} needs a value for {name}")
+        if len(values) > len(names):
+            unknown = ", ".join(values.keys() - set(names))
+            raise TypeError(f"{type(self).__name__} has no field {unknown}")
+    vars(self).update(values)
     if hasattr(self, "__post_init__"):
         self.__post_init__()
 

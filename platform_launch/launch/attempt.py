@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from platform_launch.console.languages import translate
 from platform_launch.errors import (
@@ -39,7 +40,6 @@ from platform_launch.launch.node_ending import (
 from platform_launch.launch.saves import Saves
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
-from platform_launch.observe.checkpoints import Checkpoint
 from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.ending import (
     Cause,
@@ -69,6 +69,9 @@ from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.supervise import Outcome
 from platform_launch.supervise.signals import Interrupted
 from platform_launch.text import Phrase
+
+if TYPE_CHECKING:
+    from platform_launch.observe.checkpoints import Checkpoint
 
 
 class Phase(Enum):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_launch.console import log_line
 from platform_launch.console.languages import translate
@@ -18,13 +19,15 @@ from platform_launch.errors import HangError
 from platform_launch.events import Event
 from platform_launch.hardware.cgroup import OomKills
 from platform_launch.health.finding import NodeHealth
-from platform_launch.observe.monitor import HangReport
 from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.first_failure import last_words
 from platform_launch.rendezvous.restarts import FailedRun, is_young
 from platform_launch.supervise import Outcome
+
+if TYPE_CHECKING:
+    from platform_launch.observe.monitor import HangReport
 
 _TAIL_BYTES = 256 * 1024
 # Enough for each fact of a verdict, including the advice on retrying.

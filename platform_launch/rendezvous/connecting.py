@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.client import CONNECT_LIMIT_S, Opened, Unopened, open_all
@@ -17,6 +17,7 @@ from platform_launch.rendezvous.protocol import RejectionKind, Welcome
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.reach import Reach, ReachStep, resolve
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 # Nodes that start together find each other soon; later they need not try so often.
 _FIRST_RETRY_S, _RETRY_S = 0.1, 0.5

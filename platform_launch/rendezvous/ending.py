@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from platform_launch.events import Event, event, line
@@ -11,6 +10,7 @@ from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.ranks import describe_nodes
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 _MOST_PLACES = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from platform_launch.confidential import masked_arguments
 from platform_launch.platforms.switches import place_of
 from platform_launch.rendezvous.messages import Message
+from platform_launch.values import dataclass
 
 if TYPE_CHECKING:  # saves processes that make no plan a fifth of their start
     from platform_launch.hardware import Hardware

@@ -11,12 +11,13 @@ job may join with the same rank, or the other job's node 0 may appear, and then 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.protocol import Join, MemberInfo, Rejection, RejectionKind
+from platform_launch.values import dataclass
 
 # Nodes send a heartbeat at least once a second: one that was silent for this long has died or lost its link.
 REPLACED_AFTER_S = 4.0

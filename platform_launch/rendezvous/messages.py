@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type
 
 from platform_launch.sentences import Sentence
 from platform_launch.text import Phrase, escaped
+from platform_launch.values import dataclass
 
 MIB = 2**20
 _LARGEST_INTEGER = 2**63

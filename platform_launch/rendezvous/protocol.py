@@ -11,12 +11,12 @@ sealed (``lines``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
+from platform_launch.values import dataclass
 
 # The overhead of a message around its body.
 ENVELOPE_BYTES = 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cached_property
 from types import NoneType, UnionType
@@ -18,6 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.protocol import FIRST_LINES, SEALED_LINES
 from platform_launch.sentences import Sentence
+from platform_launch.values import dataclass
 
 # Increase this if the meaning of a message changes but its fields do not.
 _REVISION = 1

@@ -21,7 +21,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
@@ -32,6 +32,7 @@ from platform_launch.errors import InputError, NodesAbsentError, TopologyError, 
 from platform_launch.plan.request import Request
 from platform_launch.text import Phrase, joined
 from platform_launch.topology import Overrides
+from platform_launch.values import dataclass
 
 _COUNT_EVERY_S = 1.0
 # A file server that stalls for less than this costs no node its rank.

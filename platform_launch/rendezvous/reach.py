@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from enum import Enum
 from threading import Event
 from typing import TypeVar
@@ -19,6 +18,7 @@ from platform_launch.hardware.names import ResolverInquiry, addresses_of
 from platform_launch.hardware.network import is_own
 from platform_launch.rendezvous.loop import event_loop
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 _Key = TypeVar("_Key", bound=Hashable)
 

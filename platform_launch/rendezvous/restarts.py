@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from platform_launch.observe.checkpoints import Checkpoint
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 # If the output names no steps, only this is known: the job worked for a while.
 _LONG_ENOUGH_S = 600.0

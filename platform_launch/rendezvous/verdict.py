@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from platform_launch.console.languages import translate
 from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
@@ -13,6 +12,7 @@ from platform_launch.rendezvous.fingerprint import ARGUMENT, Fingerprint
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.ranks import compact, describe_nodes, listed
 from platform_launch.text import Phrase, columns, padded
+from platform_launch.values import dataclass
 
 # If these differ, training cannot work as intended. Any other difference is only a warning.
 MUST_AGREE = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import Empty, Queue
 
 from platform_launch.errors import NodesAbsentError
@@ -26,6 +26,7 @@ from platform_launch.rendezvous.run.texts import TextCommand
 from platform_launch.rendezvous.server import heartbeat_s
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase
+from platform_launch.values import dataclass
 
 _LOG_FIRST_S = 2.0
 _LOG_EVERY_S = 10.0

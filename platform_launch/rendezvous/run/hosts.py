@@ -7,10 +7,10 @@ all spares are never lost together, and no other host needs to be tried.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from platform_launch.rendezvous.reach import is_here, resolve
 from platform_launch.rendezvous.run.state import RunPhase, RunState
+from platform_launch.values import dataclass
 
 _NAME_LIMIT_S = 3.0
 

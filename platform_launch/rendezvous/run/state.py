@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.rendezvous.run.texts import RelayedText, SharedText
 from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.values import dataclass
 
 
 class RunPhase(str, Enum):

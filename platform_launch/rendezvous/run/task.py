@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from platform_launch.rendezvous.authentication import Secret
@@ -16,6 +16,7 @@ from platform_launch.rendezvous.run.state import StopAll
 from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SharedTexts
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.text import Phrase, one_line
+from platform_launch.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ The rendezvous passes them on and does not read them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from platform_launch.rendezvous.messages import MIB, InvalidMessageError, Message
+from platform_launch.values import dataclass
 
 if TYPE_CHECKING:  # a node alone loads this module, and no rendezvous
     from platform_launch.rendezvous.participant import Participant, PendingRequest

@@ -64,6 +64,38 @@ def test_what_ended_the_last_attempt_answers_if_it_has_a_cause_of_its_own(
     assert explain_text(OOM + begins + progress(2) + left_without).cause == "cuda_out_of_memory"
 
 
+def test_a_loop_in_a_script_starts_the_same_program_again(explain_text: Explain) -> None:
+    own = uncaught("KeyError: 'reward'")
+    log = f"+ python train.py --seed 1\n{OOM}+ sleep 9\n+ python train.py --seed 2\n{own}"
+    assert explain_text(log).title == "KeyError: 'reward'"
+    assert explain_text(log.replace("train.py --seed 2", "evaluate.py")).cause == "cuda_out_of_memory"
+
+
+HEAD = (
+    "Wed Jan  {day} 03:0{day}:00 2026\n"
+    "Running on gpu-node-{day} of partition a100\n"
+    "Python 3.11, torch 2.6.0, CUDA 12.4\n"
+)
+
+
+def test_a_log_whose_first_lines_are_repeated_holds_another_attempt(explain_text: Explain) -> None:
+    first, again = HEAD.format(day=1), HEAD.format(day=2)
+    verdict = explain_text(first + MISSING + again + progress(20))
+    assert verdict.kind == "nothing"
+    assert "earlier-attempt" in [one.id for one in verdict.noted]
+    assert explain_text(first + MISSING + again + progress(20) + OOM).cause == "cuda_out_of_memory"
+    own = uncaught("KeyError: 'reward'")
+    assert explain_text(first + OOM + again + own).title == "KeyError: 'reward'"
+    assert explain_text(first + OOM + progress(20)).cause == "cuda_out_of_memory"
+
+
+def test_first_lines_that_are_repeated_before_anything_failed_begin_no_attempt(explain_text: Explain) -> None:
+    head = HEAD.format(day=1)
+    assert explain_text(head + head + OOM + head + progress(20)).cause == "cuda_out_of_memory"
+    each = "epoch 1 of 90 on the training set\nvalidation of the model\nsaved the checkpoint to disk\n"
+    assert explain_text(each + OOM + each + progress(20)).cause == "cuda_out_of_memory"
+
+
 def test_answers_of_a_server_are_work(explain_text: Explain) -> None:
     served = 'INFO:     10.0.0.7:4242 - "POST /act HTTP/1.1" {code} OK\n'
     assert explain_text(MISSING + BEGINNINGS[0] + 20 * served.format(code=200)).kind == "nothing"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from platform_launch.why.lines import sieve
+from platform_launch.why.lines.recurrence import Heads
 from platform_launch.why.lines.sieve import LONGEST_BYTES
 from platform_launch.why.lines.vocabulary import Vocabulary, has_telling_word, squeeze
 
@@ -74,6 +75,8 @@ class Scanner:
         self._segments: list[bytes] = []
         self._shapes: list[bytes] = []
         self._promising: dict[bytes, frozenset[bytes]] = {}
+        self._heads = Heads()
+        self._repeated = frozenset[int]()
         self._index = 0
         self._shape = b""
         self._end = 0  # the segment in which the log's last part begins
@@ -86,7 +89,8 @@ class Scanner:
             self._shapes = squeeze(block).split(b"\n")
             self._promising = self._vocabulary.promising(self._shapes)
             self._end = squeeze(block[:-_END_BYTES]).count(b"\n") if is_tail else len(self._shapes)
-            if self._promising or self.everything or is_tail:
+            self._repeated = self._heads.repeated(self._shapes)
+            if self._promising or self._repeated or self.everything or is_tail:
                 self._segments = block.replace(b"\r", b"\n").split(b"\n")
                 yield from self._lines_of(_numbers(block, self.lines_read + 1))
                 self._segments = []
@@ -113,6 +117,16 @@ class Scanner:
             self._promising.pop(self._shape, None)
 
     @property
+    def begins_again(self) -> bool:
+        """Return whether the current line begins a repetition of the log's first lines."""
+        return self._index in self._repeated
+
+    def ignore_repetition(self) -> None:
+        """Ignore such repetitions from now on: one run repeats these lines."""
+        self._heads.forget(self._shapes, self._index)
+        self._repeated = self._heads.repeated(self._shapes)
+
+    @property
     def current(self) -> bytes:
         """The segment of the current line, none at the log's end."""
         return self._segments[self._index][:_PIECE_BYTES] if self._segments else b""
@@ -134,7 +148,7 @@ class Scanner:
         promising, exhausted, none = self._promising, self._vocabulary.exhausted, frozenset[bytes]()
         for index, shape in enumerate(self._shapes):
             # In this order because most lines of a block are none of these.
-            wanted = shape in promising or self.everything or index >= self._end
+            wanted = shape in promising or self.everything or index >= self._end or index in self._repeated
             if not wanted or shape in exhausted:
                 continue
             self._index, self._shape, self.number = index, shape, numbers[index]

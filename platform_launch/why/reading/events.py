@@ -170,6 +170,11 @@ class Episode:
         """Return whether the end of a process is reported."""
         return bool(self.endings or self.of_role(SignatureRole.SUMMARY))
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a process ended, had a cause to, or lost another one."""
+        return self.ends or bool(self.of_role(SignatureRole.CAUSE) or self.of_role(SignatureRole.CONSEQUENCE))
+
     def shows_end_from(self, number: int) -> bool:
         """Return whether an exception ended a process, or a consequence is shown, from line ``number`` on."""
         suffered = any(one.last >= number for one in self.of_role(SignatureRole.CONSEQUENCE))

@@ -162,6 +162,11 @@ class LogEvents:
         above = self._scanner.preceding(min(now - since, now - until + SURVIVED_LINES))[now - until :]
         return [(until - distance, data) for distance, data in enumerate(above, 1) if show(data)]
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether anything has failed so far."""
+        return any(node_events.episode.has_failed for node_events in self._nodes.values())
+
     def restart(self, line: Line, *, job: bool = False) -> None:
         """Record a line that says that the training is restarted, or another job started."""
         self._record_restart(line.number)

@@ -77,6 +77,8 @@ class LogReader:
         for raw in self._scanner.lines():
             self._survey(raw)
             taken = False
+            if self._scanner.begins_again:
+                self._handle_repetition(raw)
             for data in unwrap(raw.data):
                 line = self._parse(raw.number, data)
                 self._clock.read(line)
@@ -90,6 +92,14 @@ class LogReader:
         self._close_tracebacks()
         self._own.handle_unread(self._scanner.lines_read + 1)
         return self._events.finished()
+
+    def _handle_repetition(self, raw: RawLine) -> None:
+        """The log's first lines are repeated: this is another attempt, if anything failed before."""
+        self._close_tracebacks()
+        if self._events.has_failed:
+            self._events.restart(self._parse(raw.number, raw.data))
+        else:
+            self._scanner.ignore_repetition()
 
     def _survey(self, raw: RawLine) -> None:
         """Examine the beginnings of lines, at the start of a log and then less and less often."""

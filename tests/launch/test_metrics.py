@@ -57,7 +57,7 @@ def test_prometheus_reads_steps_time_and_health_of_a_run(fake_nvml: FakeNvml, tm
         memory = {name[1]: value for name, value in found.items() if name[0] == "gpu_memory_used_bytes"}
         assert busy["1"] == 93.0
         assert memory == {"0": 600 * 2**20, "1": 600 * 2**20}
-        fake.say(Path(variables["FAKE_NVML"]), (*fake.h100s(2), fake.xid(1, 79)))
+        fake.say(Path(variables["FAKE_NVML"]), (*fake.h100s(2), fake.use(1, 93), fake.xid(1, 79)))
         running.event("gpu-xid")
         found = scrape(port)
         health = {name[1]: value for name, value in found.items() if name[0] == "node_health"}

@@ -21,6 +21,7 @@ ENGLISH = {
     "raised-handling": "raised while handling {exception}",
     "ended-as": "it ended as {exception}",
     "oom-kills": "out-of-memory kills counted by the cgroup during the run: {count}",
+    "quoted": "reported by that node: {text}",
     # How processes ended.
     "process-ended": "{place} ended with exit code {code}",
     "some-process-ended": "a process ended with exit code {code}",

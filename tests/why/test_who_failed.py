@@ -220,3 +220,17 @@ def test_a_signal_that_torch_names_is_what_ended_the_process(explain_text: Expla
     raised = "torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGSEGV\n"
     verdict = explain_text(uncaught(raised.strip()))
     assert (verdict.cause, verdict.where.local_rank) == ("segfault", 3)
+
+
+def test_what_another_node_reported_is_repeated_if_only_this_log_is_there(explain_text: Explain) -> None:
+    log = """\
+[node 0] 21:54:33 [ERROR] node 1, gn8: the training ended with exit code 1 [node-failed node=1]
+[node 0] 21:54:33 [ERROR] cause:      KeyError: 'size' [python_exception] on node 1 [node-quoted node=1]
+[node 0] 21:54:33 [ERROR] raised at:  /job/train.py:5 in <module> [node-quoted node=1]
+"""
+    verdict = explain_text(log)
+    assert verdict.cause == "other_node_failed"
+    assert verdict.notes[:2] == (
+        "reported by that node: cause: KeyError: 'size' [python_exception] on node 1",
+        "reported by that node: raised at: /job/train.py:5 in <module>",
+    )

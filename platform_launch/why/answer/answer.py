@@ -26,6 +26,7 @@ from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
 
 _MOST_OPEN = 8
+_MOST_QUOTED = 8
 # A process uses far less than this outside PyTorch (its CUDA context, NCCL's buffers).
 _MUCH = 0.2
 # The process received a signal there, whatever the line was.
@@ -77,6 +78,8 @@ def verdict_of(
         notes.append(note("raised-handling", exception=shown(event.handling)))
     if event.ended_as:
         notes.append(note("ended-as", exception=shown(event.ended_as)))
+    if signature.id == "other_node_failed":
+        notes += (note("quoted", text=shown(text)) for text in _quoted(nodes, event))
     named = replace(where, host=None) != NOWHERE or any(n.id == "first-of-several" for n in notes)
     notes += who_ended(where, nodes, process_known=named)
     kind = (
@@ -129,6 +132,11 @@ def _is_a_race(event: Occurrence, raised: Raised) -> bool:
 def _recorded(nodes: Sequence[NodeEvents], event: Occurrence) -> str:
     """Return the cause that the launcher on the event's node recorded; it had the kernel's counters."""
     return next((one.recorded for one in nodes if event in one.episode.events.values()), "")
+
+
+def _quoted(nodes: Sequence[NodeEvents], event: Occurrence) -> list[str]:
+    """Return the other node's verdict, as the launcher on the event's node repeats it."""
+    return next((one.quoted for one in nodes if event in one.episode.events.values()), [])[:_MOST_QUOTED]
 
 
 def _code(raised: Raised, *, with_package: bool) -> Code | None:

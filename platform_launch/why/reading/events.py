@@ -191,8 +191,9 @@ class NodeEvents:
     ``finished_at`` is the last line in which the launcher reported success; ``is_open``: a launch began and
     reported no end. ``last_words`` is the line above the first report that a process ended.
     ``stop_requested_at`` is the first line in which the launcher asked the training to end, else 0.
-    ``recorded`` is the cause that the launcher found, "" if its events do not say. ``earlier_cause`` is the
-    cause that ended the attempt before the last one.
+    ``recorded`` is the cause that the launcher found, "" if its events do not say. ``quoted`` are the lines
+    in which it repeats the verdict of another node. ``earlier_cause`` is the cause that ended the attempt
+    before the last one.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
@@ -202,6 +203,7 @@ class NodeEvents:
         self.is_open = False
         self.stop_requested_at = 0
         self.recorded = ""
+        self.quoted: list[str] = []
         self.collectives = Collectives()
         self.facts: dict[str, str] = {}
         self.homes = Homes()

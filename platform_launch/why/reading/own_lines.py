@@ -68,6 +68,9 @@ class OwnLines:
             )
         if event.id == "verdict":
             self._events.of(line.where).recorded = str(event.fields.get("cause") or "")
+        if event.id == "node-quoted" and (found := marked(line.text)) is not None:
+            self._events.of(line.where).quoted.append(" ".join(found[0].split()))
+            return True
         if event.id == "training-finished":
             self._events.of(line.where).finished_at = line.number
             return True

@@ -32,6 +32,8 @@ def command(rank: int, job: str | None) -> int:
 
     The rank stops where it is. "continue", "q" or Ctrl-C lets it continue. Collectives on the other ranks
     still time out as usual (NCCL: 10 minutes).
+
+    JOB is its name, its launcher's pid or its log; if this user runs one job here, it may be omitted.
     """
     _, answer = chosen_launch(job)
     hooked = _process(rank, answer)
@@ -74,7 +76,7 @@ def _process(rank: int, answer: Mapping[str, object]) -> HookedProcess:
             )
         )
     pid, node = home[rank]
-    for path in control.find_sockets(temporary_folder()):
+    for path in control.find_sockets(temporary_folder(), answer["uid"]):
         for hooked in find_hooked(path.parent):
             if (hooked.rank, hooked.pid) == (rank, pid):
                 return hooked

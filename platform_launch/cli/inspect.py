@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 
@@ -15,13 +18,17 @@ from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.console import Console, languages
 from platform_launch.console.languages import translate
-from platform_launch.errors import InputError, LaunchError, shown_list
+from platform_launch.errors import InputError, LaunchError
 from platform_launch.hardware.storage import temporary_folder
 from platform_launch.observe import control
 from platform_launch.observe.words import message
 from platform_launch.sentences import Sentence
-from platform_launch.text import Phrase, counted, escaped, joined
+from platform_launch.text import Listed, Phrase, counted, escaped, joined
 from platform_launch.why.sources import job_of
+
+# What a launch said, with its pid and uid; launches by their sockets.
+Answer: TypeAlias = Mapping[str, object]
+Launches: TypeAlias = dict[Path, Answer]
 
 
 @click.command("inspect")
@@ -32,12 +39,13 @@ from platform_launch.why.sources import job_of
 def command(job: str | None, stacks: bool, form: str) -> int:
     """Show what all ranks of a running job are doing now. Run it on any node of the job.
 
-    Without JOB: all jobs of this user that run on this machine.
+    JOB is its name, its launcher's pid or its log. Without it: all jobs of this user on this machine.
 
     kubectl exec NAME-0 -- platform-launch inspect
     """
     language = "en" if form == "json" else languages.current()
-    answers = _of_job(job, list(running_launches(temporary_folder(), language).values()))
+    launches = _of_job(job, running_launches(temporary_folder(), language))
+    answers = list(_one_per_job(launches).values())
     if form == "json":
         documents = [_document(answer) for answer in answers]
         print_json(documents if len(documents) > 1 else documents[0])
@@ -48,25 +56,51 @@ def command(job: str | None, stacks: bool, form: str) -> int:
     return 0
 
 
-def _of_job(job: str | None, answers: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Return the answers of one job's launches, or of all. Raises InputError if there are none."""
-    found = [answer for answer in answers if job in (None, _job(answer))]
+def _of_job(job: str | None, launches: Launches) -> Launches:
+    """Return the launches of one job, or all. Raises InputError if there are none."""
+    found = {path: answer for path, answer in launches.items() if job is None or _is_named(answer, job)}
     if not found:
-        running = shown_list(sorted({_job(answer) or "?" for answer in answers}))
         raise InputError(
-            Phrase(
-                "no job {job!r} runs on this machine: expected one of {running}", job=job, running=running
-            ),
+            _with_list(Phrase("no job {job!r} runs on this machine, but these:", job=job), launches),
             "run this on a node of the job, in its container and as its user",
         )
     return found
 
 
-def _job(answer: Mapping[str, object]) -> str | None:
+def _is_named(answer: Answer, text: str) -> bool:
+    """Tell whether a text is the job, the launcher's pid, or the path of the log."""
+    if text in (_job(answer), str(answer["pid"])):
+        return True
+    with suppress(OSError, ValueError):
+        return Path(text).samefile(str(answer.get("log", "")))
+    return False
+
+
+def _with_list(title: Phrase, launches: Launches) -> Phrase:
+    """Add a line for each launch to a message, this user's first."""
+    answers = sorted(launches.values(), key=lambda answer: not _is_own(answer))
+    return Listed([title, *map(_line, answers)], Listed.LINES)
+
+
+def _line(answer: Answer) -> Phrase:
+    job, pid, log = escaped(_job(answer) or "?"), answer["pid"], escaped(str(answer.get("log", "?")))
+    if _is_own(answer):
+        return Phrase("job {job}, pid {pid}, log {log}", job=job, pid=pid, log=log)
+    user = str(answer["uid"])
+    with suppress(KeyError):
+        user = pwd.getpwuid(int(user)).pw_name
+    return Phrase("job {job}, pid {pid}, user {user}, log {log}", job=job, pid=pid, user=user, log=log)
+
+
+def _is_own(answer: Answer) -> bool:
+    return answer["uid"] == os.geteuid()
+
+
+def _job(answer: Answer) -> str | None:
     return job_of(Path(str(answer.get("log", ""))).name)
 
 
-def _document(answer: Mapping[str, object]) -> dict[str, object]:
+def _document(answer: Answer) -> dict[str, object]:
     """Return the JSON form of an answer, without the templates of its lines."""
 
     def public(part: Mapping[str, object]) -> dict[str, object]:
@@ -77,30 +111,31 @@ def _document(answer: Mapping[str, object]) -> dict[str, object]:
     return document | ({"finding": public(finding)} if isinstance(finding, dict) else {})
 
 
-def chosen_launch(job: str | None) -> tuple[Path, dict[str, object]]:
-    """Return the socket and the answer of the requested job. Raises InputError unless it is exactly one."""
-    launches = running_launches(temporary_folder())
-    answers = _of_job(job, list(launches.values()))
-    if len(answers) > 1:
-        names = shown_list(sorted({_job(answer) or "?" for answer in answers}))
-        raise InputError(
-            Phrase("several jobs run on this machine: {running}", running=names),
-            "add the name of one of them",
-        )
-    return next((path, answer) for path, answer in launches.items() if answer is answers[0])
+def chosen_launch(job: str | None) -> tuple[Path, Answer]:
+    """Return the socket and the answer of the requested job, or of this user's only one.
 
-
-def ask_launches(temporary: Path) -> list[dict[str, object]]:
-    """Ask the launches on this machine. Raises InputError if there is none, LaunchError if none answers."""
-    return list(running_launches(temporary).values())
-
-
-def running_launches(temporary: Path, language: str = "en") -> dict[Path, dict[str, object]]:
-    """Return the answers of the launches on this machine by socket, one per job; their stacks in a language.
-
-    Raises as :func:`ask_launches`.
+    Another user's job, which only root sees, must be requested. Raises InputError unless it is exactly one.
     """
-    answers: dict[Path, dict[str, object]] = {}
+    launches = _of_job(job, running_launches(temporary_folder()))
+    own = {path: answer for path, answer in launches.items() if _is_own(answer)}
+    chosen = _one_per_job(own or launches)
+    if job is None and not own:
+        title = Phrase("no job of this user runs on this machine, but these:")
+    elif len(chosen) > 1:
+        title = Phrase("several jobs run on this machine:")
+    else:
+        return next(iter(chosen.items()))
+    raise InputError(
+        _with_list(title, _one_per_job(launches)), "add the pid of one of them, its name or its log"
+    )
+
+
+def running_launches(temporary: Path, language: str = "en") -> Launches:
+    """Return the answers of the launches on this machine, by socket; their stacks in a language.
+
+    Raises InputError if there is none, LaunchError if none answers.
+    """
+    answers: dict[Path, Answer] = {}
     problems: list[str] = []
     for path in control.find_sockets(temporary):
         try:
@@ -135,19 +170,24 @@ def running_launches(temporary: Path, language: str = "en") -> dict[Path, dict[s
         )
     for problem in problems:
         Console().warn(problem)
-    jobs = {_processes(answers[path]): path for path in reversed(answers)}
-    return {path: answers[path] for path in reversed(jobs.values())}
+    return answers
 
 
-def _processes(answer: Mapping[str, object]) -> str:
-    """Return a key that identifies a job: two nodes of one job on one machine give the same answer."""
+def _one_per_job(launches: Launches) -> Launches:
+    """Return one launch of each job: two of its nodes on one machine give the same answer."""
+    jobs = {(answer["uid"], _processes(answer)): path for path, answer in reversed(launches.items())}
+    return {path: launches[path] for path in reversed(jobs.values())}
+
+
+def _processes(answer: Answer) -> str:
+    """Return a key that identifies a job."""
     nodes = answer.get("nodes")
     found = nodes if isinstance(nodes, list) else []
     pids = [[node["host"], [rank["state"]["pid"] for rank in node["ranks"]]] for node in found]
     return json.dumps(pids) if any(pids) else str(id(answer))
 
 
-def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
+def _lines(answer: Answer, *, stacks: bool) -> list[str]:
     found, still = answer.get("nodes"), answer.get("still_s")
     nodes = found if isinstance(found, list) else []
     ranks = counted(sum(len(node["ranks"]) for node in nodes), "rank")
@@ -168,7 +208,7 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
     return [translate(headline), *findings]
 
 
-def _translated(answer: Mapping[str, object], part: str) -> list[str]:
+def _translated(answer: Answer, part: str) -> list[str]:
     """Return the lines of a part in this process's language, if the launch sent their templates."""
     texts, stem = _texts(answer.get(part)), part.removesuffix("s")
     for number, document in enumerate(_as_many(answer.get(f"{stem}_sentences"), texts)):

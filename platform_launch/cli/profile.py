@@ -41,6 +41,7 @@ def command(seconds: float, ranks: str | None, output: Path | None, job: str | N
     """Profile all ranks of a running job with torch's profiler, and write one trace for Perfetto.
 
     Open it at https://ui.perfetto.dev. The job continues, a little slower while it is profiled.
+    JOB is its name, its launcher's pid or its log; if this user runs one job here, it may be omitted.
     """
     if seconds > _MOST_SECONDS:
         raise UsageError(

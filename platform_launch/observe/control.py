@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ _LIMIT_S = 30.0
 _MOST_BYTES = 512 * 1024 * 1024
 _LONGEST_REQUEST = 64 * 1024
 _PROBLEM = "no_answer"
+_CREDENTIALS = struct.Struct("iII")  # pid, uid and gid: struct ucred
 
 
 @contextmanager
@@ -77,22 +79,25 @@ class ControlSocket:
             return json.dumps({_PROBLEM: f"{type(error).__name__}: {error}"}).encode()
 
 
-def find_sockets(temporary: Path) -> list[Path]:
+def find_sockets(temporary: Path, owner: object = None) -> list[Path]:
     """Return the control sockets below a temporary folder that this user may query, the newest last.
 
-    A launch's is in ``platform_launch_UID/observe…``; root finds those of all users.
+    A launch's is in ``platform_launch_UID/observe…``; root finds those of all users, or of the ``owner``.
     """
     found = []
     for path in temporary.glob(f"platform_launch_*/observe*/{_NAME}"):
         with suppress(FileNotFoundError):  # it has just ended
             at = path.lstat()
-            if os.geteuid() in (0, at.st_uid):
+            if os.geteuid() in (0, at.st_uid) and owner in (None, at.st_uid):
                 found.append((at.st_mtime, path))
     return [path for _, path in sorted(found)]
 
 
 def ask(path: Path, limit_s: float = _LIMIT_S, **request: object) -> dict[str, object] | None:
-    """Return a launch's answer, None if it has ended. Raises TimeoutError, ValueError."""
+    """Return a launch's answer, None if it has ended. Raises TimeoutError, ValueError.
+
+    The kernel adds the launcher's ``pid`` and ``uid``, so that a launch cannot pass for another.
+    """
     deadline = time.monotonic() + limit_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(limit_s)
@@ -101,6 +106,7 @@ def ask(path: Path, limit_s: float = _LIMIT_S, **request: object) -> dict[str, o
                 connection.connect(short)
         except (ConnectionRefusedError, FileNotFoundError):
             return None
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         data = bytearray()
         with suppress(BrokenPipeError, ConnectionResetError):  # it is ending
             connection.sendall(json.dumps(request).encode() + b"\n")
@@ -118,4 +124,5 @@ def ask(path: Path, limit_s: float = _LIMIT_S, **request: object) -> dict[str, o
         raise ValueError(f"an answer of {len(data)} bytes that is no JSON object")  # noqa: TRY004 - was sent
     if _PROBLEM in document:
         raise ValueError(str(document[_PROBLEM]))
-    return document
+    pid, uid, _ = _CREDENTIALS.unpack(credentials)
+    return document | {"pid": pid, "uid": uid}

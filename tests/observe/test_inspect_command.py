@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.cli import main
+from platform_launch.cli.inspect import chosen_launch
 from platform_launch.launch.hang_watch import with_phrases
 from platform_launch.observe import control
 from platform_launch.observe.control import ControlSocket
@@ -77,10 +78,91 @@ def test_a_job_is_asked_for_by_its_name_and_json_has_no_inner_forms(
         assert main(["inspect", "other", "--format", "json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["job"] == "other"
-        assert set(document) == {"job", "still_s", "log", "finding", "finding_lines", "lines", "nodes"}
+        parts = {"job", "pid", "uid", "still_s", "log", "finding", "finding_lines", "lines", "nodes"}
+        assert set(document) == parts
         assert document["finding"] == {"kind": "x"}
         assert main(["inspect", "third"]) == 66
-        assert "no job 'third' runs on this machine: expected one of one, other" in capsys.readouterr().err
+        assert capsys.readouterr().err.splitlines()[:3] == [
+            "error: no job 'third' runs on this machine, but these:",
+            f"       job one, pid {os.getpid()}, log {one['log']}",
+            f"       job other, pid {os.getpid()}, log {other['log']}",
+        ]
+
+
+@contextmanager
+def seen_as(monkeypatch: pytest.MonkeyPatch, uids: dict[str, int]) -> Iterator[None]:
+    """Let each launch, found by its log, have the pid 1000 plus its number and a user of its own."""
+    ask = control.ask
+
+    def asked(path: Path, **request: object) -> dict[str, object] | None:
+        found = ask(path, **request)  # type: ignore[arg-type]
+        assert found is not None
+        log = str(found["log"])
+        return found | {"pid": 1000 + list(uids).index(log), "uid": uids[log]}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(control, "ask", asked)
+        yield
+
+
+def test_jobs_of_one_name_are_told_apart_by_pid_or_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    logs = [tmp_path / f"train_job_node0_20261129-04151{number}.log" for number in (5, 6)]
+    for log in logs:
+        log.touch()
+    users = {str(log): os.geteuid() for log in logs}
+    both = [answer("gn6", 2 * number, log=str(log)) for number, log in enumerate(logs)]
+    with launches(tmp_path, *both), seen_as(monkeypatch, users):
+        for command in (["profile"], ["profile", "job"], ["debug", "--rank", "0", "job"]):
+            assert main(command) == 66
+            assert capsys.readouterr().err.splitlines() == [
+                "error: several jobs run on this machine:",
+                f"       job job, pid 1000, log {logs[0]}",
+                f"       job job, pid 1001, log {logs[1]}",
+                "hint:  add the pid of one of them, its name or its log",
+            ]
+        monkeypatch.chdir(tmp_path)
+        for name in ("1001", str(logs[1]), logs[1].name):
+            assert chosen_launch(name)[1]["log"] == str(logs[1])
+            assert main(["inspect", name]) == 0
+            shown = capsys.readouterr().out
+            assert (str(logs[1]) in shown, str(logs[0]) in shown) == (True, False)
+
+
+def test_a_node_of_a_job_is_found_by_each_of_its_launchers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    users = {"a.log": os.geteuid(), "b.log": os.geteuid()}
+    with launches(tmp_path, *(answer("gn6", 1, log=log) for log in users)), seen_as(monkeypatch, users):
+        assert [chosen_launch(pid)[1]["log"] for pid in ("1000", "1001", None)] == ["a.log", "b.log", "a.log"]
+
+
+def test_another_user_s_job_is_taken_only_if_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    other = 4_000_000_000  # no user has this number
+    users = {"/b/train_job_node0_20261129-041515.log": other}
+    with launches(tmp_path, *(answer("gn6", 1, log=log) for log in users)), seen_as(monkeypatch, users):
+        for command in (["profile"], ["debug", "--rank", "0"]):
+            assert main(command) == 66
+            assert capsys.readouterr().err.splitlines()[:2] == [
+                "error: no job of this user runs on this machine, but these:",
+                f"       job job, pid 1000, user {other}, log {next(iter(users))}",
+            ]
+        assert [chosen_launch(name)[1]["uid"] for name in ("job", "1000")] == [other, other]
+
+
+def test_this_user_s_job_comes_before_another_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own, other = (f"/{user}/train_job_node0_20261129-041515.log" for user in "ab")
+    users = {other: os.geteuid() + 1, own: os.geteuid()}
+    with launches(tmp_path, *(answer("gn6", 1, log=log) for log in users)), seen_as(monkeypatch, users):
+        found = [chosen_launch(name)[1]["log"] for name in (None, "job", "1000")]
+        assert found == [own, own, other]
 
 
 def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines_mean(
@@ -133,14 +215,18 @@ def test_who_could_not_be_answered_once_is_answered_the_next_time(tmp_path: Path
         asked.append(True)
         if len(asked) == 1:
             raise RuntimeError("can't start new thread")
-        return {"still_s": 1.0}
+        return {"still_s": 1.0, "pid": 1}  # the kernel knows better
 
     listening = ControlSocket(tmp_path, answer_or_fail)
     listening.start()
     try:
         with pytest.raises(ValueError, match="can't start new thread"):
             control.ask(tmp_path / "control.socket", 5.0)
-        assert control.ask(tmp_path / "control.socket", 5.0) == {"still_s": 1.0}
+        assert control.ask(tmp_path / "control.socket", 5.0) == {
+            "still_s": 1.0,
+            "pid": os.getpid(),
+            "uid": os.geteuid(),
+        }
     finally:
         listening.stop()
 

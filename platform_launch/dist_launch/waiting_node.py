@@ -181,7 +181,7 @@ class WaitingNode:
         if waited_s >= timeout_s:
             raise NodesAbsentError(
                 Phrase(
-                    "{absent}, after {limit:g} s",
+                    "{absent}; gave up after {limit:g} s",
                     absent=describe_absent(absent, self._task.nnodes, {}),
                     limit=timeout_s,
                 ),

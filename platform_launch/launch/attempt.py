@@ -74,6 +74,10 @@ if TYPE_CHECKING:
     from platform_launch.observe.checkpoints import Checkpoint
 
 
+# Node 0 reports a refusal before its end if the other nodes take longer than this to learn of it.
+_REFUSAL_REPORT_S = 3.0
+
+
 class Phase(Enum):
     """The node waits for the others, runs its processes, waits for the job's outcome, or knows it.
 
@@ -160,6 +164,7 @@ class Attempt:
         self._phase = Phase.JOINING
         self._lock = threading.Lock()
         self._lost: NodeEnding | None = None  # the reason, if node 0 is lost
+        self._refusal_report: threading.Timer | None = None
         self._left: NodeEnding | None = None  # ranks of this node that exited before others failed
         self.place = NodePlace(task.node.node_rank, task.master_addr, task.node.nnodes)
         self.output = TrainingOutput(
@@ -197,9 +202,11 @@ class Attempt:
         return self._watched.saves.newest_written()
 
     def close(self) -> None:
-        """Leave the rendezvous."""
+        """Leave the rendezvous; node 0 waits until the others know the outcome."""
         self._watched.close()
         self._rendezvous.close()
+        if self._refusal_report is not None:
+            self._refusal_report.cancel()
 
     def join(self) -> None:
         """Wait until all nodes have joined; ``place`` is then final.
@@ -233,8 +240,8 @@ class Attempt:
                 raise JobMovedError(message)
             elif isinstance(message, RunRefusal):
                 error = self._error(message)
-                if self.task.leads:  # it may take a while until all others know
-                    self._console.report(Event(error.event, "ERROR", fields={"what": error.message}))
+                if self.task.leads:
+                    self._report_if_waiting(error)
                 raise error
             elif isinstance(message, RendezvousLost):
                 raise NodesAbsentError(describe_ending(message.ending), "check node 0")
@@ -242,6 +249,13 @@ class Attempt:
                 raise InstallationError(
                     "the rendezvous of this node failed", "see the lines above; please report it"
                 )
+
+    def _report_if_waiting(self, error: LaunchError) -> None:
+        """Report an error now if it takes a while until the others know: the command shows it at its end."""
+        refused = Event(error.event, "ERROR", fields={"what": error.message})
+        self._refusal_report = threading.Timer(_REFUSAL_REPORT_S, self._console.report, [refused])
+        self._refusal_report.daemon = True
+        self._refusal_report.start()
 
     def train(self) -> Outcome:
         """Run the processes until they exit or are stopped. Raises Interrupted for an earlier signal."""

@@ -91,7 +91,7 @@ def test_a_missing_node_is_named_until_time_is_up(pair: list[Node]) -> None:
     pair[0].wait("--sshd", "--timeout", "2")
     pair[1].wait("--sshd", "--timeout", "2", env={"MASTER_PORT": "29600"})  # nobody is there
     assert [node.code() for node in pair] == [75, 75]
-    assert "1 of 2 nodes missing: node 1; never connected, after 2 s" in pair[0].text
+    assert "1 of 2 nodes missing: node 1; never connected; gave up after 2 s" in pair[0].text
     assert not pair[0].state.exists()
     assert "node 0 was not reached in" in pair[1].text
 

@@ -81,13 +81,13 @@ def test_an_absent_node_is_named_on_every_node(machines: tuple[Host, ...], tmp_p
     nodes = [start(machines[0], 0, 3, logs=tmp_path, options=("--roll-call-timeout", "8")), coming]
     assert [node.code() for node in nodes] == [ABSENT, ABSENT], nodes[0].text
     assert re.search(
-        r"\[INFO\] waiting for \d+ s: 1 of 3 nodes missing: node 2; never connected", nodes[0].text
+        r"\[INFO\] still waiting after \d+ s: 1 of 3 nodes missing: node 2; never connected", nodes[0].text
     )
     for node, limit_s in zip(nodes, (8, 600), strict=True):
         assert node.said(
             f"roll call: waiting at most {limit_s} s for 3 nodes at node0:{candidates(29500)[0]}"
         )
-        assert node.said("error: 1 of 3 nodes missing: node 2; never connected, after 8 s")
+        assert node.said("error: 1 of 3 nodes missing: node 2; never connected; gave up after 8 s")
 
 
 def test_a_master_name_that_no_server_knows_is_said_at_once(
@@ -153,7 +153,7 @@ def test_a_node_that_loses_its_link_while_it_waits_comes_back(
     options = ("--node-timeout", "3")
     nodes = [start(machines[rank], rank, 3, logs=tmp_path, options=options) for rank in range(2)]
     nodes[0].when("1 of 3 nodes missing: node 2; never connected")
-    nodes[1].when("connected to node 0, waiting for ")
+    nodes[1].when("connected to node 0, still waiting after ")
     machines[1].cut()
     try:
         nodes[1].when("node 0 has not answered for")

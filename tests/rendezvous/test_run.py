@@ -158,7 +158,7 @@ def test_a_node_that_left_before_the_start_is_absent_with_a_date(attend: Attend)
     guest.link.send(StopAll(NodeEnding(EndKind.STOPPED, 1, "gpu-1", 0, stopped_by="SIGTERM")))
     leave = host.expect(RunRefusal)
     assert "2 of 3 nodes missing: node 1, node 2; last heard from node 1 " in leave.reason
-    assert leave.reason.endswith("s ago, the others never, after 12 s")
+    assert leave.reason.endswith("s ago, the others never; gave up after 12 s")
 
 
 @pytest.mark.parametrize("told", [0, 1])

@@ -162,7 +162,8 @@ def test_the_signal_that_torchrun_ended_on_is_called_by_its_name(
 def test_a_log_whose_only_error_is_the_launchers_gets_that_as_its_verdict(explain_text: Explain) -> None:
     waiting = "[node 0] [INFO] waiting for 7 s: 1 of 2 nodes missing: node 1; never connected\n" * 3
     verdict = explain_text(
-        f"{waiting}[node 0] error: 1 of 2 nodes missing: node 1; never connected, after 60 s [nodes-absent]\n"
+        f"{waiting}[node 0] error: 1 of 2 nodes missing: node 1; never connected; gave up after 60 s "
+        "[nodes-absent]\n"
         "[node 0] hint:  look at the absent nodes\n"
     )
     assert (verdict.kind, verdict.cause, verdict.evidence[0].line) == ("cause", "nodes_absent", 4)

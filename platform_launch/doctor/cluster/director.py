@@ -104,7 +104,9 @@ class Director:
             left_s := self._task.join_limit_s - (time.monotonic() - began)
         ) > 0:
             who = describe_absent(absent, self._task.nnodes, {})
-            text = Phrase("waiting for {waited:.0f} s: {text}", waited=time.monotonic() - began, text=who)
+            text = Phrase(
+                "still waiting after {waited:.0f} s: {text}", waited=time.monotonic() - began, text=who
+            )
             self._log(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._wait(lambda: not self._absent(), min(_SAY_EVERY_S, left_s))
 

@@ -291,7 +291,9 @@ class Arrival:
                 if state is not None and state.absent:
                     text = describe_absent(state.absent, state.nnodes, state.last_seen_s)
                 waiting = Phrase(
-                    "connected to node 0, waiting for {waited:.0f} s: {text}", waited=now - began, text=text
+                    "connected to node 0, still waiting after {waited:.0f} s: {text}",
+                    waited=now - began,
+                    text=text,
                 )
                 self._log("INFO", waiting)
             self._pause(pause_s)

@@ -355,7 +355,7 @@ class Gathering:
                 hint = "set WORLD_SIZE to the number of nodes, or pass --nnodes"
             elif self.master_addr_problem:
                 hint = CORRECT_MASTER_ADDR
-            late = Phrase("{absent}, after {limit:g} s", absent=text, limit=self._timeout_s)
+            late = Phrase("{absent}; gave up after {limit:g} s", absent=text, limit=self._timeout_s)
             reasons = filter(None, (late, suspicion, self.master_addr_problem))
             code = TopologyError.exit_code if suspicion else NodesAbsentError.exit_code
             self.refuse(RunRefusal(code, joined(reasons, "; "), hint))
@@ -363,7 +363,9 @@ class Gathering:
         news = ago.keys() - self.state.last_seen_s.keys()
         if news or now - self._reported_at >= _LOG_EVERY_S:
             self._reported_at = now
-            waiting = Phrase("waiting for {waited:.0f} s: {text}", waited=now - self._began, text=text)
+            waiting = Phrase(
+                "still waiting after {waited:.0f} s: {text}", waited=now - self._began, text=text
+            )
             if 0 < len(absent) <= self._may_lack and self._me.node_rank not in absent:
                 waiting = Phrase(
                     "{waiting}; after {limit:g} s the job continues with the others",

@@ -8,7 +8,7 @@ import click
 
 from platform_launch import __version__
 from platform_launch.cli.options import lang_option
-from platform_launch.cli.program import SETTINGS, Commands, run_program
+from platform_launch.cli.program import EXIT_CODES, SETTINGS, Commands, run_program
 
 # Command → (module, one line of help). Kept here so that --help imports none of them.
 COMMANDS = {
@@ -39,7 +39,7 @@ COMMANDS = {
         name: (f"platform_launch.cli.{name.replace('-', '_')}", line) for name, line in COMMANDS.items()
     },
     context_settings=SETTINGS,
-    epilog="Exit codes: docs/reference/exit-codes.md",
+    epilog=EXIT_CODES,
 )
 @click.version_option(__version__)
 @lang_option

@@ -51,7 +51,7 @@ _described = flags(
         metavar="SOURCE:PATH[:ro]",
         help="Claim, /folder of the node, SERVER:/export, secret/NAME or configmap/NAME.",
     ),
-    click.option("--time", metavar="H:M:S", help="Time limit."),
+    click.option("--time", metavar="H:M:S", help="Time limit, as in 1:30:00 (1:30 is minutes and seconds)."),
     click.option("--cpus", metavar="N", help="CPUs per node."),
     click.option("--memory-gib", metavar="N", help="Memory per node."),
     click.option("--shm-gib", metavar="N", help="Size of /dev/shm (default: half the memory, or 64)."),

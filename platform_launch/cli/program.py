@@ -87,6 +87,12 @@ click.Context.formatter_class = HelpFormatter
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
+EXIT_CODES = (
+    "Exit codes: 64 command line, 65 topology, 66 input files, 67 installation, 69 hardware, 75 nodes absent "
+    "(retry), 76 nodes disagree, 77 hang, 78 unfit node. Once the job runs: its own exit code."
+)
+"""The end of --help. An installed package has no copy of docs/reference/exit-codes.md."""
+
 
 class Commands(click.Group):
     """A group that imports a command's module only when that command runs.

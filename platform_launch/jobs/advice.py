@@ -15,6 +15,8 @@ from platform_launch.text import Phrase
 _GPUS_THAT_WANT_RDMA = 16
 # The process itself, its DataLoader workers and NCCL's proxy thread.
 _FEWEST_CPUS_PER_GPU = 4
+# A shorter limit is more likely H:MM, which is read as minutes and seconds.
+_SHORT_LIMIT_S = 600
 
 
 def defaults(job: Job, target: str) -> list[str]:
@@ -54,7 +56,7 @@ def warnings(job: Job, target: str) -> list[str]:
     return [
         *jobs.unused_notes(job, target),
         *_placement(job, target),
-        *_restarts(job, target),
+        *_time(job, target),
         *_secrets(job, target),
     ]
 
@@ -108,8 +110,14 @@ def _placement(job: Job, target: str) -> list[str]:
     return found
 
 
-def _restarts(job: Job, target: str) -> list[str]:
+def _time(job: Job, target: str) -> list[str]:
     found: list[str] = []
+    if job.time_limit_s is not None and job.time_limit_s < _SHORT_LIMIT_S:
+        found.append(
+            Phrase(
+                "the time limit is only {limit} (hours:minutes:seconds)", limit=slurm.clock(job.time_limit_s)
+            )
+        )
     if target in ("jobset", "trainjob") and job.time_limit_s is not None and job.retries and not job.runtime:
         found.append(
             Phrase(

@@ -383,6 +383,15 @@ def test_what_only_shows_after_hours_is_warned_of(capsys: pytest.CaptureFixture[
     assert "without limit: set --time" in capsys.readouterr().err
 
 
+def test_a_limit_that_may_be_meant_as_hours_and_minutes_is_warned_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*SLURM, "--time", "1:30"]) == 0
+    assert capsys.readouterr().err.count("the time limit is only 00:01:30 (hours:minutes:seconds)") == 1
+    assert main([*SLURM, "--time", "1:30:00"]) == 0
+    assert "time limit" not in capsys.readouterr().err
+
+
 def test_what_was_submitted_is_replaced_by_a_command_that_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import click
 
 from platform_launch import __version__
 from platform_launch.cli.options import lang_option
-from platform_launch.cli.program import SETTINGS, Commands, run_program
+from platform_launch.cli.program import EXIT_CODES, SETTINGS, Commands, run_program
 
 COMMANDS = {
     "wait": "connect to the other nodes, then wait; the container command of every node",
@@ -31,7 +31,7 @@ _ELSEWHERE = {"inspect": "platform_launch.cli.inspect"}
         for name, line in COMMANDS.items()
     },
     context_settings=SETTINGS,
-    epilog="Exit codes: docs/reference/exit-codes.md",
+    epilog=EXIT_CODES,
 )
 @click.version_option(__version__)
 @lang_option

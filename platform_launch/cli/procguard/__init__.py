@@ -24,7 +24,7 @@ COMMANDS = {
     cls=Commands,
     modules={name: (f"platform_launch.cli.procguard.{name}", line) for name, line in COMMANDS.items()},
     context_settings=SETTINGS,
-    epilog="Exit codes: docs/reference/exit-codes.md",
+    epilog="Exit codes: 64 command line or join token, 66 configuration, 75 server or database unavailable.",
 )
 @click.version_option(__version__)
 @lang_option

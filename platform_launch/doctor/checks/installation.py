@@ -41,8 +41,8 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
         ),
         python,
         Phrase(
-            "{python} -m pip install {packages}{without}, "
-            "or name another environment for start_multinode_platform.sh in configs/platform.env",
+            "{python} -m pip install {packages}{without}, or start platform-launch from an environment that "
+            "has them; start_multinode_platform.sh uses the one that PLATFORM_LAUNCH_VENV names",
             python=quote(python),
             packages=quote(named(extra)) if (extra := facts.plan.extra) else " ".join(missing),
             without=without,

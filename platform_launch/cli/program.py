@@ -133,6 +133,17 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in self._modules.items()])
 
 
+def message_of(error: click.UsageError) -> str:
+    """Return click's message. An option that shares little more than dashes is not offered."""
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        from difflib import get_close_matches
+
+        name = error.option_name.strip("-")
+        near = [one for one in error.possibilities if get_close_matches(name, [one.strip("-")])]
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
+    return error.format_message()
+
+
 def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) -> int:
     """Run a command line and return the exit code. Every expected failure becomes an error and a hint."""
     streams.ensure()
@@ -151,7 +162,7 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
     except LaunchError as error:
         return show(error)
     except click.UsageError as error:
-        message = error.format_message()
+        message = message_of(error)
         if not message.isascii():
             message = message.removesuffix(".").replace(" （", "（")  # what click itself adds
         if message.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error

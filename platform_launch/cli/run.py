@@ -10,6 +10,7 @@ import click
 
 from platform_launch import hardware
 from platform_launch.cli import completion, launch_options, options
+from platform_launch.cli.program import message_of
 from platform_launch.console import Console
 from platform_launch.console.screen import columns
 from platform_launch.environment import Environment
@@ -58,10 +59,13 @@ class ArgumentsAfterDashes(click.Command):
             error.ctx = ctx
             raise
         except click.UsageError as error:
+            is_named = any(one.partition("=")[0] in ("--script", "--module") for one in args[:cut])
             raise UsageError(
-                error.format_message(),
-                "name what to run with --script FILE, --module NAME, or -- COMMAND; arguments of the program "
-                "follow --",
+                message_of(error),
+                "put the program's own arguments after --"
+                if is_named
+                else "name what to run with --script FILE, --module NAME, or -- COMMAND; arguments of the "
+                "program follow --",
             ) from error
 
 

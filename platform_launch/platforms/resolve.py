@@ -260,9 +260,12 @@ def _missing(reading: Reading) -> TopologyError:
     flags = _and([FLAGS[name] for name in unknown])
     advice = [reading.hint, reading.address_hint if "master_addr" in unknown else ""]
     alone = Phrase("; for a job of one node pass --nnodes 1") if "nnodes" in unknown else ""
+    message = Phrase(
+        "platform {platform} does not provide {reasons}", platform=reading.platform, reasons=_and(reasons)
+    )
+    if reading.platform == "local":
+        message = Phrase("no platform was detected that provides {reasons}", reasons=_and(reasons))
     return TopologyError(
-        Phrase(
-            "platform {platform} does not provide {reasons}", platform=reading.platform, reasons=_and(reasons)
-        ),
+        message,
         _or([*filter(None, advice), Phrase("pass {flags}{alone}", flags=flags, alone=alone)]),
     )

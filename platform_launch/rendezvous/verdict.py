@@ -33,6 +33,13 @@ _REMARKS = {
     "script": Phrase("nearly always a mistake: each node runs the file it has"),
     "program": Phrase("nearly always a mistake: each node runs its own version"),
 }
+# What to do about a difference that refuses the start.
+_HINT = Phrase("use the same image, command and variables on every node")
+_HINTS = {
+    "processes per node": Phrase(
+        "use the same image, command and number of GPUs on every node; replace a node that lost a GPU"
+    ),
+}
 _MOST_PATHS = 4
 LARGEST_CLOCK_OFFSET_S = 2.0
 
@@ -88,7 +95,7 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
         *_clock_warnings(clock_offsets_s),
         *_order_warnings(nodes),
     )
-    broken = [difference.describe() for difference in found if difference.must_agree]
+    broken = [difference for difference in found if difference.must_agree]
     refusal = None
     if cut_off:
         refusal = RunRefusal(
@@ -109,8 +116,10 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
     elif broken:
         refusal = RunRefusal(
             NodesDisagreeError.exit_code,
-            Phrase("the nodes disagree: {differences}", differences=listed(broken)),
-            ("use the same image, command and number of GPUs on every node; replace a node that lost a GPU"),
+            Phrase(
+                "the nodes disagree: {differences}", differences=listed([one.describe() for one in broken])
+            ),
+            next((_HINTS[one.name] for one in broken if one.name in _HINTS), _HINT),
         )
     return StartVerdict(refusal, warnings, found)
 

@@ -157,6 +157,9 @@ def test_a_refused_topology_is_an_error_with_a_hint() -> None:
 WRONG_COMMAND_LINES = [
     (["run", "--nodez", "2"], "--nodez"),
     (["run", "train.py"], "name what to run with --script FILE, --module NAME, or -- COMMAND"),
+    (["run", "--script", "train.py", "--lr", "1e-4"], "put the program's own arguments after --"),
+    (["run", "--module=train", "more"], "hint:  put the program's own arguments after --"),
+    (["run", "--scrip", "train.py"], "--script"),
     (["run", "--assume-gpus", "8xH100"], "--print-env"),
     (["run", "--nnodes", "two"], "--nnodes"),
     (["run", "--master-port", "99999999"], "--master-port"),
@@ -185,6 +188,13 @@ def test_a_wrong_command_line_is_an_error_with_a_hint(
     assert said in errors
     assert errors.startswith("error: ")
     assert errors.splitlines()[-1].startswith("hint:  ")
+
+
+def test_only_an_option_of_nearly_the_same_name_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--script", "train.py", "--lr", "1e-4"]) == 64
+    assert "Did you mean" not in capsys.readouterr().err
+    assert main(["run", "--nnodez", "2"]) == 64
+    assert "--nnodes" in capsys.readouterr().err
 
 
 def test_a_wrong_command_line_ends_the_process_without_a_traceback() -> None:

@@ -37,6 +37,7 @@ def test_a_difference_that_breaks_training_refuses_the_start(fact: str) -> None:
     assert refusal.exit_code == NodesDisagreeError.exit_code
     assert refusal.reason.startswith(f"the nodes disagree: {fact}:")
     assert refusal.reason.endswith("other on node 1")
+    assert ("lost a GPU" in refusal.hint) == (fact == "processes per node")
 
 
 @pytest.mark.parametrize("fact", ["torch", "GPU driver", "$NCCL_IB_TC", "script", "git revision"])

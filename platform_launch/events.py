@@ -179,6 +179,9 @@ CATALOGUE: dict[str, Kind] = {
     # Processes that are left.
     "end-asked": Kind("INFO", "{reason}: stopping {what}, SIGKILL in {grace_s:g} s{again}", ("signal",)),
     "leftovers-asked": Kind("WARN", "stopping processes left behind by {what}: {processes}"),
+    "overdue-killed": Kind(
+        "WARN", "killing processes of {what} that did not stop within {limit_s:g} s: {processes}"
+    ),
     "leftovers-killed": Kind("WARN", "killing leftover processes of {what}: {processes}"),
     "process-stuck": Kind(
         "ERROR", ("still alive {limit_s:g} s after SIGKILL, stuck in a driver or file system: {processes}")

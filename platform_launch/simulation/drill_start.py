@@ -200,7 +200,7 @@ class DrillStart:
             None if ended_by_drill else self._exit_code,
             self._is_stuck,
             reason,
-            killed="leftovers-killed" in last,
+            killed=not last.keys().isdisjoint(("overdue-killed", "leftovers-killed")),
             saved_after_request=after_request,
             data=self._data(),
         )

@@ -102,7 +102,7 @@ class Watch:
         self._requests: deque[tuple[str, float, str, Sentence | None]] = deque()
         self._actions: deque[Callable[[], None]] = deque()
         self._agenda: list[tuple[float, Callable[[], None]]] = []
-        self._kill_at = self._interrupted_at = float("inf")
+        self._stop_asked_at = self._kill_at = self._interrupted_at = float("inf")
         self._leaving = self._killing = self._all_ended = self._terminated = False
 
     @property
@@ -272,9 +272,11 @@ class Watch:
         sentence: Sentence | None = None,
     ) -> None:
         """Start the grace time at the first request; later requests can only shorten it."""
-        end = time.monotonic() + grace_s
+        now = time.monotonic()
+        end = now + grace_s
         first = self.stopped_by is None
         if first:
+            self._stop_asked_at = now
             self.stop_signal, self.stop_sentence = signal_name, sentence
         elif end >= self._kill_at:
             return
@@ -337,7 +339,12 @@ class Watch:
             return
         self._killing = True
         self._agenda = [(time.monotonic() + _KILL_S, self._give_up)]
-        self._report(event("leftovers-killed", what=self._what, processes=_named(self._left())))
+        processes_left = _named(self._left())
+        if self._running and self.stopped_by is not None:
+            limit_s = round(min(time.monotonic(), self._kill_at) - self._stop_asked_at, 1)
+            self._report(event("overdue-killed", what=self._what, limit_s=limit_s, processes=processes_left))
+        else:
+            self._report(event("leftovers-killed", what=self._what, processes=processes_left))
         self._kill_children()
 
     def _kill_children(self) -> None:

@@ -111,7 +111,7 @@ def test_a_deaf_training_is_killed_after_the_grace_time(supervise: Supervise) ->
     assert (outcome["stopped_by"], outcome["stop_sentence"]) == ("SIGTERM", None)
     assert len(outcome["killed"]) == 1
     assert "[INFO] SIGTERM: stopping the training, SIGKILL in 0.5 s" in run.log
-    assert "[WARN] killing leftover processes of the training: python" in run.log
+    assert "[WARN] killing processes of the training that did not stop within 0.5 s: python" in run.log
 
 
 def test_a_second_ctrl_c_kills_at_once(supervise: Supervise) -> None:

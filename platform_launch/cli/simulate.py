@@ -13,7 +13,7 @@ from platform_launch.cli import completion, launch_options, run
 from platform_launch.cli.options import together
 from platform_launch.console import Console, languages
 from platform_launch.environment import Environment
-from platform_launch.errors import UsageError
+from platform_launch.errors import LaunchError, UsageError
 from platform_launch.plan.found_variables import FROM_SIMULATE
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.project import project_root
@@ -125,7 +125,11 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
         }
         for share, of_platform in zip(shares, simulation.platform_variables(total), strict=True)
     ]
-    plan = _plan(options, Environment(environments[0]))
+    try:
+        plan = _plan(options, Environment(environments[0]))
+    except LaunchError as error:
+        error.marked = True  # as it would be on every node
+        raise
     logs = plan.log_path.parent
     of_earlier_launches = set(logs.glob("train_*.log"))
     arguments = [*options, "--", *click.get_current_context().meta["arguments"]]

@@ -229,7 +229,7 @@ def test_a_simulation_refuses_a_missing_script_once_and_before_any_node(tmp_path
     assert (done.returncode, done.stdout) == (66, "")
     assert done.stderr.splitlines()[0] == (
         "error: nowhere.py does not exist: expected a file (--script, relative to the working directory "
-        f"{tmp_path})"
+        f"{tmp_path}) [refused-input]"
     )
 
 

@@ -101,11 +101,16 @@ class _WaitProcesses:
         self._inputs: dict[str, str] = {}
         self._watch = Watch(
             grace_s=lambda: max(_GRACE_S, job_end.limit_s(folder)),
-            what=Phrase("what this node runs"),
+            what=self._what,
             report=Console().report,
             ended=self._on_end,
             ending=self._end_jobs,
         )
+
+    def _what(self) -> Phrase:
+        if job_end.limit_s(self._folder):
+            return Phrase("this wait and the jobs that run on this node")
+        return Phrase("this wait (no job runs on this node)")
 
     def run(self) -> int:
         """Start everything, and wait."""

@@ -55,7 +55,7 @@ class Watch:
     Callbacks: ``report(event)`` for the user; ``ended(pid, code)`` for each command's exit code (negative for
     a signal); ``resized()`` when the terminal has a new size; ``ending(reason)`` when a signal or
     :meth:`stop` requests the stop; ``on_stop_requested(signal)`` before the commands get a signal that stops
-    or warns them. ``what`` names the commands in events.
+    or warns them. ``what`` names the commands in events; it may be a function too.
 
     ``stop_signal`` is the name of the signal that requested the stop, here or elsewhere; ``stop_sentence`` is
     the first reason given to :meth:`stop`; ``warned_by`` is the last of USR1 and USR2 that was passed on,
@@ -68,7 +68,7 @@ class Watch:
         self,
         *,
         grace_s: float | Callable[[], float],
-        what: str = "the training",
+        what: str | Callable[[], str] = "the training",
         report: Callable[[Event], None],
         ended: Callable[[int, int], None],
         resized: Callable[[], None] = lambda: None,
@@ -84,7 +84,7 @@ class Watch:
         self.warned_by: signal.Signals | None = None
         self.killed: dict[int, str] = {}
         self._grace_setting = grace_s
-        self._what = Phrase(what)
+        self._what_setting = what
         self._report = report
         self._ended = ended
         self._resized = resized
@@ -104,6 +104,10 @@ class Watch:
         self._agenda: list[tuple[float, Callable[[], None]]] = []
         self._stop_asked_at = self._kill_at = self._interrupted_at = float("inf")
         self._leaving = self._killing = self._all_ended = self._terminated = False
+
+    @property
+    def _what(self) -> Phrase:
+        return Phrase(self._what_setting() if callable(self._what_setting) else self._what_setting)
 
     @property
     def _grace_s(self) -> float:

@@ -70,6 +70,7 @@ def test_a_wait_leaves_cleanly_and_takes_back_what_it_added(pair: list[Node]) ->
     assert [files_of(node) for node in pair] == before
     assert [(node.host.etc / "hosts").read_text() for node in pair] == hosts_before
     assert not any("could not be taken back" in node.text for node in pair)
+    assert all("stopping this wait (no job runs on this node)" in node.text for node in pair)
 
 
 def test_what_the_cluster_knows_is_written_for_its_owner_alone(calm: list[Node]) -> None:
@@ -345,6 +346,7 @@ def test_sigterm_to_rank_0_s_wait_lets_the_job_save_on_all_nodes(pair: list[Node
     assert run.returncode == 143, output
     assert sorted(line[-1] for line in output.splitlines() if "saved" in line) == ["0", "1"]
     assert "dist-launch wait was asked to stop: stopping the job on all nodes" in output
+    assert "stopping this wait and the jobs that run on this node" in pair[0].text
 
 
 def test_a_wait_that_is_killed_takes_its_job_along_and_reaches_rank_0_s_run(

@@ -73,6 +73,7 @@ def test_a_deaf_grandchild_is_killed_after_the_grace_time(supervise: Supervise) 
     outcome = run.finish()
     assert outcome["killed"] == [pid]
     assert outcome["exit_code"] == 143  # the training itself went by SIGTERM
+    assert "[WARN] killing leftover processes of the training: python" in run.log
     assert not alive(pid)
 
 

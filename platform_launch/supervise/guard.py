@@ -40,6 +40,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     strangers = set(_children(launcher))
     known: dict[int, str] = {}
+    job_began = False  # its process may have exited before this one learns of it
     continued_at: float | None = None
     held = b""
     while True:
@@ -50,13 +51,14 @@ def main() -> None:
             held += data
             *lines, held = held.split(b"\n")
             for line in lines:
+                job_began = True
                 _remember(known, {int(line)})
         _remember(known, set(_children(launcher)) - strangers)
         if not _is_stopped(launcher):
             continued_at = None
         elif continued_at is not None and time.monotonic() - continued_at >= _CONTINUED_S:
             os.kill(launcher, signal.SIGKILL)
-        elif continued_at is None and known and not _ours(known, mark):
+        elif continued_at is None and (job_began or known) and not _ours(known, mark):
             continued_at = time.monotonic()
             os.kill(launcher, signal.SIGCONT)
     _end(known, mark, grace_s)

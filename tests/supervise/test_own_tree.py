@@ -6,8 +6,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
+import psutil
+
+from platform_launch.supervise import guarding
 from tests.lab.needs import requires_pid_namespace
 from tests.lab.waiting import LIMIT_S, until
 from tests.supervise.lab import Supervise, Supervised, alive, python
@@ -235,6 +239,33 @@ def test_as_pid_1_no_zombies_gather(supervise: Supervise) -> None:
     run = namespace(supervise, *python(code))
     run.finish()
     assert run.output == b"0\n"
+
+
+def test_a_stopped_supervisor_goes_on_although_its_command_ended_before_the_guard_had_started() -> None:
+    launcher = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, time; os.fork() or os._exit(0); print('began', flush=True); input()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        (child,) = psutil.Process(launcher.pid).children()
+        until(lambda: child.status() == psutil.STATUS_ZOMBIE)
+        launcher.send_signal(signal.SIGSTOP)
+        until(lambda: psutil.Process(launcher.pid).status() == psutil.STATUS_STOPPED)
+        argv = [sys.executable, "-I", "-S", str(Path(guarding.__file__).with_name("guard.py"))]
+        guard = subprocess.Popen([*argv, str(launcher.pid), "MARK=none", "0"], stdin=subprocess.PIPE)
+        with guard:
+            assert guard.stdin is not None
+            guard.stdin.write(f"{child.pid}\n".encode())
+            guard.stdin.flush()
+            until(lambda: psutil.Process(launcher.pid).status() != psutil.STATUS_STOPPED)
+        launcher.communicate(b"\n")
 
 
 def test_a_supervisor_that_was_stopped_goes_on_once_its_command_has_ended(supervise: Supervise) -> None:

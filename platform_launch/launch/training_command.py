@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from platform_launch import files
 from platform_launch.environment import Environment
+from platform_launch.errors import InputError
 from platform_launch.hardware import Gpu, HcaPort
 from platform_launch.launch.exit_code import ExitFile
 from platform_launch.observe import FOLDER_VARIABLE
@@ -199,11 +200,18 @@ def open_folder(folder: Path) -> None:
     """
     _let_go(folder)
     while True:
-        files.private_folder(folder, _PURPOSE)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Until it is locked, another launch that starts at this moment may remove it.
+        try:
+            files.private_folder(folder, _PURPOSE)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        except InputError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                continue
+            raise
         with suppress(OSError):  # a file system without locks, on which nothing is removed
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-        # Before it was locked, another launch may have removed it.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), folder.lstat()):
                 break

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch import files
 from platform_launch.launch.training_command import open_folder, remove_folder, sweep
 
 HOLDER = """
@@ -80,3 +81,22 @@ def test_nothing_is_swept_in_a_folder_that_others_may_change(temporary: Path) ->
     temporary.chmod(0o700)
     sweep(temporary)
     assert not left.exists()
+
+
+def test_a_folder_that_another_launch_removes_before_it_is_locked_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, removed = tmp_path / "base" / "observe", list[Path]()
+    made = files.private_problem
+
+    def remove_once(path: Path) -> str:
+        if path == folder and not removed:
+            removed.append(path)
+            path.rmdir()
+        return made(path)
+
+    monkeypatch.setattr(files, "private_problem", remove_once)
+    open_folder(folder)
+    assert removed
+    assert folder.is_dir()
+    remove_folder(folder)

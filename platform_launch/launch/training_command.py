@@ -8,6 +8,7 @@ never given to another.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -45,6 +46,9 @@ REPORT, STOP, RESTART = "report", "stop", "restart"
 # Names made by ``cli/launch_options.py``: the time of the start, and the process id.
 _NAME = re.compile(r"observe-\d{8}-\d{6}-\d+")
 _PURPOSE = "the training's processes will answer questions there"
+# Other launches remove the folder a few times at most; where it can never be created, such as below /proc, a
+# file system answers the same.
+_MOST_TRIES = 100
 
 _held: dict[Path, int] = {}
 
@@ -199,23 +203,25 @@ def open_folder(folder: Path) -> None:
     Raises OSError, InputError.
     """
     _let_go(folder)
-    while True:
+    problem: Exception = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+    for _ in range(_MOST_TRIES):
         # Until it is locked, another launch that starts at this moment may remove it.
         try:
             files.private_folder(folder, _PURPOSE)
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, InputError) as error:
+            if not isinstance(error.__cause__ or error, FileNotFoundError):
+                raise
+            problem = error
             continue
-        except InputError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                continue
-            raise
         with suppress(OSError):  # a file system without locks, on which nothing is removed
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), folder.lstat()):
                 break
         os.close(descriptor)
+    else:
+        raise problem
     _held[folder] = descriptor
     for path in folder.iterdir():
         path.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch import files
+from platform_launch.errors import InputError
 from platform_launch.launch.training_command import open_folder, remove_folder, sweep
 
 HOLDER = """
@@ -100,3 +101,8 @@ def test_a_folder_that_another_launch_removes_before_it_is_locked_is_created_aga
     assert removed
     assert folder.is_dir()
     remove_folder(folder)
+
+
+def test_a_folder_that_can_never_be_created_is_an_error() -> None:
+    with pytest.raises(InputError, match="No such file or directory"):
+        open_folder(Path("/proc/platform_launch_0/observe"))

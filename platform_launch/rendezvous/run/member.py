@@ -60,7 +60,7 @@ class RunMembership:
         self._has_ended = self._is_stopping = False
         self._relay = RequestRelay(emit)
         self._silence_reporter = SilenceReporter(silent_after_s(task.node_timeout_s))
-        self._progress_at = 0.0
+        self._progress_at, self._knows_progress = 0.0, False
         self.participant = arrived.participant
         self.coordinator_excerpt: tuple[str, ...] = ()
 
@@ -90,14 +90,7 @@ class RunMembership:
     def _exchange(self) -> None:
         """Publish what is new here, and read what is new elsewhere. Raises LostError."""
         participant = self.participant
-        now = time.monotonic()
-        if now - self._progress_at >= _PROGRESS_EVERY_S:
-            self._progress_at = now
-            participant.publish(NodeProgress(self._still_s))
-            tail = self._own.tail()
-            if tail != self._tail:
-                self._tail = tail
-                participant.publish(LogExcerpt(last_words(tail.decode(errors="replace"))))
+        self._publish_progress()
         try:
             participant.step()
         except CoordinatorReplacedError:
@@ -110,6 +103,24 @@ class RunMembership:
         self._state = participant.state(RunState) or self._state
         if self._state.outcome is None:
             self._miss_coordinator(participant.coordinator_silent_s)
+
+    def _publish_progress(self) -> None:
+        """Publish now and then whether the processes make progress, and as soon as it is known: until then, a
+        silent node stops the run.
+        """
+        now = time.monotonic()
+        is_due = now - self._progress_at >= _PROGRESS_EVERY_S
+        if not is_due and self._knows_progress:
+            return
+        still_s = self._still_s
+        if not is_due and still_s is None:
+            return
+        self._progress_at, self._knows_progress = now, still_s is not None
+        self.participant.publish(NodeProgress(still_s))
+        tail = self._own.tail()
+        if tail != self._tail:
+            self._tail = tail
+            self.participant.publish(LogExcerpt(last_words(tail.decode(errors="replace"))))
 
     @property
     def _still_s(self) -> float | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from itertools import count, zip_longest
@@ -85,6 +87,28 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Kill what a failed test leaves running: Python would warn of it in a later test, which then fails."""
+    started: list[weakref.ref[subprocess.Popen[Any]]] = []
+    start = subprocess.Popen.__init__
+
+    def recorded(self: subprocess.Popen[Any], *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        started.append(weakref.ref(self))
+
+    subprocess.Popen.__init__ = recorded  # type: ignore[method-assign]
+    try:
+        return (yield)
+    except BaseException:
+        for process in filter(None, (reference() for reference in started)):
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        subprocess.Popen.__init__ = start  # type: ignore[method-assign]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -64,10 +64,11 @@ class StillAnswer(ObserveMessage):
 
 @dataclass(frozen=True)
 class HangNotice(ObserveMessage):
-    """A finding for all nodes to report. There is no answer."""
+    """A finding for all nodes to report, see HangReport. There is no answer."""
 
     still_s: float
     finding: HangFinding
+    hang: int
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class LinkPeers:
 
     def report(self, report: HangReport) -> None:
         """Send a finding to all nodes."""
-        self.notify(HangNotice(report.still_s, report.finding))
+        self.notify(HangNotice(report.still_s, report.finding, report.hang))
 
     def notify(self, notice: ObserveMessage) -> None:
         """Send all nodes a message without an answer."""
@@ -245,7 +246,7 @@ class LinkPeers:
                 self._send(SendAnswer(request.key, pack(answer)))
             elif isinstance(question, HangNotice):
                 with suppress(KeyError):  # a sentence of another version, which its node has reported
-                    self._noticed(HangReport(question.still_s, question.finding))
+                    self._noticed(HangReport(question.still_s, question.finding, hang=question.hang))
             elif (also := self._also(question)) is not None:
                 self._send(SendAnswer(request.key, pack(also)))
 

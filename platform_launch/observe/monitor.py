@@ -66,11 +66,15 @@ class Replies:
 
 @dataclass(frozen=True)
 class HangReport:
-    """No node has made progress for ``still_s``; ``nodes`` is what all ranks were doing."""
+    """No node has made progress for ``still_s``; ``nodes`` is what all ranks were doing.
+
+    Reports of one hang have the same ``hang``: how many hangs the job has come out of before.
+    """
 
     still_s: float
     finding: HangFinding
     nodes: tuple[NodeSnapshot, ...] = ()
+    hang: int = 0
 
 
 class HangMonitor:
@@ -109,6 +113,7 @@ class HangMonitor:
         self._progress = Progress(now, hang_after_s / 4, _OUTPUT_DELAYS * hang_after_s)
         self._queried_at = self._sampled_at = self._looked_at = now
         self._ran_at = now
+        self._hang = 0  # see HangReport
         self._known_still_s = 0.0  # of the last finding, 0 if there is none
         self._known_kind: FindingKind | None = None
         self._report_at_s = hang_after_s
@@ -153,12 +158,11 @@ class HangMonitor:
     def record_finding(self, report: HangReport) -> None:
         """Record what another node found, so that this node notices when the job continues.
 
-        A shorter time than the last one means that the job continued in between, although this node did not
-        see it.
+        A report of another hang means that the job continued in between, although this node did not see it.
         """
-        if report.still_s < self._known_still_s:
+        if self._known_still_s and report.hang != self._hang:
             self._resumed(self._known_still_s)
-        self._known_still_s = report.still_s
+        self._hang, self._known_still_s = report.hang, report.still_s
 
     def _run(self) -> None:
         try:
@@ -169,6 +173,7 @@ class HangMonitor:
                 still = self._progress.still_s(time.monotonic())
                 if self._known_still_s and still < self._known_still_s:
                     self._resumed(self._known_still_s)
+                    self._hang += 1
                     self._known_still_s, self._known_kind = 0.0, None
                     self._report_at_s = self._hang_after_s
                 if self._leads and still >= self._report_at_s:
@@ -252,7 +257,7 @@ class HangMonitor:
         else:
             self._report_at_s = max(still * 2, self._report_at_s)
         self._known_still_s, self._known_kind = still, finding.kind
-        self._reported(HangReport(still, finding, tuple(nodes)))
+        self._reported(HangReport(still, finding, tuple(nodes), self._hang))
 
     def _new_output(self) -> str:
         if self._log is None:

@@ -73,7 +73,7 @@ def snapshot(threads: int = 2) -> NodeSnapshot:
 
 @pytest.mark.parametrize(
     "message",
-    [StillQuestion(300.0), StillAnswer(3.0), StillAnswer(3.0, snapshot()), HangNotice(9.0, FINDING)],
+    [StillQuestion(300.0), StillAnswer(3.0), StillAnswer(3.0, snapshot()), HangNotice(9.0, FINDING, 2)],
 )
 def test_what_travels_comes_back_equal(message: StillQuestion | StillAnswer | HangNotice) -> None:
     assert unpack(pack(message)) == message
@@ -88,7 +88,7 @@ def test_a_notice_whose_words_are_of_another_version_is_left_out() -> None:
     peers = LinkPeers(lambda _message: None, lambda _still_s: NodeReply(0.0), say)
     newer = replace(FINDING, waiting=(sentence("of-a-newer-version"),))
     for finding in (newer, FINDING):
-        peers._handle(RequestReceived("0-1", pack(HangNotice(9.0, finding))))
+        peers._handle(RequestReceived("0-1", pack(HangNotice(9.0, finding, 0))))
     assert [report.finding for report in said] == [FINDING]
 
 
@@ -160,6 +160,6 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_kept() -> None:
 
 def test_what_was_found_is_noticed_by_the_other_node() -> None:
     wire = Wire()
-    wire.asking.report(HangReport(9.0, FINDING))
+    wire.asking.report(HangReport(9.0, FINDING, hang=2))
     until(lambda: wire.noticed)
-    assert wire.noticed == [HangReport(9.0, FINDING)]
+    assert wire.noticed == [HangReport(9.0, FINDING, hang=2)]

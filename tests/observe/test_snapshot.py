@@ -18,7 +18,7 @@ from threading import enumerate as enumerate_threads
 import pytest
 
 from platform_launch.observe import HOOK, node_probe, processes
-from platform_launch.observe.hang import FindingKind
+from platform_launch.observe.hang import FindingKind, HangFinding
 from platform_launch.observe.monitor import HangMonitor, HangReport, Replies
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.snapshot import NodeSnapshot
@@ -211,6 +211,15 @@ def test_stopped_rank_is_reported_and_so_is_that_it_goes_on(
     stopped.send_signal(signal.SIGCONT)
     (tmp_path / "train.log").write_text("step 5\n")
     assert heard.resumed.get(timeout=LIMIT_S) >= 3.0
+
+
+def test_a_report_of_the_next_hang_says_that_the_job_continued(heard: Heard) -> None:
+    """A node whose rank did not answer in between learns it from node 0, however long each hang took."""
+    finding = HangFinding(FindingKind.HANG, (), (), (), ())
+    for hang, still_s in ((0, 4.0), (0, 8.0), (1, 9.0), (1, 18.0)):
+        heard.monitor.record_finding(HangReport(still_s, finding, hang=hang))
+    assert heard.resumed.get_nowait() == 8.0
+    assert heard.resumed.empty()
 
 
 @takes_long

@@ -31,7 +31,6 @@ ENGLISH = {
     "killed": "{tasks} on {host} (signal {signal})",
     # Other events.
     "showed-first": "it first showed as: {event}",
-    "went-on-until": "the others continued until: {event}",
     "perhaps": "perhaps: {event}",
     "also": "also in these logs: {event}",
     "another-program": "another program in the same log failed, apparently independently: {event}",

@@ -9,27 +9,25 @@ from platform_launch.why.answer.verdict import Consequence
 from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, NoteValue, note
-from platform_launch.why.rank.claims import LINES_OF_A_MESSAGE, Claim
+from platform_launch.why.rank.claims import Claim, is_reason_of
 from platform_launch.why.reading.error_lines import introduces
-from platform_launch.why.reading.events import MOST_REPEATS, SURVIVED_LINES, NodeEvents, Occurrence
+from platform_launch.why.reading.events import SURVIVED_LINES, NodeEvents, Occurrence
 
 MOST_OTHERS = 3
 _CLOSE_LINES = 8
 _LINES_ABOVE = 50
-# After these ends, programs still give the reason, within so many lines.
-_LINES_BELOW = {"abort": 4, "mpi_abort": 12}
+# A program's own message may come below the banner of its MPI_Abort.
+_LINES_BELOW = 12
 # What may be missing because its writer failed, and a refusal whose reason the site prints above.
 _MISSED = frozenset(("file_missing", "slurm_refused"))
 
 
 def named(event: Occurrence) -> Note:
     """Name an event: what, where and on which line."""
-    place = event.where.note
-    known = event.signature.patterns or event.raised is None or not event.raised.type
-    if known or event.raised is None:
-        title: NoteValue = note("cause", cause=event.signature.id, title=shown(event.signature.title))
-    else:
-        title = shown(event.raised.text)
+    place, raised = event.where.note, event.raised
+    title: NoteValue = note("cause", cause=event.signature.id, title=shown(event.signature.title))
+    if raised is not None and raised.type and not event.signature.patterns:
+        title = shown(raised.text)
     found = note("event", title=title, log=shown(event.log), line=event.number)
     return replace(found, id="event-on", values=found.values | {"place": place}) if place.values else found
 
@@ -39,14 +37,8 @@ def further_notes(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[
     chosen = claims[0].event
     others = [one.event for one in claims[1:] if one.event is not None and "sequel" not in one.marks]
     if chosen is None:
-        error = claims[0].error
-        suspects = [e for e in others if e.role is SignatureRole.SUSPECT] if error is None else []
+        suspects = others if claims[0].error is None else []
         return [*(note("perhaps", event=named(e)) for e in suspects[:MOST_OTHERS]), *_survived(nodes, None)]
-    if chosen.signature.id == "exited_first":
-        survived = [
-            e for e in others if e.signature.has(SignatureTrait.ENDS_JOB) and e.role is SignatureRole.CAUSE
-        ]
-        return [note("went-on-until", event=named(event)) for event in survived[:1]]
     notes, seen = list[Note](), {chosen.signature.id}
     for claim in claims[1:]:
         event = claim.event
@@ -54,13 +46,14 @@ def further_notes(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[
             continue
         unordered = (
             claim.node is not claims[0].node
-            and not {"later by the clock", "explained cause"} & claim.marks.keys()
+            and claim.marks.keys().isdisjoint(("explained cause", "of a node that follows"))
+            and not claim.is_after(claims[0])
         )
         if event.signature.id in chosen.signature.explains:
             if notes or (event.log == chosen.log and event.start > chosen.start):
                 continue
             notes.append(note("showed-first", event=named(event)))
-        elif unordered and "of a node that follows" not in claim.marks and event.signature.id not in seen:
+        elif unordered and event.signature.id not in seen:
             notes.append(note("order-unknown", event=named(event)))
         else:
             continue
@@ -68,29 +61,22 @@ def further_notes(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[
     notes = notes[:MOST_OTHERS]
     if chosen.signature.has(SignatureTrait.ENDS_JOB):
         # Somebody may have ended the job because of a warning that was repeated until then.
-        warned = [e for e in others if e.mention and e.count > 1 and e.log == chosen.log]
-        near = [
-            e for e in warned if 0 < chosen.start - e.last <= _CLOSE_LINES and e.signature.specificity > 1
-        ]
-        notes += [note("perhaps", event=named(event)) for event in near]
+        near = (e for e in others if e.log == chosen.log and 0 < chosen.start - e.last <= _CLOSE_LINES)
+        notes += [note("perhaps", event=named(event)) for event in near if event.mention and event.count > 1]
     return [*notes, *_also(chosen, others, seen), *_survived(nodes, chosen)]
 
 
 def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> list[Note]:
-    """Name other causes in the logs, and those above the answer that their processes survived.
+    """Name other causes in the logs, and those that their processes survived.
 
-    Faults come in pairs: the second one shows once the first is fixed. A failure while a job is prepared does
-    not end it, so further ones may be below.
+    Faults come in pairs: the second one shows once the first is fixed.
     """
-    unprepared, notes = chosen.signature.has(SignatureTrait.PREPARES), []
+    notes = []
     for event in sorted(others, key=lambda e: -e.signature.specificity):
         may_explain = not event.mention or chosen.signature.id in event.signature.explains
-        prepares = event.signature.has(SignatureTrait.PREPARES)
-        beside = event.start < chosen.start or (unprepared and prepares)
-        counts = event.role is SignatureRole.CAUSE or (may_explain and beside)
-        heavy = event.signature.role is SignatureRole.CAUSE or prepares
-        strong = counts and heavy and event.signature.specificity > 1 and event.signature.patterns
-        if strong and event.signature.id not in seen:
+        counts = event.role is SignatureRole.CAUSE or may_explain
+        heavy = event.signature.role is SignatureRole.CAUSE and event.signature.specificity > 1
+        if counts and heavy and event.signature.patterns and event.signature.id not in seen:
             seen.add(event.signature.id)
             notes.append(note("also", event=named(event)))
     return notes[:MOST_OTHERS]
@@ -102,42 +88,31 @@ def _survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[No
     earlier = [one.earlier_cause for one in nodes if one.earlier_cause]
     notes = [note("earlier-attempt", event=named(event)) for event in earlier[:1]]
     notes += [note("errors-survived", count=count)] if count else []
-    if chosen is None or chosen.role is not SignatureRole.CAUSE:
-        return notes
     after = max((n.lines_after for n in nodes if chosen in n.episode.events.values()), default=0)
-    # Not every line is read of a message that is repeated thousands of times.
-    if after > SURVIVED_LINES and chosen.count < MOST_REPEATS:
-        notes.append(note("output-follows", count=after))
-    return notes
+    return [*notes, note("output-follows", count=after)] if after > SURVIVED_LINES else notes
 
 
 def errors_above(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
     """Name the line above an answer without a reason: an error, else the last output of a process."""
-    words = [node.last_words for node in nodes if node.last_words is not None]
     if chosen is not None:
         answer, aborts = chosen.signature, chosen.signature.id == "mpi_abort"
-        if not answer.has(SignatureTrait.SUFFERED, SignatureTrait.SILENT, SignatureTrait.ENVELOPE) and (
-            answer.id not in _MISSED
-        ):
+        vague = answer.has(SignatureTrait.SUFFERED, SignatureTrait.SILENT, SignatureTrait.ENVELOPE)
+        if not vague and answer.id not in _MISSED:
             return []
-        below = _LINES_BELOW.get(answer.id, -1)
         for error in (node.first_error for node in nodes if node.first_error is not None):
-            near = -below <= chosen.start - error.number <= _LINES_ABOVE or error in words
-            told = introduces(error.shown)  # it introduces the answer itself
-            if error.log == chosen.log and near and ((error.clear and not told) or aborts):
+            near = -_LINES_BELOW <= chosen.start - error.number <= _LINES_ABOVE and error.log == chosen.log
+            if near and (aborts or (error.clear and not introduces(error.shown))):
                 return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
     if chosen is None or chosen.signature.has(SignatureTrait.SILENT):
+        words = [node.last_words for node in nodes if node.last_words is not None]
         return [note("last-words", log=shown(w.log), line=w.number, text=w.shown) for w in words[:1]]
     return []
 
 
 def _is_shown_by(chosen: Occurrence, event: Occurrence) -> bool:
     """Return whether an event is of the answer's kind, or the first line of the message that ends with it."""
-    begins = event.log == chosen.log and 0 < chosen.number - event.number <= LINES_OF_A_MESSAGE
-    reason = begins and event.count == 1 and event.signature.id in chosen.signature.explains
-    return event.signature.id == chosen.signature.id or (
-        reason and chosen.role is SignatureRole.CONSEQUENCE and event.where in (NOWHERE, chosen.where)
-    )
+    same_process = chosen.role is SignatureRole.CONSEQUENCE and event.where in (NOWHERE, chosen.where)
+    return event.signature.id == chosen.signature.id or (same_process and is_reason_of(chosen, event))
 
 
 def consequences_for_others(

@@ -11,62 +11,44 @@ from collections.abc import Mapping
 
 WEIGHTS = {
     # What the line says about the failure, and how much it says.
-    "cause": 5.0,
+    "cause": 5.5,
     "consequence": 3.0,
-    "suspect": 1.0,
-    "specific cause": 1.5,  # times 0 to 3
-    "specific consequence": 1.0,  # times 0 to 3
+    "suspect": 1.5,
+    "specific": 1.0,  # times 0 to 3
     "vague suspect": -5.0,
     "unknown exception": -1.5,
-    "traceback cut": -4.0,
     # It only says that a process ended, or that others lost it.
-    "envelope": -5.0,
-    "suffered": 1.0,
-    "only ends what was left": -8.0,
+    "envelope": -4.0,
+    "only ends what was left": -9.0,
     # Whether it happened, and ended something.
     "mention": -5.0,
-    "raised suspect": 1.0,
-    "raised right above an end": 0.5,
-    "right above a traceback that is cut off": 4.0,
+    "raised suspect": 0.5,
+    "right above a traceback that is cut off": 8.0,
     "something ended": 3.0,
-    "at the log's end": 1.5,
+    "at an end": 1.0,
     "output below a suspect": -3.0,  # times 0 to 1
     # What explains what.
     "explains what others suffered": 6.5,
     "explains a cause": 11.5,
-    "explains a suspect": 6.0,
-    "is the reason": 2.0,
-    "explained consequence": -0.5,
     "has its reason": -5.0,
-    "explained cause": -5.5,
+    "explained cause": -4.5,
     "sequel": -9.5,
     "lacks what an ended program left": -4.0,
     # What came first, and which process it is from.
     "of a program that several ran": 3.0,
-    "of the first to end": 3.5,
-    "before it was asked to end": 2.0,
-    "place of consequence": -0.5,  # times 0 to 1
+    "ended first": 2.5,  # times -1 for an event of another process
     "later cause": -3.0,
-    "later by the clock": -1.5,
-    "of another rank": -1.5,
     "below a cancellation": -9.0,
     "of a node that follows": -8.5,
     # Lines that match no signature.
-    "error": -1.5,
-    "clear error": 3.0,
+    "clear error": 1.5,
     "of a rank that did not suffer": 4.0,
-    "above a silent end": 2.0,
-    "above what others suffered": -2.0,
-    "below what others suffered": -4.0,
-    # Ends that launchers and schedulers report.
-    "task ended": 0.5,
-    "job ended below": 2.5,
-    "reported late by the scheduler": 3.5,
-    "others suffered in other logs": 4.0,
+    "beside what others suffered": -2.0,
+    # Ends that schedulers report.
+    "exit code of its own": 3.0,
     "others suffered soon": 2.0,
     "others suffered above": -2.5,
     "task suffered": -4.0,
-    "roll call incomplete": -3.0,
     # The logs show nothing.
     "nothing": -3.5,
 }

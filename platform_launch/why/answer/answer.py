@@ -44,12 +44,13 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict for an event."""
     signature, raised = event.signature, event.raised
+    own = next((one for one in nodes if event in one.episode.events.values()), None)
     with_kills, without = signature.with_oom_kills, signature.without_oom_kills
     if with_kills and oom_kills is not None:
         signature = catalogue[with_kills if oom_kills else without]
-    elif with_kills and (recorded := _recorded(nodes, event)) in (with_kills, without):
-        signature = catalogue[recorded]
-    where, notes = fill_place(event, _exit_of(nodes, event), nodes)
+    elif with_kills and own is not None and own.recorded in (with_kills, without):
+        signature = catalogue[own.recorded]  # the launcher there had the kernel's counters
+    where, notes = fill_place(event, _exit_of(own) if own is not None else None, nodes)
     role = event.role
     for of_place in notes:
         signature = catalogue[_TOLD_BY_THE_TABLE.get(of_place.id, signature.id)]
@@ -57,8 +58,8 @@ def verdict_of(
         if of_place.id == "ran-another" and role is not SignatureRole.CAUSE:
             role = SignatureRole.SUSPECT
     held = _held_by_others(event.details)
-    said, places = (raised.whole_message, raised.places) if raised is not None else (event.shown, "")
-    signature = catalogue.narrowed(signature, places, said, held=bool(held))
+    message, frames = (raised.whole_message, raised.places) if raised is not None else (event.shown, "")
+    signature = catalogue.narrowed(signature, frames, message, held=bool(held))
     if raised is not None and _is_a_race(event, raised):
         signature = catalogue["file_race"]
     title, code = signature.title, None
@@ -71,28 +72,18 @@ def verdict_of(
             title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
             rule, words = rule_of(raised) or (None, {})
     event.wheres |= ended_alike(event, nodes) | shown_elsewhere(event, nodes)
-    lost = any(of_place.id == "lost-by" for of_place in notes)
-    if role is event.role and not lost and (others := others_of(event, where)) is not None:
+    if role is event.role and (others := others_of(event, where)) is not None:
         notes.insert(0, note("same-on", others=others))
     if event.handling:
         notes.append(note("raised-handling", exception=shown(event.handling)))
     if event.ended_as:
         notes.append(note("ended-as", exception=shown(event.ended_as)))
-    if signature.id == "other_node_failed":
-        notes += (note("quoted", text=shown(text)) for text in _quoted(nodes, event))
+    if own is not None and signature.id == "other_node_failed":
+        notes += (note("quoted", text=shown(text)) for text in own.quoted[:_MOST_QUOTED])
     named = replace(where, host=None) != NOWHERE or any(n.id == "first-of-several" for n in notes)
     notes += who_ended(where, nodes, process_known=named)
-    kind = (
-        role.value
-        if role in (SignatureRole.CAUSE, SignatureRole.SUSPECT, SignatureRole.CONSEQUENCE)
-        else "unknown"
-    )
     facts = {name: value for node_events in nodes for name, value in node_events.facts.items()}
-    details = {
-        **event.details,
-        **words,
-        **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
-    }
+    details = {**event.details, **words, **(facts if _is_meeting(signature.id) else {})}
     if held:
         details["others hold"] = held
     if rule:
@@ -100,10 +91,10 @@ def verdict_of(
     else:
         templates = (signature.meaning, (signature.fix_others_hold if held else "") or signature.fix)
     meaning, fix = (filled(template, details) for template in templates)
-    advised = own_advice(said)
+    advised = own_advice(message)
     everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
-        kind=kind,
+        kind=role.value,
         retry="no" if everywhere else "unknown" if rule and rule.because else None,
         retry_reason=everywhere or (rule.because if rule else ""),
         cause=signature.id,
@@ -124,19 +115,8 @@ def verdict_of(
 def _is_a_race(event: Occurrence, raised: Raised) -> bool:
     """Return whether several ranks deleted, renamed or created the same thing at once."""
     several = len({where.rank for where in event.wheres} - {None}) > 1
-    does, known = operation(raised), event.signature.id
-    taken = known == "file_missing" and does in TAKES_AWAY
-    return several and (taken or (known == "file_exists" and does == "create"))
-
-
-def _recorded(nodes: Sequence[NodeEvents], event: Occurrence) -> str:
-    """Return the cause that the launcher on the event's node recorded; it had the kernel's counters."""
-    return next((one.recorded for one in nodes if event in one.episode.events.values()), "")
-
-
-def _quoted(nodes: Sequence[NodeEvents], event: Occurrence) -> list[str]:
-    """Return the other node's verdict, as the launcher on the event's node repeats it."""
-    return next((one.quoted for one in nodes if event in one.episode.events.values()), [])[:_MOST_QUOTED]
+    does = {"file_missing": TAKES_AWAY, "file_exists": frozenset(("create",))}
+    return several and operation(raised) in does.get(event.signature.id, ())
 
 
 def _code(raised: Raised, *, with_package: bool) -> Code | None:
@@ -159,52 +139,34 @@ def _code(raised: Raised, *, with_package: bool) -> Code | None:
 
 def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, error: FirstError | None) -> Verdict:
     """Return what is known if no signature matches: an error line, and how processes ended."""
-    both = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
-    every, steps = [one for one in both if not one[1].by_scheduler], [e for _, e in both if e.by_scheduler]
-    ended = [one for one in every if one[1].is_root]
-    endings = [ending for _, ending in ended]
-    first_end = min(ended, key=lambda one: (one[1].where.rank is None, one[1].time or "9"), default=None)
-    summaries = [
-        event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
-    ]
-    if error is None and not every and not summaries and not steps:
-        return Verdict("nothing").with_notes(
-            [note("no-end", log=one.log) for one in nodes if one.is_open][:_MOST_OPEN]
-        )
-    notes, where = list[Note](), common_place([ending.where for _, ending in every])
-    if first_end:
-        where = first_end[1].where
-        notes.append(_ended(where, first_end[1].exit_code))
-        pods = {one.where: one.exit_code for one in endings if one.where.pod and one.where != where}
-        notes += [_ended(other, code) for other, code in list(pods.items())[:_MOST_OPEN]]
+    ends = [(node.log, end) for node in nodes for end in node.episode.endings]
+    ended = [end for _, end in ends if not end.by_scheduler]
+    roots = [(log, end) for log, end in ends if end.is_root and not end.by_scheduler]
+    summaries = [event for node in nodes for event in node.episode.of_role(SignatureRole.SUMMARY)]
+    if error is None and not ends and not summaries:
+        open_logs = [node.log for node in nodes if node.is_open][:_MOST_OPEN]
+        return Verdict("nothing").with_notes([note("no-end", log=log) for log in open_logs])
+    notes, where = list[Note](), common_place([end.where for end in ended])
     first: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
+    if roots:
+        log, end = min(roots, key=lambda one: (one[1].where.rank is None, one[1].time or "9"))
+        where, evidence = end.where, (Evidence(log, end.line.number, end.line.shown),)
+        notes.append(_ended(where, end.exit_code))
     if error is not None:
-        first = Evidence(error.log, error.number, error.shown)
-        where = error.where if error.where != NOWHERE else where
-        where = where_at_home(where, nodes)
-    elif first_end:
-        evidence = (Evidence(first_end[0], first_end[1].line.number, first_end[1].line.shown),)
+        first, evidence = Evidence(error.log, error.number, error.shown), ()
+        where = where_at_home(error.where if error.where != NOWHERE else where, nodes)
     elif summaries:
-        evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
-    if error is None and summaries:
-        where = where.filled(summaries[0].where)
-        notes += [note("same-on", others=others) for others in [others_of(summaries[0], where)] if others]
-    ended_so = who_ended(NOWHERE, nodes)
-    one = endings[0].where if len(endings) == 1 and not steps else NOWHERE
-    if one.host is None or one.rank is None:  # else that is said
-        notes += ended_so
-    meaning, fix = "", ""
-    if error is not None or endings or summaries or steps:
-        known = catalogue["unknown_error" if error is not None else "child_failed"]
-        meaning, fix = known.meaning, known.fix
+        summary = summaries[0]
+        evidence = evidence or (Evidence(summary.log, summary.number, summary.shown),)
+        where = where.filled(summary.where)
+        if (others := others_of(summary, where)) is not None:
+            notes.append(note("same-on", others=others))
+    alone = len(ends) == len(roots) == 1
+    notes += who_ended(where if alone else NOWHERE, nodes)
+    known = catalogue["unknown_error" if error is not None else "child_failed"]
     return Verdict(
-        "unknown",
-        meaning=meaning,
-        fix=fix,
-        where=where,
-        evidence=evidence,
-        first_error=first,
+        "unknown", meaning=known.meaning, fix=known.fix, where=where, evidence=evidence, first_error=first
     ).with_notes(notes)
 
 
@@ -236,16 +198,13 @@ def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue
     ).with_notes([note("oom-kills", count=oom_kills)])
 
 
-def _exit_of(nodes: Sequence[NodeEvents], chosen: Occurrence) -> Ending | None:
+def _exit_of(node: NodeEvents) -> Ending | None:
     """Return how the event's process ended: the only first failure that the launcher on its node named."""
-    for node_events in nodes:
-        if chosen in node_events.episode.events.values():
-            roots = [e for e in node_events.episode.endings if e.is_root]
-            by_rank = {e.where.rank: e for e in roots if e.where.rank is not None}
-            by_local = {e.where.local_rank: e for e in roots if e.where.local_rank is not None}
-            named = by_rank or by_local
-            return next(iter(named.values())) if len(named) == 1 else None
-    return None
+    roots = [e for e in node.episode.endings if e.is_root]
+    by_rank = {e.where.rank: e for e in roots if e.where.rank is not None}
+    by_local = {e.where.local_rank: e for e in roots if e.where.local_rank is not None}
+    named = by_rank or by_local
+    return next(iter(named.values())) if len(named) == 1 else None
 
 
 def _hosts(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[object]:

@@ -7,21 +7,19 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from platform_launch.hostlist import short_name
 from platform_launch.text import Phrase, joined
 from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.lines.location_patterns import names_a_machine
-from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
+from platform_launch.why.messages.signatures import SignatureTrait
 from platform_launch.why.note import Note, NoteValue, counted_off, note, ranks_named
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
 from platform_launch.why.reading.homes import Homes
 
-# What a signal did to single processes.
-_BY_SIGNAL = frozenset(("interrupted", "killed"))
-_BARRIERS = ("barrier_absent", "group_barrier_absent")
+_CAME_IN_VAIN = frozenset(("barrier_absent", "group_barrier_absent", "horovod_stall"))
 _LOST = frozenset(("connection_lost", "store_lost"))
-_FEW_LINES_BELOW = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
 _MOST_COMPARED = 64
@@ -35,70 +33,60 @@ def fill_place(
     """Return where an event happened, as far as the logs show, and notes about it."""
     where, notes = event.where, list[Note]()
     ranks = {place.rank for place in event.wheres if place.rank is not None}
-    one = event.of_one_process or bool(ranks)
-    waits = event.signature.id == "horovod_stall"
-    if ending is not None and not waits and where.local_rank is None and ranks <= {ending.where.rank}:
-        said = ending.where
-        alone = (
-            Location(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
-        )
-        where = where.filled(alone).filled(Location(host=said.host))
-        process = Location(rank=said.rank, local_rank=said.local_rank)
-        if not one and process != NOWHERE and _is_the_only_one_raised(event, nodes):
+    if ending is not None and ranks <= {ending.where.rank}:
+        process = Location(rank=ending.where.rank, local_rank=ending.where.local_rank)
+        if event.of_one_process and where.rank is None:
+            where = where.filled(process)
+        elif not event.of_one_process and _is_the_only_one_raised(event, nodes):
             notes.append(note("first-of-several", place=process.note))
+        where = where.filled(Location(host=ending.where.host))
     first = first_to_end(nodes)
-    if first in ranks and event.role is SignatureRole.CAUSE and not event.span.exact:
+    if first in ranks:
         # If several ranks report the same, it is chance which of them comes first.
         where = next(place for place in event.wheres if place.rank == first)
     table = Collectives()
     for node_events in nodes:
         table.merge(node_events.collectives)
     behind: int | None = None
-    told: Note | None = None
-    came_in_vain = waits or event.signature.id in _BARRIERS
+    reason: Note | None = None
+    came_in_vain = event.signature.id in _CAME_IN_VAIN
     differ = event.signature.id == "collective_mismatch"
     if event.signature.has(SignatureTrait.WAITED) or differ:
-        behind, told = table.finding()
+        behind, reason = table.finding()
         if differ and behind is None:
-            told = None  # the two that the event itself compares
+            reason = None  # the two that the event itself compares
     elif came_in_vain:
-        behind, told = table.absent()
-    if waits and (named := event.details.get("missing ranks", "")).isdecimal():
+        behind, reason = table.absent()
+    if (named := event.details.get("missing ranks", "")).isdecimal():
         behind = int(named)
-    if told is not None:
-        notes.append(told)
-    if gone := _host_that_closed(event, nodes):
+    if reason is not None:
+        notes.append(reason)
+    if gone := _host_that_closed(event):
         notes += [note("lost-by", place=where_at_home(where, nodes).note)] if where != NOWHERE else []
         where = Location(host=gone)
-    if behind is not None and behind != where.rank and not _ends(event):
-        where = Location(rank=behind)
+    if behind is not None:
+        where = where if behind == where.rank else Location(rank=behind)
         if differ:
             event.details.clear()  # of the rank that reports it, with this one for its peer
-    elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
+    elif came_in_vain or (reason is not None and reason.id == "ran-another"):
         where = NOWHERE
-    timed_out = event.signature.has(SignatureTrait.WAITED) or event.signature.id == "gloo_timeout"
-    still = table.still_runs if timed_out and behind is None else None
-    if still is not None and still not in ranks:
-        notes.append(note("no-timeout", ranks=ranks_named([still])))
-        where = _task(still, nodes)
-    steps = [] if waits else _steps(nodes)  # those who wait end too
-    steps = [step for step in steps if step.line.number == event.number] or steps
+    elif table.still_runs is not None and table.still_runs not in ranks:
+        notes.append(note("no-timeout", ranks=ranks_named([table.still_runs])))
+        where = _task(table.still_runs, nodes)
+    steps = _steps(nodes)
     # The exit code of a task's shell shows which signal ended its command.
     steps = [step for step in steps if step.exit_code in event.signature.exit_codes] or steps
-    only_ended = _ends(event) and all(step.was_cancelled for step in steps)
-    if only_ended or (event.role is SignatureRole.CAUSE and all(_was_only_killed(s, event) for s in steps)):
+    ended_all = event.signature.has(SignatureTrait.ENDS_JOB) and all(step.was_cancelled for step in steps)
+    if ended_all or all(_was_only_killed(step, event) for step in steps):
         # Of tasks that only ended with the others, only the host matters, not the number.
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
-    where = _with_steps(where, steps, ended=ending is not None)
-    if where.rank is None and where.pod is None and where.host == event.where.host:
-        # The line has a process id, and another line shows which rank has that id.
-        where = where.filled(_homes(nodes).of_process(where.host, event.shown))
+    where = _with_steps(where, steps)
+    # Another line may show which rank has the process id in this one.
+    where = where.filled(_homes(nodes).of_process(where.host, event.shown))
     where = where_at_home(where, nodes)
-    if where == NOWHERE and event.of_one_process and not came_in_vain:
-        where = _beside(event, nodes) or NOWHERE
-    elif where == event.where == Location(host=where.host) and event.role is SignatureRole.CAUSE:
+    if where == Location(host=where.host):
         beside = _beside(event, nodes)
-        where = beside if beside is not None and beside.host == where.host else where
+        where = beside if beside is not None and where.host in (None, beside.host) else where
     return where, notes
 
 
@@ -114,12 +102,11 @@ def others_of(event: Occurrence, where: Location) -> Note | None:
         return None
     named: dict[str, NoteValue] = {}
     for name in ("node", "pod", "host", "task", "worker", "rank", "local_rank", "gpu"):
-        values = {getattr(w, name) for w in others} - {None}
-        told = name == "local_rank" and {"rank", "ranks"} & named.keys()
-        if values and values != {getattr(where, name)} and not told:
+        values = {getattr(w, name) for w in others if name != "local_rank" or w.rank is None} - {None}
+        if values and values != {getattr(where, name)}:
             word = name.replace("_", " ").replace("gpu", "GPU")
-            said = _numbered(values) if isinstance(next(iter(values)), int) else _some(values)
-            named[word if len(values) == 1 else f"{word}s"] = said
+            text = _numbered(values) if isinstance(next(iter(values)), int) else _some(values)
+            named[word if len(values) == 1 else f"{word}s"] = text
     return Note("place", named) if named else None
 
 
@@ -137,13 +124,7 @@ def ended_alike(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]
 
 def shown_elsewhere(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]:
     """Return where nodes, pods and tasks other than an event's own show the same."""
-    same = (e for e in all_events(nodes) if e.kind == event.kind and e.role is event.role)
-    return {where for other in same for where in other.wheres}
-
-
-def _ends(event: Occurrence) -> bool:
-    """Return whether an event only reports the end of a job or of its processes."""
-    return event.signature.has(SignatureTrait.ENDS_JOB) or event.signature.id in _BY_SIGNAL
+    return {where for other in all_events(nodes) if other.kind == event.kind for where in other.wheres}
 
 
 def _is_the_only_one_raised(event: Occurrence, nodes: Sequence[NodeEvents]) -> bool:
@@ -157,28 +138,18 @@ def _was_only_killed(step: Ending, event: Occurrence) -> bool:
     return step.exit_code == -signal.SIGKILL and not kills
 
 
-def _host_that_closed(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
-    """Return the host of the peer that closed an NCCL connection, unless it reported the same before."""
+def _host_that_closed(event: Occurrence) -> str | None:
+    """Return the host of the peer that closed a connection, unless it is the event's own."""
     peer = _PEER.fullmatch(event.details.get("peer", ""))
     host = (peer["host"] or peer["store"]) if peer is not None else None
     if host is None or event.signature.id not in _LOST or not names_a_machine(host):
         return None
-    name = _short(host)
-    suffered = [e for n in nodes for e in n.episode.of_role(SignatureRole.CONSEQUENCE) if e is not event]
-    before = (e.where.host for e in suffered if e.log == event.log and e.start < event.start)
-    return host if name not in {_short(host or "") for host in (event.where.host, *before)} else None
-
-
-def _short(host: str) -> str:
-    """Return a host's name without its domain, and an address as it is."""
-    return host if host[:1].isdigit() else host.partition(".")[0]
+    return host if _named_alike(host, event.where.host) != event.where.host else None
 
 
 def _named_alike(host: str | None, known: str | None) -> str | None:
     """Return a host by its known name, which may have the domain that the other name lacks."""
-    if host is None or known is None:
-        return host
-    return known if host == _short(known) or _short(host) == known else host
+    return known if host and known and short_name(host) == short_name(known) else host
 
 
 def common_place(places: Sequence[Location]) -> Location:
@@ -194,31 +165,31 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents], *, process_known: bo
     by_host: dict[tuple[str, int], list[int]] = {}
     for step in _steps(nodes):
         for place in step.places:
-            number = place.task if place.task is not None else place.rank
-            if place.host and number is not None:
+            if place.host and (number := _number(place)) is not None:
                 by_host.setdefault((place.host, step.exit_code), []).append(number)
+    listed = {short_name(host) for host, _ in by_host}
     endings = [e for n in nodes for e in n.episode.endings if not e.by_scheduler]
     named = [e for e in endings if e.where.host and e.where.rank is not None]
-    listed = {host for host, _ in by_host}
-    for root in [e for e in named if e.is_root] or named:
-        if listed.isdisjoint((root.where.host, (root.where.host or "").partition(".")[0])):
-            by_host.setdefault((root.where.host or "", root.exit_code), []).append(root.where.rank or 0)
-    told = where.host in {host for host, _ in by_host} and (process_known or min(by_host)[1] < 0)
-    if not by_host or (_single(by_host) and told):
+    for end in [e for e in named if e.is_root] or named:
+        host = end.where.host or ""
+        if short_name(host) not in listed:
+            by_host.setdefault((host, end.exit_code), []).append(end.where.rank or 0)
+    if not by_host:
         return []
-    said = [
-        _ended(_numbered(tasks), host, code) for (host, code), tasks in list(by_host.items())[:_MOST_NAMED]
+    answered = where.host in {host for host, _ in by_host} and (process_known or min(by_host)[1] < 0)
+    if answered and sum(map(len, by_host.values())) == 1:
+        return []
+    tasks = [
+        _ended(_numbered(numbers), host, code)
+        for (host, code), numbers in list(by_host.items())[:_MOST_NAMED]
     ]
     if len(by_host) > _MOST_NAMED:
-        return [note("tasks-ended-cut", tasks=said, more=len(by_host) - _MOST_NAMED)]
-    return [note("tasks-ended", tasks=said)]
+        return [note("tasks-ended-cut", tasks=tasks, more=len(by_host) - _MOST_NAMED)]
+    return [note("tasks-ended", tasks=tasks)]
 
 
 def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
-    """Return the place where the same exception was caught, or of its consequence in the lines around it.
-
-    If the line names no process, a cut-off traceback right below it shows who wrote it.
-    """
+    """Return the place where the same exception was caught, or of its consequence in the lines around it."""
     places = {
         place
         for node_events in nodes
@@ -229,12 +200,6 @@ def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
             and not other.signature.has(SignatureTrait.WAITED)
             and other.log == event.log
             and abs(other.number - event.number) <= _CLOSE_LINES
-        )
-        or (
-            other.signature.id == "traceback_cut"
-            and event.raised is None
-            and other.log == event.log
-            and 0 < other.start - event.last <= _FEW_LINES_BELOW
         )
         for place in other.wheres
         if place not in (NOWHERE, event.where)
@@ -251,15 +216,9 @@ def where_at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
         return where.filled(homes.opened.get(where.node, NOWHERE))
     if where.rank is None:
         return where
-    hosts = {host for host in (homes.of_rank(where.rank).host,) if host}
-    hosts |= {
-        ending.where.host
-        for node_events in nodes
-        for ending in node_events.episode.endings
-        if ending.where.rank == where.rank and ending.where.host
-    }
-    hosts |= {w.host for event in all_events(nodes) for w in event.wheres if w.rank == where.rank and w.host}
-    return replace(where, host=max(hosts, key=len)) if len(set(map(_short, hosts))) == 1 else where
+    named = (place.host for n in nodes for place in n.places if place.rank == where.rank)
+    hosts = {host for host in (homes.of_rank(where.rank).host, *named) if host}
+    return replace(where, host=max(hosts, key=len)) if len(set(map(short_name, hosts))) == 1 else where
 
 
 def _homes(nodes: Sequence[NodeEvents]) -> Homes:
@@ -269,39 +228,26 @@ def _homes(nodes: Sequence[NodeEvents]) -> Homes:
     return homes
 
 
-def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:
-    return sum(len(tasks) for tasks in by_host.values()) == 1
-
-
 def _steps(nodes: Sequence[NodeEvents]) -> list[Ending]:
     """Return what the scheduler says about ended tasks; those it ended itself only if there are no others."""
     steps = [step for node_events in nodes for step in node_events.episode.steps]
     return [step for step in steps if not step.was_cancelled] or steps
 
 
-def _with_steps(where: Location, steps: Sequence[Ending], *, ended: bool) -> Location:
+def _with_steps(where: Location, steps: Sequence[Ending]) -> Location:
     places = [place for step in steps for place in step.places]
     hosts = {place.host for place in places}
-    if where.pod is not None or not places:
-        return where
-    tasks = {place.task for step in steps if step.line.where.task is None for place in step.places} - {None}
-    if where.task is not None and tasks and where.task not in tasks:
-        return where  # of another task, and so perhaps of another host
     if where.host is not None:
         here = [place for place in places if place.host == where.host]
         return where.filled(here[0]) if len(here) == 1 and where.rank is None else where
-    if len(hosts) == 1:
-        if where.rank is not None and all(where.rank < _number(place) for place in places):
-            return where  # neither a task of these nor started by one
-        where = where.filled(Location(host=places[0].host))
-        if len(places) == 1 and where.rank is None:
-            where = where.filled(places[0])
-    elif where.rank is not None and not ended:
+    if len(hosts) > 1 and where.rank is not None:
         # A task that srun started itself is a rank.
-        same = {place.host for place in places if where.rank in (place.task, place.rank)}
-        if len(same) == 1:
-            where = where.filled(Location(host=same.pop()))
-    return where
+        hosts = {place.host for place in places if where.rank in (place.task, place.rank)}
+    elif where.rank is not None and all(where.rank < (_number(place) or 0) for place in places):
+        return where  # neither a task of these nor started by one
+    if len(hosts) == 1:
+        where = where.filled(Location(host=hosts.pop()))
+    return where.filled(places[0]) if len(places) == 1 and where.rank is None else where
 
 
 def _task(number: int | None, nodes: Sequence[NodeEvents]) -> Location:
@@ -310,20 +256,20 @@ def _task(number: int | None, nodes: Sequence[NodeEvents]) -> Location:
     return next((place for place in places if place.task == number), Location(task=number))
 
 
-def _number(place: Location) -> int:
-    """Return the number of a task; its rank, or 0, if it has none."""
-    return next((number for number in (place.task, place.rank) if number is not None), 0)
+def _number(place: Location) -> int | None:
+    """Return the number of a task, else its rank, None if it has none."""
+    return place.task if place.task is not None else place.rank
 
 
 def _numbered(numbers: Iterable[int]) -> str:
-    said, more = counted_off(sorted(set(numbers)))
-    return Phrase("{said} …", said=said) if more else said
+    text, more = counted_off(sorted(set(numbers)))
+    return Phrase("{said} …", said=text) if more else text
 
 
 def _some(names: Iterable[str]) -> str:
-    first, *others = sorted(names)
-    said = joined([first, *others[: _MOST_NAMED - 1]])
-    return Phrase("{said} …", said=said) if len(others) >= _MOST_NAMED else said
+    ordered = sorted(names)
+    text = joined(ordered[:_MOST_NAMED])
+    return Phrase("{said} …", said=text) if len(ordered) > _MOST_NAMED else text
 
 
 def _ended(tasks: str, host: str, code: int) -> Note:

@@ -113,10 +113,10 @@ def _of_why() -> Iterator[str]:
         }
         yield from (_DETAIL_NAMES.get(name, name) for name in names - _PLACES.keys())
         if one.role is not SignatureRole.NOISE:
-            yield from (one.title, one.meaning, one.fix, one.fix_others_hold, one.everywhere)
+            yield from (one.title, one.meaning, one.fix, one.fix_others_hold)
     for rule in rules():
         yield from (rule.meaning, rule.fix, rule.because)
-    yield from (reason.because for reason in retry_table())
+    yield from (text for reason in retry_table() for text in (reason.because, reason.on_several_nodes))
     yield from NOTES.values()
 
 

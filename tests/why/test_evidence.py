@@ -12,6 +12,7 @@ from platform_launch.why.messages.exceptions import Raised, TracebackFrame, call
 from platform_launch.why.messages.own_advice import own_advice, without_contradiction
 from platform_launch.why.messages.signatures import catalogue
 from tests.why.conftest import Explain, uncaught
+from tests.why.corpus import examples
 
 RAISE_IT = (
     "ValueError: The model's max seq len (8192) is larger than the maximum number of tokens that can be "
@@ -221,6 +222,12 @@ def test_retry_is_yes_with_positive_evidence_and_says_which(
     verdict = explain_text(log)
     assert verdict.retry == retry
     assert verdict.retry_reason
+
+
+def test_what_several_nodes_lack_is_not_worth_a_retry_on_another_one(explain_text: Explain) -> None:
+    line = examples("signatures")["container_namespace"][0]
+    assert explain_text(f"gpu-1: {line}\n").retry == "another_node"
+    assert explain_text(f"gpu-1: {line}\ngpu-2: {line}\n").retry == "no"
 
 
 def test_every_cause_of_the_retry_table_is_a_signature_and_listed_once() -> None:

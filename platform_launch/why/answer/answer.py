@@ -15,6 +15,7 @@ from platform_launch.why.answer.place import (
     where_at_home,
     who_ended,
 )
+from platform_launch.why.answer.retry import retry_of
 from platform_launch.why.answer.verdict import Code, Evidence, Verdict
 from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.exception_rules import ExceptionRule, filled, rule_of
@@ -92,7 +93,8 @@ def verdict_of(
         templates = (signature.meaning, (signature.fix_others_hold if held else "") or signature.fix)
     meaning, fix = (filled(template, details) for template in templates)
     advised = own_advice(message)
-    everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
+    known = retry_of(signature.id)
+    everywhere = known.on_several_nodes if known is not None and len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
         kind=role.value,
         retry="no" if everywhere else "unknown" if rule and rule.because else None,
@@ -190,6 +192,8 @@ def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue
         title=signature.title,
         meaning=signature.meaning,
         fix=signature.fix,
+        own_advice="",
+        templates=(),
         source=signature.source,
         where=Location(),
         exception=None,

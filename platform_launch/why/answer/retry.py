@@ -19,6 +19,7 @@ class RetryReason:
     because: str
     causes: tuple[str, ...]
     evidence: str = ""
+    on_several_nodes: str = ""
 
 
 @lru_cache(maxsize=1)

@@ -120,7 +120,6 @@ class Signature:
     fix_others_hold: str = ""
     traits: frozenset[SignatureTrait] = frozenset()
     specificity: int = 3
-    everywhere: str = ""
     patterns: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     below: tuple[str, ...] = ()

@@ -58,9 +58,8 @@ class Example:
 def example_of(case: Case) -> Example | None:
     """Read a log; None where its truth is no claim of its own (a job that finished)."""
     known = catalogue()
-    place = where_of_log(case.log)
     with OpenedLog(case.log) as stream:
-        source = LogSource(str(case.log), stream, place.node, local_rank=place.local_rank, rank=place.rank)
+        source = LogSource(str(case.log), stream, where_of_log(case.log))
         nodes = [node for node in LogReader(source, known).read() if not node.finished]
     if not nodes:
         return None

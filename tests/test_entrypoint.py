@@ -150,7 +150,7 @@ def test_a_refusal_is_in_the_language_of_its_reader(
     assert error.startswith(f"错误：{project}/configs/platform.env 第 2 行不是变量设置：'{{file}} $(id) ")
     assert error.endswith(" [refused-installation]")
     assert hint.startswith("提示：应为 NAME=value 或 export NAME=value；")
-    verdict = explain([LogSource("pod.log", io.BytesIO(done.stderr.encode()), None)])
+    verdict = explain([LogSource("pod.log", io.BytesIO(done.stderr.encode()))])
     assert (verdict.cause, verdict.details["hint"]) == ("launch_refused", hint.removeprefix("提示："))
     english = start(project, *arguments, env={**variables, "PLATFORM_LAUNCH_LANG": "en"})
     assert ("error: " in english.stderr) == ("--lang" not in " ".join(arguments))
@@ -304,7 +304,7 @@ def test_another_settings_file_can_be_named(project: Path, tmp_path: Path) -> No
     refused = start(project, env=env)
     assert refused.returncode == 67
     assert "none.env cannot be read" in refused.stderr
-    verdict = explain([LogSource("pod.log", io.BytesIO(refused.stderr.encode()), None)])
+    verdict = explain([LogSource("pod.log", io.BytesIO(refused.stderr.encode()))])
     assert verdict.cause == "launch_refused"
     assert verdict.details["hint"] == "restore it, or set PLATFORM_LAUNCH_ENV_FILE"
 

@@ -60,15 +60,7 @@ def explain_paths(paths: Iterable[Path], oom_kills: int | None = None, job: str 
     def opened() -> Iterable[LogSource]:
         for log in logs:
             with OpenedLog(log) as stream:
-                place = where_of_log(log)
-                yield LogSource(
-                    str(log),
-                    stream,
-                    place.node,
-                    local_rank=place.local_rank,
-                    rank=place.rank,
-                    events=events_of(log),
-                )
+                yield LogSource(str(log), stream, where_of_log(log), events=events_of(log))
 
     return explain(opened(), oom_kills)
 

@@ -142,5 +142,5 @@ def _records_of(log: Path) -> list[tuple[Path, re.Match[str]]]:
 
 
 def _continued(log: Path) -> bool:
-    said = [event.id for event in events_of(log) or () if event.id in ("no-progress", "progress-again")]
-    return said[-1:] == ["progress-again"]
+    changes = [event.id for event in events_of(log) or () if event.id in ("no-progress", "progress-again")]
+    return changes[-1:] == ["progress-again"]

@@ -116,13 +116,13 @@ class Opinion:
 
     def lines(self) -> list[str]:
         """Return it for a terminal, below the verdict."""
-        said = Phrase(
+        answer = Phrase(
             "(of {model}; not checked, changes nothing above) {text}",
             model=shown(self.model),
             text=self.text,
         )
         cited = joined(f"{name} = {place}" for name, place in self.cited.items())
-        facts = (("opinion", said), ("cites", cited))
+        facts = (("opinion", answer), ("cites", cited))
         return [f"{label(name, current())} {translate(text)}" for name, text in facts]
 
     def as_dict(self) -> dict[str, object]:
@@ -143,7 +143,7 @@ def material(verdict: Verdict, paths: Iterable[Path]) -> Material:
     wanted: dict[str, set[int]] = {}
     for one in verdict.ranked:
         wanted.setdefault(one.log, set()).add(one.line)
-    numbers, places, said = count(1), dict[str, str](), list[str]()
+    numbers, places, numbered = count(1), dict[str, str](), list[str]()
     versions: dict[str, None] = {}
     read = ((path, line) for path in paths for line in _lines_of(path, wanted.get(str(path), set())))
     lines = list(islice(read, _MOST_READ))
@@ -154,7 +154,7 @@ def material(verdict: Verdict, paths: Iterable[Path]) -> Material:
         if len(places) < _MOST_LINES:
             name = f"L{next(numbers)}"
             places[name] = f"{shown(str(path))}:{number}"
-            said.append(f"[{name}] {masked(text, names)[:_LONGEST_LINE]}")
+            numbered.append(f"[{name}] {masked(text, names)[:_LONGEST_LINE]}")
     claims = [f"- {one.cause}: {masked(one.text, names)[:_LONGEST_LINE]}" for one in verdict.ranked]
     title = masked(verdict.title, names)[:_LONGEST_LINE]
     text = "\n".join(
@@ -162,7 +162,7 @@ def material(verdict: Verdict, paths: Iterable[Path]) -> Material:
             f"Verdict: {verdict.kind} {verdict.cause or 'unknown'}: {title}",
             "Ranked claims:", *claims,
             f"Versions: {', '.join(list(versions)[:12]) or Phrase('not known')}",
-            "Lines:", *said,
+            "Lines:", *numbered,
         ]
     )  # fmt: skip
     return Material(text, places)
@@ -196,8 +196,8 @@ def opinion(endpoint: ModelEndpoint, sent: Material, limit_s: float = LIMIT_S) -
         raise OpinionError(Phrase("{url} did not answer in OpenAI's format", url=endpoint.url)) from None
     if not isinstance(text, str) or not text.strip():
         raise OpinionError(Phrase("{url} gave an empty answer", url=endpoint.url))
-    said = " ".join(shown(part) for part in text[:_LONGEST_ANSWER].split())
-    cited = list(dict.fromkeys(f"L{number}" for number in _CITED.findall(said)))
+    answer = " ".join(shown(part) for part in text[:_LONGEST_ANSWER].split())
+    cited = list(dict.fromkeys(f"L{number}" for number in _CITED.findall(answer)))
     unknown = [name for name in cited if name not in sent.places]
     if unknown:
         raise OpinionError(
@@ -208,7 +208,7 @@ def opinion(endpoint: ModelEndpoint, sent: Material, limit_s: float = LIMIT_S) -
         )
     if not cited:
         raise OpinionError(Phrase("the model cites no line: its answer is not shown"))
-    return Opinion(endpoint.model, said, {name: sent.places[name] for name in cited})
+    return Opinion(endpoint.model, answer, {name: sent.places[name] for name in cited})
 
 
 def _posted(endpoint: ModelEndpoint, body: bytes, limit_s: float) -> bytes:

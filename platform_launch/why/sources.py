@@ -11,7 +11,7 @@ from pathlib import Path
 from platform_launch.errors import InputError, shown_list
 from platform_launch.events import Event, beside, read
 from platform_launch.text import Phrase, joined
-from platform_launch.why.lines.line import Location
+from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK
 from platform_launch.why.lines.opening import holds_no_text
 from platform_launch.why.lines.scan import Readable
@@ -30,23 +30,17 @@ _LOG_NAME = re.compile(
 
 @dataclass(frozen=True)
 class LogSource:
-    """One log. ``clock_offset_s`` is how far its clock is ahead of the others'.
+    """One log. ``where`` is the place that its name gives, ``clock_offset_s`` how far its clock is ahead of
+    the others'.
 
     ``events`` are those of the launch that wrote it, None if they are not known.
     """
 
     name: str
     stream: Readable | Iterable[bytes]
-    node: int | None = None
+    where: Location = NOWHERE
     clock_offset_s: float = 0.0
-    local_rank: int | None = None
-    rank: int | None = None
     events: tuple[Event, ...] | None = None
-
-    @property
-    def where(self) -> Location:
-        """The place that the log's name gives."""
-        return Location(node=self.node, rank=self.rank, local_rank=self.local_rank)
 
 
 def node_of(name: str) -> int | None:

@@ -8,6 +8,7 @@ import pytest
 
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.explaining import explain
+from platform_launch.why.lines.line import Location
 from platform_launch.why.sources import LogSource, node_of
 
 LOGS = Path(__file__).parent / "logs"
@@ -37,7 +38,7 @@ def explain_text() -> Explain:
                 LogSource(
                     name,
                     io.BytesIO(text if isinstance(text, bytes) else text.encode()),
-                    node_of(name),
+                    Location(node=node_of(name)),
                     (offsets or {}).get(name, 0.0),
                 )
                 for name, text in every.items()

@@ -263,13 +263,13 @@ def _number(place: Location) -> int | None:
 
 def _numbered(numbers: Iterable[int]) -> str:
     text, more = counted_off(sorted(set(numbers)))
-    return Phrase("{said} …", said=text) if more else text
+    return Phrase("{names} …", names=text) if more else text
 
 
 def _some(names: Iterable[str]) -> str:
     ordered = sorted(names)
     text = joined(ordered[:_MOST_NAMED])
-    return Phrase("{said} …", said=text) if len(ordered) > _MOST_NAMED else text
+    return Phrase("{names} …", names=text) if len(ordered) > _MOST_NAMED else text
 
 
 def _ended(tasks: str, host: str, code: int) -> Note:

@@ -154,9 +154,9 @@ class Verdict:
         parts = ["", self.cause or "", "", ""]
         if signature is None or signature.distinct:
             first, code = self.first_error, self.exception
-            told = code.message if code else first.text if first else ""
-            told = told or "".join(one.text for one in self.evidence)
-            parts[2:] = code.type if code else "", essence(told)
+            message = code.message if code else first.text if first else ""
+            message = message or "".join(one.text for one in self.evidence)
+            parts[2:] = code.type if code else "", essence(message)
         name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_LENGTH]
         return replace(self, retry=retry or None, retry_reason=reason, fingerprint=name)
 
@@ -258,10 +258,10 @@ class Verdict:
         return self.notes
 
     def _retry_line(self, language: str) -> str:
-        said = {"no": "no", "same_node": "yes, on the same node", "another_node": "yes, on another node"}
+        answers = {"no": "no", "same_node": "yes, on the same node", "another_node": "yes, on another node"}
         if self.kind in ("finished", "nothing"):
             return ""
-        answer = Phrase(said.get(self.retry or "", "not known"))
+        answer = Phrase(answers.get(self.retry or "", "not known"))
         return translate(
             Phrase("{answer}: {reason}", answer=answer, reason=Phrase.of(self.retry_reason)), language
         )

@@ -40,7 +40,7 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
     failed = [node for node in nodes if not node.finished]
     if nodes and not failed:
         return Verdict("finished")
-    claims = ranked(failed, catalogue)
+    claims = sorted(claims_of(failed, catalogue), key=lambda claim: -score(claim.marks))
     best, events = claims[0], all_events(failed)
     chosen, notes = best.event, further_notes(claims, failed)
     if chosen is not None:
@@ -59,25 +59,18 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
 
 
 def _highest(claims: Sequence[Claim]) -> tuple[Ranked, ...]:
-    highest = []
-    for claim in claims[:_MOST_RANKED]:
-        if claim.event is not None:
-            event = claim.event
-            highest.append(Ranked(event.signature.id, event.log, event.number, event.shown))
-        elif claim.error is not None:
-            highest.append(Ranked("", claim.error.log, claim.error.number, claim.error.shown))
-    return tuple(highest)
+    lines = ((claim.event, claim.event or claim.error) for claim in claims[:_MOST_RANKED])
+    return tuple(
+        Ranked(event.signature.id if event is not None else "", line.log, line.number, line.shown)
+        for event, line in lines
+        if line is not None
+    )
 
 
 def _hosts(events: Sequence[Occurrence]) -> tuple[str, ...]:
     places = {where for event in events for where in event.wheres}
     named = {name for where in places for name in (where.host, where.pod) if name}
     return tuple(sorted(named))[:_MOST_HOSTS]
-
-
-def ranked(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
-    """Return all claims, the highest first; of equal ones the earliest."""
-    return sorted(claims_of(nodes, catalogue), key=lambda claim: -score(claim.marks))
 
 
 def _complete(best: Claim, events: Sequence[Occurrence], catalogue: Catalogue) -> list[Note]:
@@ -96,8 +89,9 @@ def _complete(best: Claim, events: Sequence[Occurrence], catalogue: Catalogue) -
         above = other.log == chosen.log and other.start < chosen.start and other.role is SignatureRole.CAUSE
         if above and other.signature.id in chosen.signature.explains:
             chosen.raised = chosen.raised or other.raised
-        together = is_sequel_of(other, chosen) or is_reason_of(chosen, other)
-        if chosen.role is SignatureRole.CONSEQUENCE and together:
+        if chosen.role is not SignatureRole.CONSEQUENCE:
+            continue
+        if is_sequel_of(other, chosen) or is_reason_of(chosen, other):
             chosen.where = chosen.where.filled(other.where)
     others = [other for other in events if _is_of_another_program(other, chosen)]
     if chosen.role is SignatureRole.CAUSE and others:

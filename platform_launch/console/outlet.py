@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 
 # If a pipe is writable, a write of at most PIPE_BUF bytes does not block (pipe(7)).
 _PIPE_BUF = 4096
+_PIPE_BYTES = 1024 * 1024
+_F_SETPIPE_SZ = 1031
 
 
 class Outlet:
@@ -20,6 +24,7 @@ class Outlet:
     def __init__(self, fd: int, lost: Callable[[OSError], None]) -> None:
         self._lost = lost
         self._held = memoryview(b"")
+        enlarge_pipe(fd)
         self.fd, self._paced = _without_blocking(fd)
 
     @property
@@ -61,6 +66,15 @@ class Outlet:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def enlarge_pipe(fd: int) -> None:
+    """Let a pipe hold a megabyte, so that its writer rarely waits for its reader; no-op for other files.
+
+    The pipe stays small if the user's quota of pipe memory is used up.
+    """
+    with suppress(OSError):
+        fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _without_blocking(fd: int) -> tuple[int, bool]:

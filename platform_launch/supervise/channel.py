@@ -15,19 +15,17 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from platform_launch.console.log import LogFile
-from platform_launch.console.outlet import Outlet
+from platform_launch.console.outlet import Outlet, enlarge_pipe
 from platform_launch.events import Event
 from platform_launch.supervise.text import LinePrefix, LogText
 from platform_launch.supervise.tracebacks import TracebackFold
 
-_CHUNK_BYTES = 128 * 1024
+_CHUNK_BYTES = 64 * 1024
 # After a short read, the next one waits: short lines cost per read, not per byte. A terminal holds 4 KiB: if
 # it was full, the rest is read at once, as long as its writer keeps up.
 _FEW_BYTES, _PAUSE_S = 32 * 1024, 0.004
 _FEW_BYTES_OF_A_TERMINAL, _PAUSE_OF_A_TERMINAL_S = 512, 0.001
 _IDLE_READS = 3
-_PIPE_BYTES = 1024 * 1024
-_F_SETPIPE_SZ = 1031
 
 
 class Receiver:
@@ -186,11 +184,9 @@ def open_like(fd: int, reserved_columns: int) -> tuple[int, int]:
 
 
 def open_pipe() -> tuple[int, int]:
-    """Return the reading and writing ends of a pipe so large that the command rarely waits for us."""
+    """Return the reading and writing ends of a large pipe."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    # This fails if the user's quota of pipe memory is used up; the pipe then stays small.
-    with suppress(OSError):
-        fcntl.fcntl(writing, _F_SETPIPE_SZ, _PIPE_BYTES)
+    enlarge_pipe(writing)
     return reading, writing
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase
@@ -26,9 +27,7 @@ def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrde
         or group.phase not in (GroupPhase.PREPARING, GroupPhase.RUNNING)
     ):
         grace_s = run.settings.grace_s if run else WorkerOrder.model_fields["grace_s"].default
-        return WorkerOrder.model_construct(
-            action=OrderAction.STOP, generation=max(known, run.generation if run else 0), grace_s=grace_s
-        )
+        return _stop(max(known, run.generation if run else 0), grace_s)
     preparing = group.phase is GroupPhase.PREPARING
     listens = place.rank == 0
     return WorkerOrder.model_construct(
@@ -41,6 +40,11 @@ def order_for(group: Group | None, worker: WorkerName, known: int) -> WorkerOrde
         check_port=run.table.master_port if preparing and listens else None,
         grace_s=run.settings.grace_s,
     )
+
+
+@lru_cache(maxsize=1000)  # most heartbeats are of idle workers
+def _stop(generation: int, grace_s: float) -> WorkerOrder:
+    return WorkerOrder.model_construct(action=OrderAction.STOP, generation=generation, grace_s=grace_s)
 
 
 class Orders:

@@ -49,6 +49,11 @@ def _weight(tag: str) -> float:
         return 0.0
 
 
+@cache
+def _constant(key: str, language: str) -> str:
+    return translate(Phrase(templates()[key]), language)
+
+
 class Words:
     """Messages in one language. ``t("key", name=value)`` in a template; a missing key is an error."""
 
@@ -57,6 +62,8 @@ class Words:
 
     def __call__(self, key: str, **values: object) -> str:
         """Return a message with its values filled in."""
+        if not values:
+            return _constant(key, self.language)
         return translate(Phrase(templates()[key], **values), self.language)
 
     def count(self, key: str, number: int, **values: object) -> str:

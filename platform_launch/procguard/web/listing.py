@@ -7,16 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from platform_launch.procguard.api.shapes.groups import GroupShape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import ForeignGpuProcess, GpuReport
-from platform_launch.procguard.control.queries import known_mean, known_sum
+from platform_launch.procguard.control.queries import Queries, known_mean, known_sum
 from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance, natural
-
-if TYPE_CHECKING:
-    from platform_launch.procguard.control.queries import Queries
 
 Row = TypeVar("Row")
 OtherRow = TypeVar("OtherRow")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import FastAPI
@@ -36,9 +36,6 @@ from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.page_request import FOLDER, PageRequest, own_path, templates, to_login
 from platform_launch.procguard.web.stream import Stream
 from platform_launch.sentences import Sentence, sentence
-
-if TYPE_CHECKING:
-    from platform_launch.procguard.control.queries import Queries, present
 
 
 def preview(queries: Queries, name: str, settings: bytes | None) -> dict[str, Any]:

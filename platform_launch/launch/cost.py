@@ -18,6 +18,8 @@ _ENOUGH_READINGS = 8
 _ENOUGH_S = 120.0
 # The log is read once a second, so steps within one reading have no measurable speed.
 _MEASURABLE_S = 2.0
+# Starting takes most of a shorter run, so that its productive share says nothing.
+_SHARE_AFTER_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ class RunCost:
         if self.restart_s >= 0.5:
             shown.append(Phrase("{time} restarting{detail}", time=seconds(self.restart_s), detail=detail))
         parts.append(joined(shown or [seconds(0)]))
-        if self.productive_share is not None:
+        total_s = self.restart_s + sum(spent.values())
+        if self.productive_share is not None and total_s >= _SHARE_AFTER_S:
             parts.append(Phrase("{share:.0%} productive", share=self.productive_share))
         if self.steps_per_s:
             speed, change = self.steps_per_s, self.speed_change

@@ -27,6 +27,12 @@ def test_a_run_without_restarts() -> None:
     )
 
 
+def test_a_short_run_prints_no_productive_share() -> None:
+    cost = run_cost([StartCost(1.0, 2.0, steps((1.0, 1), (2.0, 3)))])
+    assert cost.productive_share is not None
+    assert "productive" not in cost.describe()
+
+
 def test_steps_between_the_checkpoint_and_a_failure_are_lost() -> None:
     first = StartCost(10.0, 110.0, steps((10.0, 1), (110.0, 100)), hang_s=0.0)
     second = StartCost(30.0, 60.0, steps((10.0, 81), (60.0, 130)), decided_s=10.0)

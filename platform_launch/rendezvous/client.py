@@ -73,7 +73,9 @@ async def open_all(
 
 async def open_one(address: str, port: int, hello: Hello, secret: Secret | None) -> Opened | Unopened:
     """Connect and exchange the first lines."""
-    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    # asyncio turns Nagle's algorithm off only if the protocol is given.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setblocking(False)
     loop = asyncio.get_running_loop()
     try:

@@ -49,6 +49,19 @@ def test_what_is_published_is_heard_without_another_look_of_the_coordinator() ->
         rendezvous.halted.clear()
 
 
+def test_no_short_line_waits_for_the_acknowledgement_of_an_earlier_one() -> None:
+    """With Nagle's algorithm, each state that node 0 publishes may come 40 ms late."""
+    with live(2) as rendezvous:
+        rendezvous.joined(1)
+        (peer,) = rendezvous.coordinator._server._peers.values()
+        client = rendezvous.nodes[0]._client
+        assert client is not None
+        assert peer.writer is not None
+        for writer in (peer.writer, client._opened.writer):
+            connection = writer.get_extra_info("socket")
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_values_that_nodes_refresh_are_read_by_all() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]

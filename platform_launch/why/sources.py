@@ -45,11 +45,9 @@ class LogSource:
 
 def node_of(name: str) -> int | None:
     """Return the node rank in a file's name."""
-    stem = Path(_unpacked_name(name)).stem
-    found = _OUR_NAME.fullmatch(stem)
-    if found:
-        return int(found["node"])
-    found = FILE_NODE.search(stem)
+    if (ours := _our_name(Path(name))) is not None:
+        return int(ours["node"])
+    found = FILE_NODE.search(Path(_unpacked_name(name)).stem)
     return int(found[1]) if found else None
 
 
@@ -104,36 +102,24 @@ def logs_in(paths: Sequence[Path], job: str | None = None) -> list[Path]:
 
 def _of_folder(folder: Path, job: str | None) -> list[Path]:
     here = sorted(path for path in folder.iterdir() if path.is_file() and _is_log(path))
-    ours = [path for path in here if _our_name(path)]
-    if ours:
-        logs = _latest(ours, job, folder)
-    else:
+    if ours := [path for path in here if _our_name(path)]:
+        return _latest(ours, job, folder)
+    problem = Phrase("{folder} contains no log of this launcher's jobs", folder=folder)
+    if job is None:
         logs = here + _of_torchrun(folder)
         logs = logs or sorted(path for path in folder.glob("*/*") if path.is_file() and _is_log(path))
-        named, logs = logs, [log for log in logs if not holds_no_text(log)]
-    if job is not None and not ours:
-        raise InputError(
-            Phrase("{folder} contains no log of this launcher's jobs", folder=folder),
-            "pass the files themselves",
+        if readable := [log for log in logs if not holds_no_text(log)]:
+            return readable
+        problem = Phrase(
+            "{folder} contains no log: expected *.log, *.out, *.err or *.txt, perhaps compressed",
+            folder=folder,
         )
-    if not logs and not ours and named:
-        raise InputError(
-            Phrase(
-                "the files named like logs in {folder} are binary: {names}",
-                folder=folder,
-                names=shown_list([log.name for log in named]),
-            ),
-            "pass the files themselves",
-        )
-    if not logs:
-        raise InputError(
-            Phrase(
-                "{folder} contains no log: expected *.log, *.out, *.err or *.txt, perhaps compressed",
-                folder=folder,
-            ),
-            "pass the files themselves",
-        )
-    return logs
+        if logs:
+            names = shown_list([log.name for log in logs])
+            problem = Phrase(
+                "the files named like logs in {folder} are binary: {names}", folder=folder, names=names
+            )
+    raise InputError(problem, "pass the files themselves")
 
 
 def jobs_in(folder: Path) -> list[str]:

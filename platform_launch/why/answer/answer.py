@@ -33,7 +33,7 @@ _MUCH = 0.2
 # The process received a signal there, whatever the line was.
 _HANDLES_SIGNALS = re.compile(r"/torch/utils/data/_utils/signal_handling\.py in handler$")
 # What a timeout becomes with the table of the ranks.
-_TOLD_BY_THE_TABLE = {
+_BY_THE_TABLE = {
     "ran-another": "collective_mismatch",
     "none-completed": "first_collective",
     "none-completed-of": "first_collective",
@@ -54,7 +54,7 @@ def verdict_of(
     where, notes = fill_place(event, _exit_of(own) if own is not None else None, nodes)
     role = event.role
     for of_place in notes:
-        signature = catalogue[_TOLD_BY_THE_TABLE.get(of_place.id, signature.id)]
+        signature = catalogue[_BY_THE_TABLE.get(of_place.id, signature.id)]
         # Ranks of different groups may be at the same number by chance.
         if of_place.id == "ran-another" and role is not SignatureRole.CAUSE:
             role = SignatureRole.SUSPECT
@@ -121,13 +121,11 @@ def _is_a_race(event: Occurrence, raised: Raised) -> bool:
     return several and operation(raised) in does.get(event.signature.id, ())
 
 
-def _code(raised: Raised, *, with_package: bool) -> Code | None:
+def _code(raised: Raised, *, with_package: bool) -> Code:
     """Return what is shown of an exception; with ``with_package`` also the package that raised it."""
     frame, inner = raised.frame, raised.innermost if with_package else None
     if raised.innermost is not None and _HANDLES_SIGNALS.search(raised.innermost.whole_place):
         frame = None
-    if not raised.type and frame is None:
-        return None
     library = inner if inner is not None and inner.package else None
     code = Code(
         raised.type,

@@ -8,7 +8,6 @@ weights.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -165,7 +164,7 @@ class _Around:
         self.by_id: dict[str, list[Occurrence]] = defaultdict(list)
         self.explaining: dict[str, list[Occurrence]] = defaultdict(list)
         self.suffered: dict[str, list[Occurrence]] = defaultdict(list)
-        for event in sorted(all_events(nodes), key=lambda event: event.number):
+        for event in all_events(nodes):
             self.by_id[event.signature.id].append(event)
             for explained in event.signature.explains:
                 self.explaining[explained].append(event)
@@ -195,9 +194,7 @@ class _Around:
                 SignatureTrait.ENVELOPE, SignatureTrait.SILENT, SignatureTrait.SUFFERED
             ),
             "only ends what was left": ended_above and signature.has(SignatureTrait.ENDS_JOB),
-            "of a program that several ran": event.is_proof
-            and not event.of_one_process
-            and event.where.rank is None,
+            "of a program that several ran": event.is_proof and not event.of_one_process,
             "below a cancellation": role is _CONSEQUENCE and self._is_below("job_cancelled", event),
             "unknown exception": signature.id == "python_exception" and not is_of_the_code(event),
             "later cause": role is _CAUSE and self._first_cause[id(node)] < event.start,
@@ -207,7 +204,7 @@ class _Around:
             "of a node that follows": self._follows(event, node),
             "sequel": any(is_sequel_of(event, one) for one in self.explaining[signature.id]),
             "has its reason": role is _CONSEQUENCE
-            and any(is_reason_of(other, event) for other in self._suffered_around(event)),
+            and any(is_reason_of(one, event) for one in node.episode.events.values() if one.role is role),
             "explained cause": role is _CAUSE and any(e.role in (_CAUSE, _SUSPECT) for e in explaining),
         }
         if role is _SUSPECT:
@@ -215,7 +212,7 @@ class _Around:
             roles = {other.role for other in explained if _explains(event, other)}
             marks["explains a cause"] = _CAUSE in roles
             marks["explains what others suffered"] = _CONSEQUENCE in roles
-            marks |= {} if roles & {_CAUSE, _CONSEQUENCE, _SUSPECT} else self._of_suspect(event, node)
+            marks |= {} if roles else self._of_suspect(event, node)
         return {name: float(value) for name, value in marks.items() if value}
 
     def _is_below(self, signature_id: str, event: Occurrence) -> bool:
@@ -231,16 +228,9 @@ class _Around:
 
     def _follows(self, event: Occurrence, node: NodeEvents) -> bool:
         """Return whether an event may only follow from the failure of the node that its log names."""
-        named = [one for one in node.episode.events.values() if one.signature.id == "other_node_failed"]
-        before = event.role is _CAUSE and event.start < (node.stop_requested_at or 0)
-        return bool(named) and event not in named and not before
-
-    def _suffered_around(self, event: Occurrence) -> list[Occurrence]:
-        """Return what happened to others in the lines around an event."""
-        of_log = self.suffered[event.log]
-        begin = bisect_left(of_log, event.number - LINES_OF_A_MESSAGE, key=lambda one: one.number)
-        end = bisect_right(of_log, event.number + LINES_OF_A_MESSAGE, key=lambda one: one.number)
-        return of_log[begin:end]
+        named = {one.signature.id for one in node.episode.events.values()} & {"other_node_failed"}
+        before = event.role is _CAUSE and event.start < node.stop_requested_at
+        return bool(named) and event.signature.id not in named and not before
 
     def _of_suspect(self, event: Occurrence, node: NodeEvents) -> Marks:
         raised = event.raised is not None and bool(event.raised.type) and not event.mention

@@ -13,7 +13,8 @@ from platform_launch.why.rank.claims import Claim, is_reason_of
 from platform_launch.why.reading.error_lines import introduces
 from platform_launch.why.reading.events import SURVIVED_LINES, NodeEvents, Occurrence
 
-MOST_OTHERS = 3
+_ABOUT_OTHERS = ("showed-first", "order-unknown", "perhaps", "also")
+_MOST_OTHERS = 3
 _CLOSE_LINES = 8
 _LINES_ABOVE = 50
 # A program's own message may come below the banner of its MPI_Abort.
@@ -33,53 +34,44 @@ def named(event: Occurrence) -> Note:
 
 
 def further_notes(claims: Sequence[Claim], nodes: Sequence[NodeEvents]) -> list[Note]:
-    """Return the notes about the other claims, the highest first."""
-    chosen = claims[0].event
-    others = [one.event for one in claims[1:] if one.event is not None and "sequel" not in one.marks]
-    if chosen is None:
-        suspects = others if claims[0].error is None else []
-        return [*(note("perhaps", event=named(e)) for e in suspects[:MOST_OTHERS]), *_survived(nodes, None)]
-    notes, seen = list[Note](), {chosen.signature.id}
+    """Return the notes about the other claims, and about what the job survived."""
+    best, seen = claims[0], set[str]()
+    if best.event is not None:
+        seen.add(best.event.signature.id)
+    by_id: dict[str, list[Note]] = {kind: [] for kind in _ABOUT_OTHERS}
     for claim in claims[1:]:
         event = claim.event
-        if event is None or event.role is not SignatureRole.CAUSE or "sequel" in claim.marks:
+        if event is None or "sequel" in claim.marks or event.signature.id in seen:
             continue
-        unordered = (
-            claim.node is not claims[0].node
-            and claim.marks.keys().isdisjoint(("explained cause", "of a node that follows"))
-            and not claim.is_after(claims[0])
-        )
-        if event.signature.id in chosen.signature.explains:
-            if notes or (event.log == chosen.log and event.start > chosen.start):
-                continue
-            notes.append(note("showed-first", event=named(event)))
-        elif unordered and event.signature.id not in seen:
-            notes.append(note("order-unknown", event=named(event)))
-        else:
-            continue
-        seen.add(event.signature.id)
-    notes = notes[:MOST_OTHERS]
-    if chosen.signature.has(SignatureTrait.ENDS_JOB):
-        # Somebody may have ended the job because of a warning that was repeated until then.
-        near = (e for e in others if e.log == chosen.log and 0 < chosen.start - e.last <= _CLOSE_LINES)
-        notes += [note("perhaps", event=named(event)) for event in near if event.mention and event.count > 1]
-    return [*notes, *_also(chosen, others, seen), *_survived(nodes, chosen)]
+        if (found := _note_about(event, claim, best)) is not None:
+            seen.add(event.signature.id)
+            by_id[found.id].append(found)
+    kept = [one for notes in by_id.values() for one in notes[:_MOST_OTHERS]]
+    return [*kept, *_survived(nodes, best.event)]
 
 
-def _also(chosen: Occurrence, others: Sequence[Occurrence], seen: set[str]) -> list[Note]:
-    """Name other causes in the logs, and those that their processes survived.
+def _note_about(event: Occurrence, claim: Claim, best: Claim) -> Note | None:
+    """Return what another claim's event is to the answer, None if it is not worth a note.
 
     Faults come in pairs: the second one shows once the first is fixed.
     """
-    notes = []
-    for event in sorted(others, key=lambda e: -e.signature.specificity):
-        may_explain = not event.mention or chosen.signature.id in event.signature.explains
-        counts = event.role is SignatureRole.CAUSE or may_explain
-        heavy = event.signature.role is SignatureRole.CAUSE and event.signature.specificity > 1
-        if counts and heavy and event.signature.patterns and event.signature.id not in seen:
-            seen.add(event.signature.id)
-            notes.append(note("also", event=named(event)))
-    return notes[:MOST_OTHERS]
+    chosen = best.event
+    if chosen is None:
+        return note("perhaps", event=named(event)) if best.error is None else None
+    is_cause, signature = event.role is SignatureRole.CAUSE, event.signature
+    explained, together = signature.id in chosen.signature.explains, event.log == chosen.log
+    if is_cause and explained and not (together and event.start > chosen.start):
+        return note("showed-first", event=named(event))
+    ordered = explained or not claim.marks.keys().isdisjoint(("explained cause", "of a node that follows"))
+    if is_cause and claim.node is not best.node and not ordered and not claim.is_after(best):
+        return note("order-unknown", event=named(event))
+    near = together and 0 < chosen.start - event.last <= _CLOSE_LINES
+    if near and chosen.signature.has(SignatureTrait.ENDS_JOB) and event.mention and event.count > 1:
+        # Somebody may have ended the job because of a warning that was repeated until then.
+        return note("perhaps", event=named(event))
+    counts = is_cause or not event.mention or chosen.signature.id in signature.explains
+    heavy = signature.role is SignatureRole.CAUSE and signature.specificity > 1 and signature.patterns
+    return note("also", event=named(event)) if counts and heavy else None
 
 
 def _survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[Note]:

@@ -57,3 +57,13 @@ def test_an_envelope_on_one_node_does_not_outrank_what_another_node_raised(
 def test_an_envelope_answers_where_nothing_else_does(explain_text: Explain) -> None:
     assert explain_text(ACTOR).cause == "ray_actor_died"
     assert explain_text(RESET.format(0)).cause == "connection_lost"
+
+
+def test_tasks_that_were_killed_after_one_had_failed_are_not_the_cause(explain_text: Explain) -> None:
+    failed, killed = (
+        "srun: error: gn1: task 3: Exited with exit code 1\n",
+        "srun: error: gn2: task 4: Killed\n",
+    )
+    verdict = explain_text(failed + killed)
+    assert (verdict.cause, str(verdict.where)) == ("exited_first", "host gn1, task 3")
+    assert explain_text(killed + failed).cause == "killed"

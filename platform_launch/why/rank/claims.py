@@ -32,6 +32,7 @@ LINES_OF_A_MESSAGE = 8
 _LINES_OF_A_REASON = 2
 _LINES_AT_AN_END = 2
 _LINES_OF_AN_ERROR = 4
+_LINES_OF_A_START = 20
 # Processes that wait for one that ended print little, and soon.
 _LINES_OF_A_STANDSTILL = 50
 _LINES_OF_OUTPUT = 60
@@ -186,6 +187,7 @@ class _Around:
         """Return the marks of an event."""
         signature, role = event.signature, event.role
         ended_above = any(end < event.start for end in self._ended_at[event.log])
+        ends_others = signature.id == "killed" or signature.has(SignatureTrait.ENDS_JOB)
         explaining = (one for one in self.explaining[signature.id] if _explains(one, event))
         marks: Marks = {
             role.value: 1,
@@ -193,7 +195,7 @@ class _Around:
             "envelope": signature.has(
                 SignatureTrait.ENVELOPE, SignatureTrait.SILENT, SignatureTrait.SUFFERED
             ),
-            "only ends what was left": ended_above and signature.has(SignatureTrait.ENDS_JOB),
+            "only ends what was left": ended_above and ends_others,
             "of a program that several ran": event.is_proof and not event.of_one_process,
             "below a cancellation": role is _CONSEQUENCE and self._is_below("job_cancelled", event),
             "unknown exception": signature.id == "python_exception" and not is_of_the_code(event),
@@ -300,9 +302,10 @@ def _of_all(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> list[Claim]:
     table = Collectives()
     for node in nodes:
         table.merge(node.collectives)
+    called = [(node, line) for node in nodes if (line := node.collectives.members_line) is not None]
     # Only rank 0 reports that all came; without its log that is unknown.
-    if 0 in table.members and table.absent()[1] is not None:
-        node, line = next((n, line) for n in nodes if (line := n.collectives.members_line) is not None)
-        event = _occurrence_at(line, catalogue["barrier_absent"], node, ())
-        claims.append(Claim({}, event, node=node))
+    incomplete = 0 in table.members and table.absent()[1] is not None
+    if incomplete and all(node.lines_read - line.number <= _LINES_OF_A_START for node, line in called):
+        event = _occurrence_at(called[0][1], catalogue["barrier_absent"], called[0][0], ())
+        claims.append(Claim({"roll call incomplete": 1}, event, node=called[0][0]))
     return claims

@@ -62,7 +62,9 @@ def _note_about(event: Occurrence, claim: Claim, best: Claim) -> Note | None:
     explained, together = signature.id in chosen.signature.explains, event.log == chosen.log
     if is_cause and explained and not (together and event.start > chosen.start):
         return note("showed-first", event=named(event))
-    ordered = explained or not claim.marks.keys().isdisjoint(("explained cause", "of a node that follows"))
+    ordered = explained or not claim.marks.keys().isdisjoint(
+        ("explained cause", "of a node that follows", "only ends what was left")
+    )
     if is_cause and claim.node is not best.node and not ordered and not claim.is_after(best):
         return note("order-unknown", event=named(event))
     near = together and 0 < chosen.start - event.last <= _CLOSE_LINES

@@ -49,7 +49,8 @@ WEIGHTS = {
     "others suffered soon": 2.0,
     "others suffered above": -2.5,
     "task suffered": -4.0,
-    # The logs show nothing.
+    # The logs show next to nothing.
+    "roll call incomplete": -3.0,
     "nothing": -3.5,
 }
 

@@ -134,7 +134,7 @@ def test_a_slow_reader_stops_the_nodes_and_loses_nothing() -> None:
         output.comes_from(0, programs["running"])
         output.comes_from(1, programs["ended"])
         output.finish(1)
-        for _ in range(100):
+        for _ in range(300):
             output.feed(0, b"x" * 9999 + b"\n", False)
         output.comes_from(2, programs["late"])
         loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ def test_a_slow_reader_stops_the_nodes_and_loses_nothing() -> None:
 
     paused, received = asyncio.run(main())
     assert paused == {"running": [True, False], "ended": [], "late": [True, False]}
-    assert received == (b"[rank-0] " + b"x" * 9999 + b"\n") * 100
+    assert received == (b"[rank-0] " + b"x" * 9999 + b"\n") * 300
 
 
 def test_what_a_login_shell_prints_is_no_answer() -> None:

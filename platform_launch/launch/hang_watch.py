@@ -67,6 +67,7 @@ class HangWatch:
         self._act = act
         self._probe: NodeProbe | None = None
         self._last_left: Event | None = None
+        self._last_details: tuple[int, FindingKind, list[Phrase]] | None = None
         self._monitor: HangMonitor | None = None
         self._control: ControlSocket | None = None
         self._peers: LinkPeers | None = None
@@ -164,9 +165,9 @@ class HangWatch:
         """Report a finding of this node's monitor on all nodes."""
         if self._peers is not None:
             self._peers.report(report)
-        self._report_finding(report)
+        details_changed = self._report_finding(report)
         path = self._record(report)
-        if path is not None:
+        if path is not None and details_changed:
             self._report(event("hang-recorded", path=str(path)))
         if self._options.on_hang != REPORT and report.finding.kind is not FindingKind.BUSY:
             self._report(event("hang-ends-training", on_hang=self._options.on_hang))
@@ -182,11 +183,15 @@ class HangWatch:
         self._clock.hanging(None)
         self._report(event("progress-again", still_s=still_s))
 
-    def _report_finding(self, report: HangReport) -> None:
+    def _report_finding(self, report: HangReport) -> bool:
+        """Report a finding, without its details if they were the same in the last report of this hang.
+
+        Return whether the details were reported.
+        """
         finding = report.finding
         self._clock.hanging(None if finding.kind is FindingKind.BUSY else report.still_s)
         name = "slow-but-working" if finding.kind is FindingKind.BUSY else "no-progress"
-        headline, *lines = finding.lines()
+        headline, *details = finding.lines()
         self._report(
             event(
                 name,
@@ -198,8 +203,13 @@ class HangWatch:
                 finding=finding.as_dict(),
             )
         )
-        for text in lines:
+        reported = (report.hang, finding.kind, details)
+        if reported == self._last_details:
+            return False
+        self._last_details = reported
+        for text in details:
             self._report(event(f"{name}-detail", text=text))
+        return True
 
     def _record(self, report: HangReport) -> Path | None:
         """Write what all ranks were doing to a file beside the log, never replacing an earlier one."""

@@ -3,9 +3,13 @@ from __future__ import annotations
 import base64
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from platform_launch.events import Event
+from platform_launch.launch.cost import RunClock
+from platform_launch.launch.hang_watch import HangWatch
 from platform_launch.launch.peers import (
     HangNotice,
     LinkPeers,
@@ -14,6 +18,7 @@ from platform_launch.launch.peers import (
     pack,
     unpack,
 )
+from platform_launch.launch.training_command import HangOptions
 from platform_launch.observe.hang import Culprit, FindingKind, HangFinding
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.monitor import HangReport, NodeReply
@@ -163,3 +168,17 @@ def test_what_was_found_is_noticed_by_the_other_node() -> None:
     wire.asking.report(HangReport(9.0, FINDING, hang=2))
     until(lambda: wire.noticed)
     assert wire.noticed == [HangReport(9.0, FINDING, hang=2)]
+
+
+def test_details_of_a_hang_are_reported_again_only_if_they_changed() -> None:
+    reported: list[Event] = []
+    options = HangOptions(Path(), node_rank=1, world_size=4, host="gn7", log=Path())
+    watch = HangWatch(options, reported.append, lambda _report: None, None, dict, RunClock())
+    changed = replace(FINDING, waiting=())
+    lines = []
+    for finding, hang in ((FINDING, 0), (FINDING, 0), (changed, 0), (changed, 0), (changed, 1)):
+        reported.clear()
+        watch._on_notice(HangReport(9.0, finding, hang=hang))
+        assert [one.id for one in reported] == ["no-progress"] + ["no-progress-detail"] * (len(reported) - 1)
+        lines.append(len(reported))
+    assert lines == [3, 1, 2, 1, 2]

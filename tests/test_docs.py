@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import yaml
 
 from platform_launch import errors
@@ -58,12 +59,23 @@ def test_every_link_leads_somewhere() -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-def test_both_readmes_have_the_same_sections() -> None:
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/how-to/dist-launch.md",
+        "docs/how-to/run-by-hand.md",
+        "docs/how-to/several-nodes.md",
+        "docs/how-to/slurm.md",
+        "docs/how-to/submit-a-job.md",
+    ],
+)
+def test_page_has_the_same_sections_in_both_languages(page: str) -> None:
     def shape(name: str) -> list[int]:
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         return [len(line) - len(line.lstrip("#")) for line in lines if line.startswith("#") and " " in line]
 
-    assert shape("README.md") == shape("README.zh-CN.md")
+    assert shape(page) == shape(page.replace(".md", ".zh-CN.md"))
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:

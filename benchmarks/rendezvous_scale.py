@@ -34,7 +34,7 @@ from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.run.participation import Participation
 from platform_launch.rendezvous.run.state import TrainingEnded
-from platform_launch.rendezvous.run.task import AllHere, OwnProcesses, RunEnded, RunNews, RunTask
+from platform_launch.rendezvous.run.task import AllJoined, OwnProcesses, RunEnded, RunNews, RunTask
 
 SHARED = 4
 IN_TOUCH_S = 10.0
@@ -70,8 +70,8 @@ def take_part(ranks: range, nnodes: int, known: tuple[int, int], step: Barrier, 
     met, settled = Semaphore(0), Semaphore(0)
 
     def receive(news: RunNews | None) -> None:
-        if isinstance(news, (AllHere, RunEnded)):
-            (met if isinstance(news, AllHere) else settled).release()
+        if isinstance(news, (AllJoined, RunEnded)):
+            (met if isinstance(news, AllJoined) else settled).release()
 
     tasks = [
         RunTask(fingerprint(rank, nnodes), "127.0.0.1", known[0], known[1:], LIMIT_S, 60.0, 5.0)

@@ -32,7 +32,7 @@ def run_alone(
     restarts = 0
     failures: list[tuple[Outcome, Checkpoint | None]] = []
     while True:
-        watched = WatchedTraining(training.started_again(restarts), context)
+        watched = WatchedTraining(training.for_restart(restarts), context)
         try:
             outcome = watched.run()
             hung = watched.hang is not None
@@ -43,7 +43,7 @@ def run_alone(
         if not hung and not was_failure(outcome):
             break
         failures.append((outcome, watched.saves.newest_written() if options.max_restarts else None))
-        if not _starts_again(failures, options, context.console, hung=hung, bad=bad):
+        if not _may_restart(failures, options, context.console, hung=hung, bad=bad):
             break
         restarts += 1
         context.console.report(event("node-restarts", restart=restarts, max_restarts=options.max_restarts))
@@ -66,7 +66,7 @@ def run_alone(
     )
 
 
-def _starts_again(
+def _may_restart(
     failures: Sequence[tuple[Outcome, Checkpoint | None]],
     options: RunOptions,
     console: Console,

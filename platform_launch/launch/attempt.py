@@ -55,7 +55,7 @@ from platform_launch.rendezvous.restarts import FailedRun, NotAgain, is_young
 from platform_launch.rendezvous.run.participation import Participation
 from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
 from platform_launch.rendezvous.run.task import (
-    AllHere,
+    AllJoined,
     Moved,
     OwnProcesses,
     RendezvousLost,
@@ -157,15 +157,15 @@ class Attempt:
         self._context = context
         self._console = context.console
         self._inbox = context.inbox
-        self._came_as = task.node.node_rank
+        self._launched_rank = task.node.node_rank
         self._reordered = False
-        self._came_to = task.master_addr
+        self._launched_host = task.master_addr
         self._news: SimpleQueue[RunNews | None] = SimpleQueue()
         self._phase = Phase.JOINING
         self._lock = threading.Lock()
         self._lost: NodeEnding | None = None  # the reason, if node 0 is lost
         self._refusal_report: threading.Timer | None = None
-        self._left: NodeEnding | None = None  # ranks of this node that exited before others failed
+        self._early_exit: NodeEnding | None = None  # ranks of this node that exited before others failed
         self.place = NodePlace(task.node.node_rank, task.master_addr, task.node.nnodes)
         self.output = TrainingOutput(
             training.log_path, lambda: self._supervisor.tail, lambda: self._training.exit_file.reported
@@ -225,7 +225,7 @@ class Attempt:
             message = self._next_news()
             if isinstance(message, ConsoleLine):
                 self._print(message)
-            elif isinstance(message, AllHere):
+            elif isinstance(message, AllJoined):
                 for warning in message.warnings:
                     self._console.report(event("nodes-differ", difference=warning))
                 self._announce_place()
@@ -291,8 +291,8 @@ class Attempt:
         """Report how the processes ended, and return the outcome of the whole job."""
         if was_failure(outcome):
             self.health = self._watched.check_devices()
-        left = self._left if outcome.stopped_by is not None else None
-        ended = left or of_training(self.task.node, outcome, self.output, self.health)
+        early_exit = self._early_exit if outcome.stopped_by is not None else None
+        ended = early_exit or of_training(self.task.node, outcome, self.output, self.health)
         self._rendezvous.send(TrainingEnded(ended, not_again))
         alone = RunOutcome(0)
         while self._phase is not Phase.OVER:
@@ -354,12 +354,12 @@ class Attempt:
         if isinstance(message, ConsoleLine) and self._phase in RUNS:
             self._supervisor.report(Event(message.event, message.level, fields={"what": message.text}))
             return
-        if isinstance(message, AllHere):
+        if isinstance(message, AllJoined):
             self._prepare_place(message)
             self._advance(Happening.JOINED)
         elif isinstance(message, StopAll):
             if message.ending.kind is EndKind.FAILED:
-                self._left = self._who_left(message.ending.exit_code)
+                self._early_exit = self._early_exit_ending(message.ending.exit_code)
             self._stop_for(message.ending)
         elif isinstance(message, RunEnded) and message.outcome.closed:
             self._advance(Happening.CLOSED)
@@ -370,27 +370,27 @@ class Attempt:
         self._news.put(message)
         self._inbox.wake()
 
-    def _who_left(self, exit_code: int) -> NodeEnding | None:
+    def _early_exit_ending(self, exit_code: int) -> NodeEnding | None:
         """Return the ending if ranks of this node exited early and others lost their connections to them."""
-        line = self._watched.report_who_left()
+        line = self._watched.report_early_exits()
         cause = Cause("rank_left", (line,), (line,))
         return of_node(self.task.node, EndKind.LEFT, exit_code, cause) if line else None
 
     def _announce_place(self) -> None:
         """Report where node 0 is now and who is missing, and log with this node's new rank, if it has one."""
         rank, host, launched = self.place.node_rank, self.place.master_addr, self.task.node.nnodes
-        if host != self._came_to:
-            self._console.report(event("job-moved", before=self._came_to, host=host))
+        if host != self._launched_host:
+            self._console.report(event("job-moved", before=self._launched_host, host=host))
         fewer = self.place.nnodes < launched
         if fewer:
             batch = self._training.batch_note
             self._console.report(event("fewer-nodes", nodes=self.place.nnodes, nnodes=launched, batch=batch))
-        if rank != self._came_as:
+        if rank != self._launched_rank:
             name = "rank-reordered" if self._reordered or fewer else "spare-stands-in"
-            self._console.report(event(name, spare=self._came_as, node=rank))
+            self._console.report(event(name, spare=self._launched_rank, node=rank))
             self._console.act_as(rank, self._training.prefix)
 
-    def _prepare_place(self, message: AllHere) -> None:
+    def _prepare_place(self, message: AllJoined) -> None:
         """Prepare what this node runs with its rank, before any other news is handled."""
         node = self.task.node
         self.place = NodePlace(message.node_rank, message.host, message.nnodes)
@@ -434,7 +434,7 @@ class Attempt:
             self._rendezvous.send(StopAll(of_node(self.task.node, EndKind.FAILED, code)))
 
 
-def _complete_event(message: AllHere) -> Event:
+def _complete_event(message: AllJoined) -> Event:
     """Return the event for a complete roll call; --min-nodes may have left this node alone."""
     nnodes = message.nnodes
     if nnodes == 1:

@@ -149,13 +149,13 @@ def conclude(
     """Report how the run ended and, last, why; also in the record and in Kubernetes' termination message."""
     verdict = with_devices(verdict, result.run)
     _report_end(plan, result, cost, held, console)
-    happened: list[str] = []
+    outcome_lines: list[str] = []
     in_full = plan.topology.node_rank == 0 or result.run is None or result.run.node_0_is_lost
     why = verdict.lines() if verdict else []
     if result.run is not None:
         # The other nodes quote parts of this node's log; its own verdict is complete.
         has_verdict = verdict is not None and result.first_failed == plan.topology.node_rank
-        happened = report_outcome(result.run, console, has_verdict=has_verdict, in_full=in_full)
+        outcome_lines = report_outcome(result.run, console, has_verdict=has_verdict, in_full=in_full)
     if verdict is not None:
         shown = verdict.lines(brief=True) if in_full else why[:1]
         console.report(event("verdict", **verdict.as_dict()), lines=why, on_screen=shown)
@@ -164,7 +164,7 @@ def conclude(
         # After a failure, the root cause stays the last line.
         console.report(event("record-written", path=str(record)), on_screen=() if result.exit_code else None)
     if result.exit_code:
-        _write_termination_message("\n".join([*happened, *why]))
+        _write_termination_message("\n".join([*outcome_lines, *why]))
 
 
 def _report_end(plan: LaunchPlan, result: Result, cost: RunCost, held: MemoryHeld, console: Console) -> None:

@@ -66,7 +66,7 @@ class HangWatch:
         self._report = report
         self._act = act
         self._probe: NodeProbe | None = None
-        self._last_left: Event | None = None
+        self._last_early_exits: Event | None = None
         self._last_details: tuple[int, FindingKind, list[Phrase]] | None = None
         self._monitor: HangMonitor | None = None
         self._control: ControlSocket | None = None
@@ -126,7 +126,7 @@ class HangWatch:
             self._control.stop()
         remove_torchruns_folders(self._options.folder)
 
-    def report_who_left(self, tail: bytes, *, failed_here: bool) -> str:
+    def report_early_exits(self, tail: bytes, *, failed_here: bool) -> str:
         """Report once which ranks of this node exited cleanly before others failed; return it, or "".
 
         Such a rank ran out of data, or skipped something that the others do, so they fail and it does not.
@@ -138,11 +138,11 @@ class HangWatch:
         left = self._probe.left(failed_local_ranks(tail), ended_at, failed_here=failed_here)
         if not left:
             return ""
-        left_event = event("ranks-left", who=message(ranks_named(left)), ranks="+".join(map(str, left)))
-        if left_event != self._last_left:
-            self._last_left = left_event
-            self._report(left_event)
-        return line(left_event)
+        exit_event = event("ranks-left", who=message(ranks_named(left)), ranks="+".join(map(str, left)))
+        if exit_event != self._last_early_exits:
+            self._last_early_exits = exit_event
+            self._report(exit_event)
+        return line(exit_event)
 
     def receive(self, message: TextNews) -> None:
         """Handle a message of the rendezvous that may be for the monitors."""

@@ -107,7 +107,7 @@ class _Launch:
         self._request = request
         self._options = options
         self._inbox = inbox
-        self._meets_others = topology.nnodes > 1 and not options.no_roll_call
+        self._uses_rendezvous = topology.nnodes > 1 and not options.no_roll_call
         self._prefix = node_prefix(topology.node_rank) if topology.nnodes > 1 else ""
         self._console = console = Console(self._prefix, node_rank=topology.node_rank)
         console.verbose = options.verbose or VERBOSE in env
@@ -181,17 +181,17 @@ class _Launch:
         """Return a function that makes this node's plan for any rank; its log and its hardware stay the
         same.
         """
-        came_to = _place(self._topology)
+        own_place = _place(self._topology)
 
         @cache
         def plan_at(place: NodePlace) -> LaunchPlan:
-            if place == came_to:
+            if place == own_place:
                 return own
             decided = _decided(
                 self._request,
-                stands_in_for=place.node_rank if place.node_rank != came_to.node_rank else None,
-                moved_to=place.master_addr if place.master_addr != came_to.master_addr else None,
-                remaining=place.nnodes if place.nnodes != came_to.nnodes else None,
+                stands_in_for=place.node_rank if place.node_rank != own_place.node_rank else None,
+                moved_to=place.master_addr if place.master_addr != own_place.master_addr else None,
+                remaining=place.nnodes if place.nnodes != own_place.nnodes else None,
             )
             plan = build_plan(self._env, own.hardware, decided)
             return dataclasses.replace(plan, log_path=own.log_path)
@@ -221,7 +221,7 @@ class _Launch:
                 return training_command(plan, env, self._request, options, reported, context.held)
 
             place = _place(topology)
-            if self._meets_others:
+            if self._uses_rendezvous:
                 from platform_launch.launch import together
 
                 training = training_at(place)
@@ -235,7 +235,7 @@ class _Launch:
     @contextmanager
     def _reporting_refusals(self) -> Iterator[None]:
         """Report to the other nodes why this one does not start, whatever it was: they wait for it."""
-        if self._meets_others:
+        if self._uses_rendezvous:
             from platform_launch.launch import together  # now: the disk may be lost later
         try:
             yield
@@ -244,7 +244,7 @@ class _Launch:
             described = f"{type(error).__name__}: {error}"  # of an unexpected error
             refusal = error if isinstance(error, LaunchError) else known or LaunchError(described)
             # A spare that cannot start is no reason for the others to stop.
-            if self._meets_others and not self._topology.is_spare:
+            if self._uses_rendezvous and not self._topology.is_spare:
                 fields = {"what": refusal.message, "message": refusal.message}
                 self._console.report(Event(refusal.event, "ERROR", fields=fields))
                 # The report may fail for the same reason as the start; this must not hide the reason.

@@ -57,7 +57,7 @@ _LONGEST_LINE = 480
 # As JSON, where a character may take twelve bytes: an ending sent to other nodes is limited to 64 KiB.
 _LONGEST_LINE_BYTES = 2000
 # The system's messages for a port in use, and how a line names the port.
-_TAKEN = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
+_PORT_IN_USE = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
 _PORT = re.compile(rb"(?:\bport\b\W{0,3}|\('[^']{0,255}', )(\d{2,5})\b")
 
 
@@ -148,7 +148,7 @@ class TrainingOutput:
 
 def wants_port(tail: bytes, port: int) -> bool:
     """Return whether the end of the output reports a port in use: this one, or one without a number."""
-    lines = [line for line in tail.splitlines() if _TAKEN.search(line)]
+    lines = [line for line in tail.splitlines() if _PORT_IN_USE.search(line)]
     named = {int(number) for line in lines for number in _PORT.findall(line)}
     return bool(lines) and (not named or port in named)
 

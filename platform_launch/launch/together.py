@@ -64,7 +64,7 @@ def run_together(
         )
     )
     while True:
-        attempt = Attempt(job.training, job.started_again, job.task, context)
+        attempt = Attempt(job.training, job.for_restart, job.task, context)
         try:
             outcome = _trained(attempt)
             agreed = attempt.conclude(outcome, job.record(attempt, outcome))
@@ -119,11 +119,11 @@ class _JobSoFar:
         self._training_at = training_at
         self._console = console
         self._failed: list[FailedRun] = []
-        self._port_given_up = False
+        self._port_changed = False
 
-    def started_again(self, place: NodePlace, restarts: int) -> TrainingCommand:
+    def for_restart(self, place: NodePlace, restarts: int) -> TrainingCommand:
         """Return what this node runs in a place after so many restarts."""
-        return self._training_at(place).started_again(restarts)
+        return self._training_at(place).for_restart(restarts)
 
     def follow(self, moved: Moved) -> None:
         """Join at the host that the rendezvous moved to."""
@@ -142,10 +142,10 @@ class _JobSoFar:
         max_restarts, ports = self.task.max_restarts, self.task.ports
         written = attempt.newest_checkpoint() if max_restarts and outcome.exit_code else None
         self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s, written))
-        restarts = self.task.node.restarts_used - self._port_given_up
+        restarts = self.task.node.restarts_used - self._port_changed
         not_again = why_not_again(self._failed, restarts, max_restarts)
-        if len(ports) > 1 and not self._port_given_up and attempt.was_in_the_way(outcome):
-            self._port_given_up, not_again = True, None
+        if len(ports) > 1 and not self._port_changed and attempt.was_in_the_way(outcome):
+            self._port_changed, not_again = True, None
             self._failed.clear()
             used = attempt.task.ports[0]
             self._console.report(event("port-given-up", port=used))

@@ -50,7 +50,7 @@ _PURPOSE = "the training's processes will answer questions there"
 # file system answers the same.
 _MOST_TRIES = 100
 
-_held: dict[Path, int] = {}
+_locked: dict[Path, int] = {}
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class TrainingCommand:
         folders = (self.exit_file.folder, self.hangs.folder if self.hangs is not None else None)
         return [folder for folder in folders if folder is not None]
 
-    def started_again(self, restarts: int) -> TrainingCommand:
+    def for_restart(self, restarts: int) -> TrainingCommand:
         """Return the command of a restart, with the number of earlier starts in its environment."""
         env = {**self.command.env, RESTART_COUNT: str(restarts)}
         return replace(self, command=replace(self.command, env=env))
@@ -202,7 +202,7 @@ def open_folder(folder: Path) -> None:
 
     Raises OSError, InputError.
     """
-    _let_go(folder)
+    _release(folder)
     problem: Exception = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     for _ in range(_MOST_TRIES):
         # Until it is locked, another launch that starts at this moment may remove it.
@@ -222,7 +222,7 @@ def open_folder(folder: Path) -> None:
         os.close(descriptor)
     else:
         raise problem
-    _held[folder] = descriptor
+    _locked[folder] = descriptor
     for path in folder.iterdir():
         path.unlink(missing_ok=True)
 
@@ -230,7 +230,7 @@ def open_folder(folder: Path) -> None:
 def remove_folder(folder: Path) -> None:
     """Remove the folder with what the processes left there."""
     shutil.rmtree(folder, ignore_errors=True)
-    _let_go(folder)
+    _release(folder)
 
 
 def sweep(temporary: Path) -> None:
@@ -239,7 +239,7 @@ def sweep(temporary: Path) -> None:
         return
     with suppress(OSError):
         for folder in temporary.iterdir():
-            if _NAME.fullmatch(folder.name) and folder not in _held and not files.private_problem(folder):
+            if _NAME.fullmatch(folder.name) and folder not in _locked and not files.private_problem(folder):
                 with suppress(OSError), _alone(folder):
                     shutil.rmtree(folder, ignore_errors=True)
 
@@ -255,7 +255,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _let_go(folder: Path) -> None:
-    descriptor = _held.pop(folder, None)
+def _release(folder: Path) -> None:
+    descriptor = _locked.pop(folder, None)
     if descriptor is not None:
         os.close(descriptor)

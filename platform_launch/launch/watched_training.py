@@ -196,12 +196,12 @@ class WatchedTraining:
         except Exception:  # it is part of each heartbeat, which must be sent in any case
             return None
 
-    def report_who_left(self) -> str:
+    def report_early_exits(self) -> str:
         """Report which ranks left the others, see HangWatch."""
         hangs, tail = self._hangs, self.supervisor.tail
         if hangs is None:
             return ""
-        return self._try(lambda: hangs.report_who_left(tail, failed_here=self._failed), "")
+        return self._try(lambda: hangs.report_early_exits(tail, failed_here=self._failed), "")
 
     def close(self) -> None:
         """Stop monitoring the devices."""
@@ -337,5 +337,5 @@ class WatchedTraining:
         if self._hangs is not None:
             self._hangs.stop_watching()
             if code and self.hang is None and self.supervisor.stopped_by is None:
-                self.report_who_left()
+                self.report_early_exits()
         self._then_on_exit(code)

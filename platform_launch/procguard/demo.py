@@ -72,7 +72,7 @@ def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str],
     """
     trouble: list[str] = []
     names: dict[int, str] = {}
-    _refuse_if_taken(demo.port)
+    _refuse_port_in_use(demo.port)
     demo.data.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def ended(pid: int, code: int) -> None:
@@ -145,7 +145,7 @@ def training_command() -> str:
     return shlex.join((sys.executable, str(script), "--steps", "100000", "--log-every", "50"))
 
 
-def _refuse_if_taken(port: int) -> None:
+def _refuse_port_in_use(port: int) -> None:
     """Raise UsageError if another server has the port: its answers would be mistaken for the demo's."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -281,14 +281,14 @@ class Client:
         self.coordinator_count = max(self.coordinator_count, beat.count)
         if not beat.echo_s:
             return
-        here_s = time.time()
-        round_trip_s = here_s - beat.echo_s - beat.held_s
+        local_s = time.time()
+        round_trip_s = local_s - beat.echo_s - beat.held_s
         if round_trip_s < 0:  # a clock was set in the meantime
             return
         error_s = round_trip_s / 2
         if self.error_s is None or error_s <= self.error_s or now - self._clock_at > _CLOCK_WINDOW_S:
             first = self.error_s is None
-            self.offset_s, self.error_s = here_s - error_s - beat.sent_s, error_s
+            self.offset_s, self.error_s = local_s - error_s - beat.sent_s, error_s
             self._clock_at = now
             if first:  # node 0 compares clocks before the start
                 self._send_beat()

@@ -180,7 +180,7 @@ async def _drop(stream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-def is_here(family: int, address: str) -> bool:
+def is_local_address(family: int, address: str) -> bool:
     """Return whether this machine has an address: the kernel lets only those be bound."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -55,7 +55,7 @@ class AgentHold:
         self.ranks: list[Rank] = []
         self._grace_s = grace_s
         self._agent = 0
-        self._held = self._its_held = self._go = self._its_go = -1
+        self._read_fd = self._agent_write_fd = self._write_fd = self._agent_read_fd = -1
         self._is_hooked = self._is_holding = False
         self._to_send: list[signal.Signals] = []
         self._sent_at: dict[signal.Signals, float] = {}
@@ -63,25 +63,25 @@ class AgentHold:
 
     def open(self) -> tuple[dict[str, str], dict[int, int]]:
         """Return the variables and the descriptors to start the agent with."""
-        self._held, self._its_held = os.pipe2(os.O_CLOEXEC)
-        self._its_go, self._go = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._held, False)
-        its = (self._its_held, self._its_go)
-        return {VARIABLE: f"{its[0]},{its[1]},{os.getpid()}"}, {fd: fd for fd in its}
+        self._read_fd, self._agent_write_fd = os.pipe2(os.O_CLOEXEC)
+        self._agent_read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._read_fd, False)
+        agent_fds = (self._agent_write_fd, self._agent_read_fd)
+        return {VARIABLE: f"{agent_fds[0]},{agent_fds[1]},{os.getpid()}"}, {fd: fd for fd in agent_fds}
 
     def started(self, agent: int) -> None:
         """Set the agent's process id, once it has its ends of the pipes."""
         self._agent = agent
-        self._close_its()
+        self._close_agent_ends()
 
     def close(self) -> None:
         """Let the agent continue, if it still runs."""
-        self._close_its()
+        self._close_agent_ends()
         self._forget_ranks()
-        for fd in (self._held, self._go):
+        for fd in (self._read_fd, self._write_fd):
             if fd >= 0:
                 os.close(fd)
-        self._held = self._go = -1
+        self._read_fd = self._write_fd = -1
 
     @property
     def due(self) -> float:
@@ -91,7 +91,7 @@ class AgentHold:
 
     def signalled(self, number: signal.Signals) -> None:
         """Handle a signal that was sent to the agent. An agent without a hook acts on it by itself."""
-        if self._is_hooked and self._held >= 0 and not self._has_sent(number):
+        if self._is_hooked and self._read_fd >= 0 and not self._has_sent(number):
             self._to_send.append(number)
             self._answer_by = min(self._answer_by, time.monotonic() + _ANSWER_S)
 
@@ -101,15 +101,15 @@ class AgentHold:
 
     def register(self, poll: select.poll) -> None:
         """Register what to wait for."""
-        if self._held >= 0:
-            poll.register(self._held, select.POLLIN)
+        if self._read_fd >= 0:
+            poll.register(self._read_fd, select.POLLIN)
         for rank in self.ranks:
             if rank.pidfd >= 0 and rank.exit_code is None:
                 poll.register(rank.pidfd, select.POLLIN)
 
     def step(self, ready: set[int]) -> list[signal.Signals]:
         """Do what is due; return the signals that reached the agent but did not come from the launcher."""
-        unsent = self._read() if self._held in ready else []
+        unsent = self._read() if self._read_fd in ready else []
         if time.monotonic() >= self._answer_by:
             self._signal_ranks()
         if self._is_holding:
@@ -119,10 +119,10 @@ class AgentHold:
     def _read(self) -> list[signal.Signals]:
         data = b""
         with suppress(BlockingIOError):
-            data = os.read(self._held, 64)
+            data = os.read(self._read_fd, 64)
             if not data:  # the agent is gone
-                os.close(self._held)
-                self._held, self._answer_by = -1, float("inf")
+                os.close(self._read_fd)
+                self._read_fd, self._answer_by = -1, float("inf")
         self._is_hooked = self._is_hooked or b"\0" in data
         held = [signal.Signals(byte) for byte in data if byte]
         unsent = [one for one in held if one not in self._to_send and not self._has_sent(one)]
@@ -176,7 +176,7 @@ class AgentHold:
         self._is_holding = False
         self._release_at = float("inf")
         with suppress(OSError):
-            os.write(self._go, answer)
+            os.write(self._write_fd, answer)
 
     def _forget_ranks(self) -> None:
         for rank in self.ranks:
@@ -184,11 +184,11 @@ class AgentHold:
                 os.close(rank.pidfd)
         self.ranks = []
 
-    def _close_its(self) -> None:
-        for fd in (self._its_held, self._its_go):
+    def _close_agent_ends(self) -> None:
+        for fd in (self._agent_write_fd, self._agent_read_fd):
             if fd >= 0:
                 os.close(fd)
-        self._its_held = self._its_go = -1
+        self._agent_write_fd = self._agent_read_fd = -1
 
 
 def _ranks_of(agent: int) -> list[Rank]:

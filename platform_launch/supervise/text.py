@@ -61,7 +61,7 @@ class LogText:
     def __init__(self, interval_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
         self._clock = clock
-        self._kept_at = float("-inf")
+        self._written_at = float("-inf")
         self._drawn = b""  # an unfinished line with a carriage return
         self._escape = b""  # the first part of an escape sequence, cut off by the end of a chunk
         self._mid_line = False  # the first part of the current line was written
@@ -96,8 +96,8 @@ class LogText:
         parting = b"\n" if self._mid_line else b""
         self._mid_line = False
         state, now = _last_state(tail), self._clock()
-        if (state and now - self._kept_at >= self._interval_s) or len(state) > _HELD_BYTES:
-            self._kept_at = now
+        if (state and now - self._written_at >= self._interval_s) or len(state) > _HELD_BYTES:
+            self._written_at = now
             return parting + state + b"\n"
         self._drawn = b"\r" + state + (b"\r" if tail.endswith(b"\r") else b"")
         return parting

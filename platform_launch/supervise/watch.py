@@ -102,7 +102,7 @@ class Watch:
         self._requests: deque[tuple[str, float, str, Sentence | None]] = deque()
         self._actions: deque[Callable[[], None]] = deque()
         self._agenda: list[tuple[float, Callable[[], None]]] = []
-        self._stop_asked_at = self._kill_at = self._interrupted_at = float("inf")
+        self._stop_requested_at = self._kill_at = self._interrupted_at = float("inf")
         self._leaving = self._killing = self._all_ended = self._terminated = False
 
     @property
@@ -280,7 +280,7 @@ class Watch:
         end = now + grace_s
         first = self.stopped_by is None
         if first:
-            self._stop_asked_at = now
+            self._stop_requested_at = now
             self.stop_signal, self.stop_sentence = signal_name, sentence
         elif end >= self._kill_at:
             return
@@ -314,7 +314,7 @@ class Watch:
         if self._killing:
             self._kill_children()
         if not self._running:
-            if not self._left():
+            if not self._leftovers():
                 self._finish()
             elif not self._leaving and not self._killing:
                 self._wait_for_leftovers()
@@ -328,12 +328,12 @@ class Watch:
         self._agenda = sorted(plan, key=lambda entry: entry[0])
 
     def _stop_leftovers(self) -> None:
-        left = self._left()
-        self._report(event("leftovers-asked", what=self._what, processes=_named(left)))
+        left = self._leftovers()
+        self._report(event("leftovers-asked", what=self._what, processes=_names(left)))
         for pid in left:
             processes.signal_child(pid, signal.SIGTERM)
 
-    def _left(self) -> dict[int, str]:
+    def _leftovers(self) -> dict[int, str]:
         """Return the running children that are ours; orphans from deeper levels become our children too."""
         return {pid: name for pid, name in processes.children().items() if pid not in self._strangers}
 
@@ -343,21 +343,21 @@ class Watch:
             return
         self._killing = True
         self._agenda = [(time.monotonic() + _KILL_S, self._give_up)]
-        processes_left = _named(self._left())
+        processes_left = _names(self._leftovers())
         if self._running and self.stopped_by is not None:
-            limit_s = round(min(time.monotonic(), self._kill_at) - self._stop_asked_at, 1)
+            limit_s = round(min(time.monotonic(), self._kill_at) - self._stop_requested_at, 1)
             self._report(event("overdue-killed", what=self._what, limit_s=limit_s, processes=processes_left))
         else:
             self._report(event("leftovers-killed", what=self._what, processes=processes_left))
         self._kill_children()
 
     def _kill_children(self) -> None:
-        for pid, name in self._left().items():
+        for pid, name in self._leftovers().items():
             self.killed[pid] = name
             processes.signal_child(pid, signal.SIGKILL)
 
     def _give_up(self) -> None:
-        self._report(event("process-stuck", limit_s=_KILL_S, processes=_named(self._left())))
+        self._report(event("process-stuck", limit_s=_KILL_S, processes=_names(self._leftovers())))
         self._finish()
 
     def _finish(self) -> None:
@@ -370,5 +370,5 @@ class Watch:
             self._agenda = [(max(self._kill_at, time.monotonic() + _LEAVE_S), self._traffic.abandon)]
 
 
-def _named(processes_left: Mapping[int, str]) -> str:
+def _names(processes_left: Mapping[int, str]) -> str:
     return joined(f"{name} (pid {pid})" for pid, name in sorted(processes_left.items())) or Phrase("nothing")

@@ -173,7 +173,7 @@ def test_where_no_thread_is_left_for_the_monitor_the_link_to_the_other_nodes_goe
     monkeypatch.setattr(peers, "Thread", refuse)
     monkeypatch.setattr(node_probe.NodeProbe, "left", refuse)
     assert watched.still_s(0.0) is None
-    assert watched.report_who_left() == ""
+    assert watched.report_early_exits() == ""
     monkeypatch.setattr(health_watch.HealthWatch, "check", refuse)
     assert watched.check_devices() is None
     watched.receive(RequestReceived("key", pack(StillQuestion(1.0))))

@@ -30,7 +30,7 @@ from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.run.hosts import RendezvousHosts
 from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
 from platform_launch.rendezvous.run.task import (
-    AllHere,
+    AllJoined,
     Moved,
     RendezvousLost,
     RunEnded,
@@ -222,7 +222,7 @@ class Job:
             node.said.append(message.text)
         elif isinstance(message, Standby):
             node.waits, node.away = True, node.cut
-        elif isinstance(message, AllHere):
+        elif isinstance(message, AllJoined):
             node.waits, node.held, node.away = False, message.node_rank, node.cut
             node.spare, node.master, node.trained = False, message.host, message.nnodes
             if message.node_rank != node.me.node_rank:

@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from platform_launch.hardware.names import is_loopback
-from platform_launch.rendezvous.reach import Reach, ReachStep, is_here, open_port, reach, resolve
+from platform_launch.rendezvous.reach import Reach, ReachStep, is_local_address, open_port, reach, resolve
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 
@@ -64,8 +64,8 @@ def test_a_name_is_unknown_only_where_a_server_says_so(monkeypatch: pytest.Monke
 
 
 def test_own_addresses_are_known() -> None:
-    assert is_here(socket.AF_INET, "127.0.0.1")
-    assert not is_here(socket.AF_INET, "192.0.2.77")
+    assert is_local_address(socket.AF_INET, "127.0.0.1")
+    assert not is_local_address(socket.AF_INET, "192.0.2.77")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from platform_launch.rendezvous.connecting import Found, JoinTarget
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome
 from platform_launch.rendezvous.listening import listen
-from platform_launch.rendezvous.run.arriving import Arrival, Command, GivenUpError, Wake
+from platform_launch.rendezvous.run.arriving import Arrival, Command, Wake, WithdrawnError
 from platform_launch.rendezvous.run.hosts import RendezvousHosts, is_open_to, must_yield
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.searching import Search
@@ -61,7 +61,7 @@ def task(**changes: object) -> RunTask:
 def is_own_turn_later(of: RunTask) -> bool:
     search = Search(of, of.node)
     search._since -= 60.0
-    return search.is_own_turn
+    return search.must_lead
 
 
 def begun(restarts: int, phase: RunPhase = RunPhase.RUNNING) -> RunState:
@@ -84,7 +84,7 @@ def test_of_two_places_where_nodes_gather_the_first_in_the_list_stays_and_a_run_
 
 
 def test_a_place_is_opened_only_by_who_was_started_there_and_after_a_first_start() -> None:
-    assert not Search(task(lost=True), task().node).is_own_turn  # its patience has only begun
+    assert not Search(task(lost=True), task().node).must_lead  # its patience has only begun
     assert is_own_turn_later(task(lost=True))
     for other in (
         task(rendezvous_hosts=replace(PLACES, own=None)),  # it trains, and no spare was started here
@@ -108,7 +108,7 @@ def test_told_to_end_between_two_starts_a_node_ends_the_job_and_a_spare_does_not
     commands: Queue[Command | Wake] = Queue()
     commands.put(StopAll(ending))
     arrival = Arrival(task(spare=spare), commands, lambda _said: None)
-    with pytest.raises(GivenUpError) as told:
+    with pytest.raises(WithdrawnError) as told:
         arrival._pause(60.0)
     assert told.value.ending == ending
     assert told.value.for_all is not spare

@@ -20,7 +20,7 @@ from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOut
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
-from platform_launch.rendezvous.run.task import AllHere, RendezvousLost, RunEnded, RunNews, RunTask, Standby
+from platform_launch.rendezvous.run.task import AllJoined, RendezvousLost, RunEnded, RunNews, RunTask, Standby
 from platform_launch.rendezvous.verdict import RunRefusal
 from tests.lab.needs import takes_long
 from tests.lab.port import reserved_port
@@ -104,8 +104,8 @@ def test_the_run_starts_when_the_last_node_has_come(attend: Attend) -> None:
     first = attend(fingerprint(0, 2))
     time.sleep(1)
     second = attend(fingerprint(1, 2))
-    assert first.expect(AllHere).nnodes == 2
-    second.expect(AllHere)
+    assert first.expect(AllJoined).nnodes == 2
+    second.expect(AllJoined)
 
 
 def test_different_torch_releases_are_refused(attend: Attend) -> None:
@@ -124,8 +124,8 @@ def test_a_stranger_is_turned_away_and_the_job_starts_all_the_same(attend: Atten
     assert leave.exit_code == NodesAbsentError.exit_code
     assert "elsewhere (10.0.0.1) belongs to job 'job-8'" in leave.reason
     guest = attend(fingerprint(1, 2))
-    host.expect(AllHere)
-    guest.expect(AllHere)
+    host.expect(AllJoined)
+    guest.expect(AllJoined)
 
 
 def test_a_rank_beyond_the_number_of_nodes_is_named(attend: Attend) -> None:
@@ -179,14 +179,14 @@ def test_a_node_that_comes_back_takes_its_own_place(attend: Attend) -> None:
     again = attend(fingerprint(1, 3, identity="launcher 1, second life"))
     last = attend(fingerprint(2, 3))
     for node in (host, again, last):
-        node.expect(AllHere)
+        node.expect(AllJoined)
 
 
 def test_ranks_follow_the_network_at_the_first_start(attend: Attend) -> None:
     nodes = [
         attend(fingerprint(rank, 4, network=(switch,)), by_network=True) for rank, switch in enumerate("abab")
     ]
-    met = [node.expect(AllHere) for node in nodes]
+    met = [node.expect(AllJoined) for node in nodes]
     assert [one.node_rank for one in met] == [0, 2, 1, 3]
     assert all(one.reordered for one in met)
     assert not met[0].warnings
@@ -197,7 +197,7 @@ def test_ranks_stay_as_they_are_at_a_restart(attend: Attend) -> None:
         attend(fingerprint(rank, 4, network=(switch,), restarts_used=1), by_network=True)
         for rank, switch in enumerate("abab")
     ]
-    assert [node.expect(AllHere).node_rank for node in nodes] == [0, 1, 2, 3]
+    assert [node.expect(AllJoined).node_rank for node in nodes] == [0, 1, 2, 3]
 
 
 @takes_long
@@ -206,7 +206,7 @@ def test_a_node_that_is_lost_is_replaced_with_the_rank_that_the_network_gave_it(
     nodes = [attend(fingerprint(rank, 4, network=(switch,)), **job) for rank, switch in enumerate("abab")]
     spare = attend(fingerprint(4, 4, network=("b",)), spare=True, **job)
     spare.expect(Standby)
-    assert [node.expect(AllHere).node_rank for node in nodes] == [0, 2, 1, 3]
+    assert [node.expect(AllJoined).node_rank for node in nodes] == [0, 2, 1, 3]
     os.kill(nodes[1].link.pid, signal.SIGKILL)
     for rank, index in ((0, 0), (1, 2), (3, 3)):
         nodes[index].expect(StopAll)
@@ -234,19 +234,19 @@ def test_after_a_restart_the_other_nodes_keep_the_ranks_that_the_network_gave(
         for rank, switch in ((1, "a"), (3, "b"))
     }
     for rank, node in {0: host, 2: joins, **others}.items():
-        assert node.expect(AllHere).node_rank == rank
+        assert node.expect(AllJoined).node_rank == rank
 
 
 @takes_long
 def test_of_several_restarts_the_highest_number_counts(attend: Attend) -> None:
     nodes = [attend(fingerprint(0, 2)), attend(fingerprint(1, 2, restarts_used=3))]
-    assert [node.expect(AllHere).restarts_used for node in nodes] == [3, 3]
+    assert [node.expect(AllJoined).restarts_used for node in nodes] == [3, 3]
 
 
 def test_how_a_run_ended_is_one_value_from_the_node_to_all(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     failed = NodeEnding(EndKind.FAILED, 1, "gpu-1", 3, Cause("bad_data", ("ValueError: 3",), ("cause: 3",)))
     nodes[1].link.send(StopAll(failed))
     assert nodes[0].expect(StopAll).ending == failed
@@ -268,7 +268,7 @@ def test_node_0_may_take_long_to_say_that_it_wants_another_start(attend: Attend)
     """On a busy machine its launcher ends a training slowly; the others waited for six seconds, and ended."""
     nodes = [attend(fingerprint(rank, 2, gpus=0)) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     failed = NodeEnding(EndKind.FAILED, 1, "gpu-1", 137)
     nodes[1].link.send(StopAll(failed))
     nodes[1].link.send(TrainingEnded(failed, None))
@@ -282,7 +282,7 @@ def test_a_job_that_a_signal_ends_has_one_code_whoever_is_quicker_to_speak(atten
     """A node that lost its partner says so before the one that was told to end does."""
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     lost = Cause("", ("Connection closed by peer",), ("Connection closed by peer",))
     failed = NodeEnding(EndKind.FAILED, 0, "gpu-0", 1, lost)
     nodes[0].link.send(StopAll(failed))
@@ -300,7 +300,7 @@ def test_a_node_that_was_silent_for_long_is_whom_the_others_lost(attend: Attend)
     """All of its processes were killed, and its partner noticed late."""
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     os.kill(nodes[1].link.pid, signal.SIGSTOP)
     nodes[0].hear("is stopped or stuck")
     lost = Cause("", ("Connection closed by peer",), ("Connection closed by peer",))
@@ -315,7 +315,7 @@ def test_a_node_that_was_silent_for_long_is_whom_the_others_lost(attend: Attend)
 def test_a_node_0_that_finished_and_is_told_to_end_takes_nobody_with_it(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     nodes[0].link.send(TrainingEnded(NodeEnding(EndKind.FINISHED, 0, "gpu-0", 0), None))
     nodes[0].link.close()
     assert nodes[1].expect(RunEnded).outcome == RunOutcome(0, closed=True)
@@ -325,7 +325,7 @@ def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
     """``RANK=1 start_… --script other.py`` by mistake, while the first one trains."""
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     second = attend(fingerprint(1, 2, identity="another launcher", host="elsewhere"))
     leave = second.expect(RunRefusal)
     assert leave.exit_code == TopologyError.exit_code
@@ -340,7 +340,7 @@ def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
 def test_who_gets_no_place_in_a_run_that_goes_on_leaves_when_its_time_is_up(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     os.kill(nodes[1].link.pid, signal.SIGSTOP)  # silent, so that it is open whose rank it is
     late = attend(fingerprint(1, 2, identity="another launcher"), node_timeout_s=LIMIT_S, timeout_s=1.0)
     leave = late.expect(RunRefusal)
@@ -355,8 +355,8 @@ def test_nodes_that_share_a_secret_start_and_those_without_it_are_named(attend: 
     without = attend(fingerprint(1, 2, host="gn7"))
     other = attend(fingerprint(1, 2, host="gn7"), secret="another secret, as long")
     guest = attend(fingerprint(1, 2), secret=secret)
-    host.expect(AllHere)
-    guest.expect(AllHere)
+    host.expect(AllJoined)
+    guest.expect(AllJoined)
     leave = without.expect(RunRefusal)
     assert leave.exit_code == NodesDisagreeError.exit_code
     assert "node 1 (gn7 (10.0.0.1)) has no PLATFORM_LAUNCH_SECRET, node 0" in leave.reason
@@ -366,7 +366,7 @@ def test_nodes_that_share_a_secret_start_and_those_without_it_are_named(attend: 
 def test_a_launcher_that_was_killed_ends_the_run_within_seconds_and_is_named(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     nodes[1].link.kill()
     ending = nodes[0].expect(StopAll).ending
     assert (ending.kind, ending.node_rank) == (EndKind.LAUNCHER_KILLED, 1)
@@ -375,7 +375,7 @@ def test_a_launcher_that_was_killed_ends_the_run_within_seconds_and_is_named(att
 def test_a_launcher_of_node_0_that_was_killed_is_noticed_by_all(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
-        node.expect(AllHere)
+        node.expect(AllJoined)
     nodes[0].link.kill()
     ending = nodes[1].expect(RendezvousLost).ending
     assert (ending.kind, ending.node_rank) == (EndKind.COORDINATOR_GONE, 0)

@@ -52,7 +52,7 @@ def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:
         (12, SilenceNews.SILENT),
         (24, SilenceNews.SILENT),
         (48, SilenceNews.SILENT),
-        (0, SilenceNews.HEARD_AGAIN),
+        (0, SilenceNews.RESPONDS_AGAIN),
         (12, SilenceNews.SILENT),
     ]
 

@@ -191,11 +191,11 @@ def _master(
         return problem("no-master", example=nodes[0] if nodes else "gn6")
     if wanted in nodes:
         return wanted
-    meant = [node for node in nodes if wanted in aliases.get(node, ())]
-    if len(meant) == 1:
-        return meant[0]
-    names = meant or nodes or ["none"]
-    if meant:
+    matching = [node for node in nodes if wanted in aliases.get(node, ())]
+    if len(matching) == 1:
+        return matching[0]
+    names = matching or nodes or ["none"]
+    if matching:
         return problem("master-ambiguous", master=wanted, nodes=names)
     if wanted in {str(worker) for worker in workers}:
         return problem("master-is-worker", master=wanted, node=WorkerName.parse(wanted).node)

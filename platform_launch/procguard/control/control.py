@@ -76,7 +76,7 @@ class Control:
         self._silence = SilenceWatch(self._registry)
         self._heartbeat_s = heartbeat_s
         self._ticked_at = self._checked_at = self._shown_at = self._clock.listening_since
-        self._heartbeats_came = False
+        self._has_new_heartbeats = False
         self._superseded = False
 
     # For agents
@@ -108,7 +108,7 @@ class Control:
         if entry is None or beat.node != node or beat.instance != entry.node.join.instance:
             raise RequestRefused("not-this-agent", node=beat.node)
         orders, visible = self._orders.answer(entry, beat, self._clock.clock_s())
-        self._heartbeats_came = True
+        self._has_new_heartbeats = True
         if visible:
             self.queries.changed()
         return orders
@@ -146,13 +146,13 @@ class Control:
     def _advance_all(self, clock_s: float) -> None:
         trouble: Exception | None = None
         for group in list(self._ledger.world.groups.values()):
-            wanted = _whom_it_needs(group)
-            if not wanted:
+            workers = _relevant_workers(group)
+            if not workers:
                 continue
             try:
                 self._clock.enter(group)
                 moment = phases.StepTime(clock_s, self._clock.in_phase_s(group), self._clock.now())
-                step = phases.next_step(group, self.queries.members(wanted), moment)
+                step = phases.next_step(group, self.queries.members(workers), moment)
                 if step.group is not group or step.events:
                     self._write(group, step, SERVER)
             except Unavailable:
@@ -220,8 +220,8 @@ class Control:
         with suppress(Unavailable):
             for action, on, detail in self._silence.news(moment):
                 self.record(SERVER, action, on, detail)
-        if self._heartbeats_came or changed:
-            self._heartbeats_came, self._shown_at = False, clock_s
+        if self._has_new_heartbeats or changed:
+            self._has_new_heartbeats, self._shown_at = False, clock_s
             self.queries.changed()
 
     # For users
@@ -410,7 +410,7 @@ def _texts(group: Group) -> list[str]:
     return [str(worker) for worker in group.workers]
 
 
-def _whom_it_needs(group: Group) -> Sequence[WorkerName]:
+def _relevant_workers(group: Group) -> Sequence[WorkerName]:
     """Return the workers whose reports may change a group: at rest, only one with a pending verdict."""
     if group.active:
         return group.workers

@@ -74,12 +74,14 @@ Subject = tuple[ChartKind, str]
 class History:
     """The samples of :meth:`sample`, which is called every EVERY_S. Thread-safe."""
 
-    def __init__(self, queries: Queries, kept: Measurements, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, queries: Queries, measurements: Measurements, now: Callable[[], float] = time.time
+    ) -> None:
         self._queries = queries
-        self._kept = kept
+        self._measurements = measurements
         self._now = now
         self._times: deque[float] = deque(maxlen=_SAMPLES)
-        self._taken = 0
+        self._sample_count = 0
         self._rings: dict[Subject, dict[str, array[float]]] = {}
         self._members: dict[str, list[tuple[str, int | None]]] = {}
         self._runs: dict[str, tuple[int, float, int]] = {}
@@ -98,7 +100,7 @@ class History:
     def chart(self, kind: ChartKind, name: str, *, days: bool = False) -> Chart:
         """Return the series of a worker, node or group; empty if nothing was measured."""
         if days:
-            rows = self._kept.read(kind, name)
+            rows = self._measurements.read(kind, name)
             names = sorted({series for _, values in rows for series in values})
             times = [at.timestamp() for at, _ in rows]
             return Chart(times=times, series={one: [values.get(one) for _, values in rows] for one in names})
@@ -163,7 +165,7 @@ class History:
         self._write_due()
 
     def _store(self, found: Mapping[Subject, Values]) -> None:
-        place = self._taken % _SAMPLES
+        place = self._sample_count % _SAMPLES
         self._times.append(self._now())
         for subject in self._rings.keys() - found.keys():
             del self._rings[subject]
@@ -175,21 +177,23 @@ class History:
             for series, ring in rings.items():
                 value = values.get(series)
                 ring[place] = _NOTHING if value is None else value
-        self._taken += 1
+        self._sample_count += 1
 
     def _last(self, rings: Mapping[str, array[float]]) -> float | None:
         ring = rings.get("gpu")
-        value = ring[(self._taken - 1) % _SAMPLES] if ring is not None and self._taken else _NOTHING
+        value = (
+            ring[(self._sample_count - 1) % _SAMPLES] if ring is not None and self._sample_count else _NOTHING
+        )
         return None if math.isnan(value) else value
 
     def _line(self, ring: array[float]) -> list[float | None]:
-        place = self._taken % _SAMPLES
-        ordered = [*ring[place:], *ring[:place]] if self._taken >= _SAMPLES else list(ring[:place])
+        place = self._sample_count % _SAMPLES
+        ordered = [*ring[place:], *ring[:place]] if self._sample_count >= _SAMPLES else list(ring[:place])
         return [None if math.isnan(value) else round(value, 3) for value in ordered]
 
     def _write_due(self) -> None:
         for kind, count in _THINNED.items():
-            if self._taken % count:
+            if self._sample_count % count:
                 continue
             with self._lock:
                 rows = [
@@ -198,8 +202,8 @@ class History:
                     if of is kind
                 ]
             at = datetime.fromtimestamp(self._now(), timezone.utc)
-            self._kept.write(at, ((kind, name, values) for name, values in rows if values))
-            self._kept.delete_older(kind, _KEPT_DAYS[kind])
+            self._measurements.write(at, ((kind, name, values) for name, values in rows if values))
+            self._measurements.delete_older(kind, _KEPT_DAYS[kind])
 
 
 def _of_worker(worker: WorkerGlance) -> Values:

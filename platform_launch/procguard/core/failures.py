@@ -87,11 +87,11 @@ def silence_limit_s(run: GroupRun, members: Members) -> float:
     """Return how long a worker may be silent: less if those that usually write every few seconds have
     stalled.
     """
-    limit_s, heard_within_s = run.settings.fail_after_s, run.settings.silent_after_s
+    limit_s, silent_after_s = run.settings.fail_after_s, run.settings.silent_after_s
     moved = [
         member.report.moved_s_ago
         for one in run.places
-        if (member := members.get(one.worker)) and member.silent_s <= heard_within_s
+        if (member := members.get(one.worker)) and member.silent_s <= silent_after_s
         if member.report and member.busy and member.report.moved_s_ago is not None
     ]
     return min(limit_s, STALLED_S) if moved and min(moved) > STALLED_S else limit_s

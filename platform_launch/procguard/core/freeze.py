@@ -36,12 +36,12 @@ def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members
     ):
         if nodes:
             problems.append(problem(code, nodes=shown_list(nodes)))
-    if held := _held(ranked, members, known=True):
+    if known := _foreign_processes(ranked, members, known=True):
         if not settings.shared_gpus:
-            problems.append(held)
+            problems.append(known)
         else:
-            table = table.but(notes=(*table.notes, held))
-    if unknown := _held(ranked, members, known=False):  # in a container, those of the host
+            table = table.but(notes=(*table.notes, known))
+    if unknown := _foreign_processes(ranked, members, known=False):  # in a container, those of the host
         table = table.but(notes=(*table.notes, unknown))
     return table.but(problems=(*table.problems, *problems)) if problems else table
 
@@ -87,7 +87,7 @@ def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Memb
     )
 
 
-def _held(ranked: Iterable[WorkerName], members: Members, *, known: bool) -> Problem | None:
+def _foreign_processes(ranked: Iterable[WorkerName], members: Members, *, known: bool) -> Problem | None:
     """Return the processes on the GPUs that belong to no run of their agent, with known or unknown users."""
     found = {
         (worker.node, process.pid): process

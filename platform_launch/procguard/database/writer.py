@@ -57,7 +57,7 @@ def _file_lock(engine: Engine) -> Iterator[Connection]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _taken(engine) from None
+            raise _in_use_error(engine) from None
         except OSError as error:  # such as Lustre without its mount option flock
             raise DatabaseError(
                 Phrase(
@@ -77,7 +77,7 @@ def _file_lock(engine: Engine) -> Iterator[Connection]:
 def _session_lock(engine: Engine) -> Iterator[Connection]:
     with engine.connect() as connection:
         if not try_session_lock(connection):
-            raise _taken(engine)
+            raise _in_use_error(engine)
         try:
             yield connection
         finally:
@@ -85,7 +85,7 @@ def _session_lock(engine: Engine) -> Iterator[Connection]:
                 connection.invalidate()  # in the pool it would keep the lock
 
 
-def _taken(engine: Engine) -> DatabaseError:
+def _in_use_error(engine: Engine) -> DatabaseError:
     """Return the error that names the server of this database, as it recorded itself."""
     try:
         with engine.connect() as connection:

@@ -124,9 +124,9 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
-_NEVER_KEPT = (b"cache-control", b"no-store")
+_NOT_CACHED = (b"cache-control", b"no-store")
 # For the page's own files: their URLs change with their content.
-_KEPT = (b"cache-control", b"public, max-age=31536000, immutable")
+_CACHED = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
 class ServerMiddleware:
@@ -189,8 +189,8 @@ def _with_headers(scope: Scope, send: Send) -> Send:
             headers = message["headers"] = list(message.get("headers", ()))
             has = {name for name, _ in headers}
             is_file = scope["path"].startswith("/static/") and message["status"] in (200, 206, 304)
-            kept = _KEPT if is_file else _NEVER_KEPT
-            headers += [header for header in (*_HEADERS, kept) if header[0] not in has]
+            caching = _CACHED if is_file else _NOT_CACHED
+            headers += [header for header in (*_HEADERS, caching) if header[0] not in has]
         await send(message)
 
     return sending
@@ -202,7 +202,7 @@ class _Body:
     def __init__(self, receive: Receive, limit: int, stopping: asyncio.Event) -> None:
         self.limit = limit
         self._receive = receive
-        self._left = limit
+        self._bytes_left = limit
         self._whole = False
         self._stopping = stopping
 
@@ -210,8 +210,8 @@ class _Body:
         if self._whole:
             return await self._until_closed()
         message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
+        self._bytes_left -= len(message.get("body", b""))
+        if self._bytes_left < 0:
             raise HTTPException(413, f"the body is longer than {self.limit} bytes", {"Connection": "close"})
         self._whole = not message.get("more_body", False)
         return message

@@ -21,7 +21,7 @@ from platform_launch.rendezvous.reach import ReachStep, reach
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopAll, TrainingEnded
-from platform_launch.rendezvous.run.task import AllHere, Moved, RunEnded, RunNews, RunTask, Standby
+from platform_launch.rendezvous.run.task import AllJoined, Moved, RunEnded, RunNews, RunTask, Standby
 from platform_launch.rendezvous.run.texts import TextCommand
 from platform_launch.rendezvous.server import heartbeat_s
 from platform_launch.rendezvous.verdict import RunRefusal
@@ -50,7 +50,7 @@ class Wake:
     """Queued among the commands when a message of node 0 arrives."""
 
 
-class GivenUpError(Exception):
+class WithdrawnError(Exception):
     """The launcher is about to exit, or was asked to stop before the run began: ``ending`` is why.
 
     ``for_all``: all nodes must stop with this one.
@@ -75,7 +75,7 @@ class LostError(Exception):
         self.silent_s = silent_s
 
 
-class _OwnTurnError(Exception):
+class _MustLeadError(Exception):
     """The rendezvous is lost and no other node has opened a new one: this node must."""
 
 
@@ -135,7 +135,7 @@ class Arrival:
     def run(self) -> Arrived | None:
         """Join the others. None: the run does not start here, and the launcher knows why.
 
-        Raises NeverReachedError, PortInUseError, RejectedError, GivenUpError, NoRankError and LostError.
+        Raises NeverReachedError, PortInUseError, RejectedError, WithdrawnError, NoRankError and LostError.
         """
         if self.lead is not None:
             self._reserve_port(self.lead)
@@ -145,7 +145,7 @@ class Arrival:
             try:
                 self.participant = self._connector.join()
                 state = self._wait(self.participant)
-            except _OwnTurnError:
+            except _MustLeadError:
                 self._become_node_0()
                 continue
             except (ConnectionLostError, CoordinatorReplacedError):
@@ -192,7 +192,7 @@ class Arrival:
         port, began, reported = self._task.master_port, time.monotonic(), False
         limit_s = _OTHER_JOB_S
         while not ports.reserve(port):
-            other = lead.job_here()
+            other = lead.local_job()
             if other == self._me.job:
                 limit_s = _EARLIER_START_S
             waited_s = time.monotonic() - began
@@ -221,7 +221,7 @@ class Arrival:
         if state.phase is RunPhase.RUNNING and member is not None and member.node_rank is not None:
             rank, port = member.node_rank, self._connector.port
             restarts, warnings = state.restarts_used, state.warnings
-            self._emit(AllHere(state.nnodes, restarts, warnings, rank, self.host, port, state.reordered))
+            self._emit(AllJoined(state.nnodes, restarts, warnings, rank, self.host, port, state.reordered))
             me = replace(self._me, node_rank=rank)
             return Arrived(me, participant, state)
         if self._spare and state.outcome is not None:
@@ -237,7 +237,7 @@ class Arrival:
         if self.participant is not None:
             silent_s = self.participant.coordinator_silent_s
             self.participant.close()
-        if self._spare and self._search.is_needed_no_more:
+        if self._spare and self._search.is_last_attempt:
             raise LostError(EndKind.COORDINATOR_GONE)
         self._wait_again(lost=True)
         lost = Phrase("the rendezvous on node 0 broke off; looking for it again")
@@ -341,11 +341,11 @@ class Arrival:
 
     def _pause_seeking(self, seconds: float) -> None:
         self._pause(seconds)
-        if self.lead is None and self._search.is_own_turn:
-            raise _OwnTurnError
+        if self.lead is None and self._search.must_lead:
+            raise _MustLeadError
 
     def _pause(self, seconds: float) -> None:
-        """Wait. Raises GivenUpError if the launcher is gone or was asked to stop."""
+        """Wait. Raises WithdrawnError if the launcher is gone or was asked to stop."""
         try:
             command = self._commands.get(timeout=seconds)
         except Empty:
@@ -355,8 +355,8 @@ class Arrival:
         if isinstance(command, StopAll):
             # If the job has run before, all nodes stop with this one, unless it is a spare.
             for_all = self._task.node.restarts_used > 0 and not self._spare
-            raise GivenUpError(command.ending, for_all=for_all)
-        raise GivenUpError
+            raise WithdrawnError(command.ending, for_all=for_all)
+        raise WithdrawnError
 
     def _log(self, level: str, text: str, event: str = "rendezvous-waiting") -> None:
         self._emit(ConsoleLine(level, text, event))

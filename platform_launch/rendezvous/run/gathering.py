@@ -102,7 +102,7 @@ class Gathering:
         self._twice: dict[str, int] = {}  # launchers whose rank another one has
         self._foreign: set[int] = set()  # ranks whose launchers speak another protocol
         self._without_secret: dict[int, tuple[float, RunRefusal]] = {}
-        self._left_to_spares: dict[int | None, RunRefusal] = {}
+        self._awaiting_spare: dict[int | None, RunRefusal] = {}
         self._lost = set(replaced)
         self._spares = spares
         self._min_nodes = me.nnodes if min_nodes is None else min_nodes
@@ -146,7 +146,7 @@ class Gathering:
         if self.state.phase is RunPhase.WAITING:
             absent = self._fill(absent_ranks(self.present, self._me.nnodes), now)
             doubted = self._doubted_s()
-            if absent and self._may_go_on_without(absent, now):
+            if absent and self._may_continue_without(absent, now):
                 absent = []
             if absent or doubted:
                 self._wait_for(absent, doubted, now)
@@ -192,24 +192,24 @@ class Gathering:
             refusal = refusal_of(node)
             if node.refusal_code not in _OF_THE_NODE or node.node_rank == self._me.node_rank:
                 self.refuse(refusal)
-            elif self._leave_to_spare(refusal):
+            elif self._await_spare(refusal):
                 self._coordinator.remove(member)
                 if node.identity not in self._unfit:
                     self._unfit.add(node.identity)
                     text = Phrase("{reason}; a spare may replace it", reason=refusal.reason)
                     self._log(ConsoleLine("WARN", text, "node-left-out-at-once"))
 
-    def _leave_to_spare(self, refusal: RunRefusal) -> bool:
+    def _await_spare(self, refusal: RunRefusal) -> bool:
         """Return whether a spare may replace a node that cannot take part; refuse the job if not."""
         back = self.present.keys()
-        left = {rank: one for rank, one in self._left_to_spares.items() if rank not in back}
-        left[refusal.node] = refusal
-        of_image = sum(one.exit_code in _OF_THE_IMAGE for one in left.values())
-        may_miss = self._spares + self._may_lack
-        if not may_miss or of_image > may_miss:
+        awaiting = {rank: one for rank, one in self._awaiting_spare.items() if rank not in back}
+        awaiting[refusal.node] = refusal
+        of_image = sum(one.exit_code in _OF_THE_IMAGE for one in awaiting.values())
+        most_missing = self._spares + self._most_missing
+        if not most_missing or of_image > most_missing:
             self.refuse(refusal)
             return False
-        self._left_to_spares = left
+        self._awaiting_spare = awaiting
         return True
 
     def _handle_misfit(self, member: Member, change: Change) -> None:
@@ -227,7 +227,7 @@ class Gathering:
         elif rejection.kind is RejectionKind.OTHER_PROTOCOL:
             rank = rejection.node_rank
             refusal = RunRefusal(error.exit_code, error.message, error.hint, rank)
-            if rank not in self.present and not self._leave_to_spare(refusal):
+            if rank not in self.present and not self._await_spare(refusal):
                 self._foreign.add(rank)  # also after a refusal: nobody needs to wait for it
         elif rejection.kind in _SECRETS:
             if member.node.may_be_of_another_job(self._me):
@@ -276,17 +276,17 @@ class Gathering:
     def _fill(self, absent: list[int], now: float) -> list[int]:
         """Assign ranks of lost or late nodes to spares; return the ranks that are still absent."""
         spares = self._coordinator.membership.spares
-        if len(absent) > len(spares) + self._may_lack:
+        if len(absent) > len(spares) + self._most_missing:
             self._enough_since = None
         elif self._enough_since is None:
             self._enough_since = now
-        lost = self._lost | self._left_to_spares.keys() | set(range(self._trained, self._me.nnodes))
+        lost = self._lost | self._awaiting_spare.keys() | set(range(self._trained, self._me.nnodes))
         late = self._enough_since is not None and now - self._enough_since >= LATE_S
         due = [rank for rank in absent if rank != self._me.node_rank and (rank in lost or late)]
         if not due or not spares:
             return absent
         # The one that answered last is most likely to be alive.
-        fit = sorted(filter(self._may_stand_in, spares), key=self._coordinator.silent_s)
+        fit = sorted(filter(self._may_replace, spares), key=self._coordinator.silent_s)
         for rank, spare in zip(due, fit, strict=False):
             self._coordinator.assign(spare, rank)
             text = Phrase(
@@ -299,20 +299,20 @@ class Gathering:
         return absent_ranks(self.present, self._me.nnodes)
 
     @property
-    def _may_lack(self) -> int:
+    def _most_missing(self) -> int:
         """How many nodes this attempt may start without; the first one needs all."""
         return self._me.nnodes - self._min_nodes if self.restarts_used else 0
 
-    def _may_go_on_without(self, absent: list[int], now: float) -> bool:
+    def _may_continue_without(self, absent: list[int], now: float) -> bool:
         """Return whether the job continues without these nodes, which have had the time to return."""
-        if self._me.node_rank in absent or len(absent) > self._may_lack or self._enough_since is None:
+        if self._me.node_rank in absent or len(absent) > self._most_missing or self._enough_since is None:
             return False
         # Those that were missing before have had it. If one is back, it waited as a spare, and is here soon.
         all_back = len(self.present) >= self._trained
         waited_s = now - self._enough_since
         return waited_s >= (_SPARES_BACK_S if all_back else LATE_S) or now - self._began >= self._timeout_s
 
-    def _may_stand_in(self, spare: Member) -> bool:
+    def _may_replace(self, spare: Member) -> bool:
         """Return whether a spare is alive and agrees with the others where nodes must agree."""
         if self._coordinator.silent_s(spare) >= _DOUBTED_AFTER_S or spare.node.refusal:
             return False
@@ -343,9 +343,9 @@ class Gathering:
         suspicion = looks_like_processes(self.present, self._me.nnodes)
         if time_is_up:
             self._time_is_up = True
-            left = [rank for rank in absent if rank in self._left_to_spares]
-            if left:  # and no spare replaced it
-                self.refuse(self._left_to_spares[left[0]])
+            unreplaced = [rank for rank in absent if rank in self._awaiting_spare]
+            if unreplaced:
+                self.refuse(self._awaiting_spare[unreplaced[0]])
                 return
             hint = (
                 "check the missing nodes: they may still pull their image, wait to be "
@@ -366,7 +366,7 @@ class Gathering:
             waiting = Phrase(
                 "still waiting after {waited:.0f} s: {text}", waited=now - self._began, text=text
             )
-            if 0 < len(absent) <= self._may_lack and self._me.node_rank not in absent:
+            if 0 < len(absent) <= self._most_missing and self._me.node_rank not in absent:
                 waiting = Phrase(
                     "{waiting}; after {limit:g} s the job continues with the others",
                     waiting=waiting,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from platform_launch.rendezvous.reach import is_here, resolve
+from platform_launch.rendezvous.reach import is_local_address, resolve
 from platform_launch.rendezvous.run.state import RunPhase, RunState
 from platform_launch.values import dataclass
 
@@ -38,7 +38,7 @@ class RendezvousHosts:
             return None
         host = self.hosts[self.own]
         found = resolve(host, _NAME_LIMIT_S).found
-        return host if any(is_here(family, address) for family, address in found) else None
+        return host if any(is_local_address(family, address) for family, address in found) else None
 
     def mark(self, master_port: int) -> str:
         """Return what distinguishes this job's rendezvous from another's on the same hosts.

@@ -15,7 +15,7 @@ from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.listening import port_problem
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.reach import ReachStep, is_here, open_port, resolve
+from platform_launch.rendezvous.reach import ReachStep, is_local_address, open_port, resolve
 from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering
 from platform_launch.rendezvous.run.hosts import must_yield
 from platform_launch.rendezvous.run.run_monitor import RunMonitor
@@ -193,7 +193,7 @@ class Lead:
         target = JoinTarget(host, ports, PURPOSE, self._me, task.secret, mark=task.mark)
         return Connector(target, timeout_s=0.0, pause=time.sleep, log=self._log)
 
-    def job_here(self) -> str | None:
+    def local_job(self) -> str | None:
         """Return the job whose rendezvous is on this host now, and announce this one to it."""
         found = self._connector("127.0.0.1", self._task.ports).probe()
         if found is None:
@@ -242,7 +242,7 @@ class Lead:
                 ),
                 False,
             )
-        if any(is_here(family, address) for family, address in found):
+        if any(is_local_address(family, address) for family, address in found):
             return "", False
         if self._leads_here(name):  # a service's address is on no interface, but reaches this machine
             return "", False

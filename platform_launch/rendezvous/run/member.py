@@ -13,7 +13,7 @@ from platform_launch.rendezvous.first_failure import last_words
 from platform_launch.rendezvous.loop import ConnectionLostError, event_loop
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.participant import CoordinatorReplacedError
-from platform_launch.rendezvous.run.arriving import Arrived, Command, GivenUpError, LostError, Wake
+from platform_launch.rendezvous.run.arriving import Arrived, Command, LostError, Wake, WithdrawnError
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.silence import (
     SilenceNews,
@@ -65,7 +65,7 @@ class RunMembership:
         self.coordinator_excerpt: tuple[str, ...] = ()
 
     def run(self) -> None:
-        """Run until the launcher knows the outcome. Raises LostError, GivenUpError and RejectedError."""
+        """Run until the launcher knows the outcome. Raises LostError, WithdrawnError and RejectedError."""
         pause_s = heartbeat_s(self._task.node.nnodes)
         while True:
             with suppress(Empty):
@@ -148,14 +148,14 @@ class RunMembership:
                 )
                 event = "launcher-is-silent"
             self._log("WARN", Phrase(text, silent=silent_s, follows=follows), event)
-        elif news is SilenceNews.HEARD_AGAIN:
+        elif news is SilenceNews.RESPONDS_AGAIN:
             self._log("INFO", "node 0 answers again", "node-heard-again")
 
     def _on_command(self, command: Command) -> None:
         if command is None:
             # Asked to stop. If this node's processes have finished, the others go on without it.
             if self._lead is None or self._finished_at == float("inf"):
-                raise GivenUpError
+                raise WithdrawnError
             self._lead.closing.set()
         elif isinstance(command, StopAll):
             self.participant.publish(command)

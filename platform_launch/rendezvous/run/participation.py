@@ -24,10 +24,10 @@ from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.run.arriving import (
     Arrival,
     Command,
-    GivenUpError,
     LostError,
     NoRankError,
     Wake,
+    WithdrawnError,
 )
 from platform_launch.rendezvous.run.member import RunMembership
 from platform_launch.rendezvous.run.silence import SILENT_S
@@ -112,7 +112,7 @@ class Participation:
         except LostError as error:
             self._emit(RendezvousLost(self._ending_for(error)))
             self._leave()
-        except GivenUpError as error:
+        except WithdrawnError as error:
             self._withdraw(error)
 
     def _leave(self) -> None:
@@ -120,15 +120,15 @@ class Participation:
         if participant is not None:
             participant.leave()
 
-    def _withdraw(self, given_up: GivenUpError) -> None:
+    def _withdraw(self, withdrawn: WithdrawnError) -> None:
         """Leave before the run begins. All others leave too if this is node 0, or if all must stop."""
-        lead, ending = self._arrival.lead, given_up.ending
+        lead, ending = self._arrival.lead, withdrawn.ending
         if self._membership is not None:
             self._leave()
             return
         if ending is not None and self._arrival.participant is not None:
             _report(self._arrival.participant, ending)
-        if lead is not None and ending is not None and given_up.for_all:
+        if lead is not None and ending is not None and withdrawn.for_all:
             # The others join the next attempt, and learn why it does not start.
             lead.refuse(ending.exit_code, describe_ending(ending))
         elif lead is not None and not self._task.leads:
@@ -140,7 +140,7 @@ class Participation:
             )
             lead.give_up(NodesAbsentError.exit_code, reason)
         self._leave()
-        if lead is None and ending is not None and given_up.for_all:
+        if lead is None and ending is not None and withdrawn.for_all:
             _refuse(self._arrival, self._task.node, ending)
 
     def _ending_for(self, error: LostError) -> NodeEnding:

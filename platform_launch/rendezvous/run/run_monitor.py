@@ -75,7 +75,7 @@ class RunMonitor:
         self._node_timeout_s = node_timeout_s
         self._grace_s = grace_s
         self._spares = spares
-        self._may_lack = 0 if min_nodes is None else max(0, self._total - min_nodes)
+        self._most_missing = 0 if min_nodes is None else max(0, self._total - min_nodes)
         self._may_move = may_move
         self._concluded_at = 0.0
         self._reports: dict[int, NodeEnding] = {}
@@ -173,9 +173,9 @@ class RunMonitor:
         lost = [rank for rank in self._nodes if self._closed_s(rank) >= GONE_S]
         waited_for = [rank for rank in {*silent, *lost} if rank not in self._reports and not self._is_over]
         still_s = self._still_s() if waited_for else None
-        newcomers_may = bool(waited_for) and (still_s is None or still_s >= self._node_timeout_s / 2)
+        may_be_replaced = bool(waited_for) and (still_s is None or still_s >= self._node_timeout_s / 2)
         self._coordinator.membership.replaced_after_s = (
-            self._silent_after_s if newcomers_may else float("inf")
+            self._silent_after_s if may_be_replaced else float("inf")
         )
         killed = [rank for rank in waited_for if self._is_killed(rank, still_s)]
         lost = [rank for rank in waited_for if self._is_lost(self._silent_s(rank), still_s, now)]
@@ -250,7 +250,7 @@ class RunMonitor:
                     follows=follows,
                 )
                 self._log(ConsoleLine("WARN", text, "node-silent"))
-            elif news is SilenceNews.HEARD_AGAIN:
+            elif news is SilenceNews.RESPONDS_AGAIN:
                 self._log(ConsoleLine("INFO", Phrase("{who} responds again", who=who), "node-heard-again"))
 
     def _vanished(self, lost: list[int], kind: EndKind | None = None) -> NodeEnding:
@@ -329,7 +329,7 @@ class RunMonitor:
                 {address: rank for rank, one in self._nodes.items() for address in one.node.addresses},
                 self._vanished(dead) if dead else None,
                 lost=sorted(self._ranks - self._reports.keys()),
-                spares=sum(self._lives(spare) for spare in spares) + self._may_lack,
+                spares=sum(self._lives(spare) for spare in spares) + self._most_missing,
                 not_again=self._not_again,
                 may_restart=0 in self._reports or self._may_move,
             )

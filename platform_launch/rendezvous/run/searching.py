@@ -45,7 +45,7 @@ class Search:
         return self._restarts
 
     @property
-    def is_needed_no_more(self) -> bool:
+    def is_last_attempt(self) -> bool:
         """Whether the run that a spare waits for is the last attempt."""
         state = self._observed
         if state is None or state.phase is not RunPhase.RUNNING:
@@ -60,11 +60,11 @@ class Search:
         return [host for index, host in hosts if index != known.own and host != usual]
 
     @property
-    def is_own_turn(self) -> bool:
+    def must_lead(self) -> bool:
         """Whether this node must open the rendezvous, because node 0 existed and is lost."""
         known, task = self._task.rendezvous_hosts, self._task
-        was_there = task.node.restarts_used > 0 or self._observed is not None
-        if not self._moves or known.own is None or not was_there:
+        has_joined = task.node.restarts_used > 0 or self._observed is not None
+        if not self._moves or known.own is None or not has_joined:
             return False
         left = [host for host in known.hosts if host != task.master_addr]
         own = known.hosts[known.own]

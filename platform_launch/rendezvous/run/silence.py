@@ -51,7 +51,7 @@ class SilenceNews(Enum):
     """What to report about a silence."""
 
     SILENT = "silent"
-    HEARD_AGAIN = Phrase("responds again")
+    RESPONDS_AGAIN = Phrase("responds again")
 
 
 class SilenceReporter:
@@ -67,7 +67,7 @@ class SilenceReporter:
             return SilenceNews.SILENT
         if silent_s < self._after_s < self._next_s:
             self._next_s = self._after_s
-            return SilenceNews.HEARD_AGAIN
+            return SilenceNews.RESPONDS_AGAIN
         return None
 
 

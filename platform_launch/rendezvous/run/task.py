@@ -73,7 +73,7 @@ class OwnProcesses:
 
 
 @dataclass(frozen=True)
-class AllHere:
+class AllJoined:
     """All nodes have joined and agree, except for the ``warnings``.
 
     ``restarts_used`` is the highest count of any node; ``node_rank`` is this node's rank, which a spare was
@@ -119,7 +119,7 @@ class RendezvousLost:
 RunNews = (
     ConsoleLine
     | RunRefusal
-    | AllHere
+    | AllJoined
     | Moved
     | Standby
     | StopAll

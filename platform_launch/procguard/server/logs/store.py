@@ -21,7 +21,7 @@ from platform_launch.procguard.server.logs.reading import (
 from platform_launch.procguard.server.logs.times import ArrivalClock, LogTime
 
 _SEGMENTS = 16
-_KEPT_AT_THE_BEGINNING = 4
+_FIRST_SEGMENTS = 4
 KEPT_RUNS = 20
 """Runs of a worker whose logs are kept."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -144,7 +144,7 @@ class Logs:
             line = last.line + last.path.read_bytes().count(b"\n")
         run.segments.append(Segment(segment_path(run.folder, run.size, line), run.size, line, 0))
         while len(run.segments) > _SEGMENTS:
-            run.segments.pop(_KEPT_AT_THE_BEGINNING).path.unlink(missing_ok=True)
+            run.segments.pop(_FIRST_SEGMENTS).path.unlink(missing_ok=True)
 
 
 def _refusal(error: OSError) -> RequestRefused:
@@ -155,13 +155,13 @@ def _refusal(error: OSError) -> RequestRefused:
 
 ROOM_EVERY_S = 60.0
 # Beyond the limit, some extra room is made at once.
-_LEFT = 0.9
+_TARGET_SHARE = 0.9
 # Agents send the logs of a worker's two newest runs: a deleted one would be sent again.
-_STILL_SENT = 2
+_SENT_RUNS = 2
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _StoredRun:
     """The log of a run: its last modification (seconds since the epoch), and its bytes."""
 
     written: float
@@ -186,24 +186,24 @@ def make_room(limit_bytes: int, logs: Logs, workers: Collection[str]) -> int:
 
     ``workers`` may still send; every log of other, removed nodes may be deleted.
     """
-    kept = _all_kept(logs.root)
-    total = sum(run.size for run in kept)
+    stored = _stored_runs(logs.root)
+    total = sum(run.size for run in stored)
     if total <= limit_bytes:
         return total
     known, runs = set(workers), dict[str, list[int]]()
-    for run in kept:
+    for run in stored:
         runs.setdefault(run.worker, []).append(run.generation)
-    for run in sorted(kept, key=lambda run: run.written):
-        if total <= limit_bytes * _LEFT:
+    for run in sorted(stored, key=lambda run: run.written):
+        if total <= limit_bytes * _TARGET_SHARE:
             break
-        sent = sorted(runs[run.worker])[-_STILL_SENT:] if run.worker in known else []
+        sent = sorted(runs[run.worker])[-_SENT_RUNS:] if run.worker in known else []
         if run.generation not in sent:
             logs.drop(run.worker, run.generation)
             total -= run.size
     return total
 
 
-def _all_kept(root: Path) -> list[_Kept]:
+def _stored_runs(root: Path) -> list[_StoredRun]:
     """Return the logs below ``root``, ignoring foreign files and those that disappear meanwhile."""
     found = []
     for folder in root.glob("*/*"):
@@ -213,5 +213,5 @@ def _all_kept(root: Path) -> list[_Kept]:
                 with suppress(FileNotFoundError):
                     files = [entry.stat() for entry in (folder / str(generation)).iterdir()]
                     written = max((file.st_mtime for file in files), default=0.0)
-                    found.append(_Kept(written, sum(file.st_size for file in files), worker, generation))
+                    found.append(_StoredRun(written, sum(file.st_size for file in files), worker, generation))
     return found

@@ -1,4 +1,4 @@
-"""Real hangs of a real training on gloo: who is to blame is named on every node, or rightly nobody.
+"""Real hangs of a real job on gloo: the suspect is named on every node, or rightly nobody.
 
 Read from the event files, as any program would. One launch goes through all that can be ended again, since
 to start one costs more than to hang.
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.train
 
 
 class Lab:
-    """A launch of some nodes on this machine, and what it said."""
+    """A launch of some nodes on this machine, and its output."""
 
     def __init__(
         self, folder: Path, faults: str, flags: Sequence[str], arguments: Sequence[str] = ()
@@ -115,7 +115,7 @@ def finding_of(said: Event) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What rank 1 shall do, what is to be said of it, and how it is ended again."""
+    """What rank 1 does, what must be reported about it, and how it ends."""
 
     name: str
     doing: str
@@ -150,7 +150,7 @@ MAIN = tuple(fault for fault in FAULTS if fault.name in ("sleep", "loop", "gil",
 @pytest.mark.parametrize(
     "faults", [MAIN, pytest.param(FAULTS, marks=pytest.mark.nightly)], ids=["main", "all"]
 )
-def test_culprit_of_each_hang_is_named_on_every_node_and_what_goes_on_is_said(
+def test_suspect_of_each_hang_and_the_continuation_are_reported_on_every_node(
     faults: tuple[Fault, ...], tmp_path: Path
 ) -> None:
     names = ",".join(fault.name for fault in faults)
@@ -174,7 +174,7 @@ def test_culprit_of_each_hang_is_named_on_every_node_and_what_goes_on_is_said(
 
 
 def of_each_node(launch: Lab, number: int) -> list[Event]:
-    """Return what each node first said after it had gone on so many times; nothing before all have spoken."""
+    """Return each node's first report after it continued so many times; nothing until all have reported."""
     found = []
     for node in launch.events("no-progress", "slow-but-working", "progress-again").values():
         ends = [at for at, said in enumerate(node) if said.id == "progress-again"]
@@ -210,7 +210,7 @@ def assert_inspected(nodes: int) -> None:
 
 
 @pytest.mark.nightly
-def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_that_is_asked_for(
+def test_ranks_in_different_operations_are_named_and_restarted_on_request(
     tmp_path: Path,
 ) -> None:
     at_once(
@@ -239,7 +239,7 @@ def _names_both(folder: Path, fault: str, nodes: int, on_hang: Sequence[str], st
 
 
 @pytest.mark.nightly
-def test_rank_that_returned_early_with_success_is_named_where_the_others_fail(tmp_path: Path) -> None:
+def test_rank_that_exited_early_is_named_if_others_fail(tmp_path: Path) -> None:
     with lab(tmp_path, "leave", ["--nodes", "2"]) as launch:
         assert launch.process.wait(LIMIT_S) != 0
         assert [said.fields["ranks"] for said in launch.events("ranks-left")[1]] == ["1"]
@@ -249,7 +249,7 @@ def test_rank_that_returned_early_with_success_is_named_where_the_others_fail(tm
 
 
 @takes_long
-def test_process_of_jax_that_is_waited_for_is_named_by_its_stack_and_the_job_ended(tmp_path: Path) -> None:
+def test_stuck_jax_process_is_named_by_its_stack_and_the_job_stopped(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     script = TRAINING.with_name("hanging_jax.py")
     with lab(tmp_path, "", ["--launcher", "jax", "--script", str(script), "--on-hang", "stop"]) as launch:
@@ -261,7 +261,7 @@ def test_process_of_jax_that_is_waited_for_is_named_by_its_stack_and_the_job_end
 
 
 @takes_long
-def test_training_that_moves_is_never_called_a_hang(tmp_path: Path) -> None:
+def test_job_with_progress_is_never_reported_as_a_hang(tmp_path: Path) -> None:
     flags = ["--hang-after", "12", "--on-hang", "stop", *WITHOUT_TORCHRUN]
     with lab(tmp_path, "none", flags, ["--steps", "300"]) as launch:
         assert launch.process.wait(LIMIT_S) == 0, launch.so_far()
@@ -269,7 +269,7 @@ def test_training_that_moves_is_never_called_a_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_rank_whose_data_comes_late_in_each_step_is_named_and_nobody_in_its_healthy_twin(
+def test_rank_with_slow_data_is_named_and_nobody_in_a_healthy_job(
     tmp_path: Path,
 ) -> None:
     named = threading.Event()
@@ -303,8 +303,8 @@ def _is_silent(folder: Path, named: threading.Event) -> None:
 
 @pytest.mark.nightly
 @requires_netns
-def test_packets_that_vanish_between_two_nodes_are_told_on_both(tmp_path: Path) -> None:
-    """The training talks over a network of its own, and only that one breaks: the rendezvous tells of it."""
+def test_lost_packets_between_two_nodes_are_reported_on_both(tmp_path: Path) -> None:
+    """The job uses its own network, and only that one breaks: the rendezvous reports it."""
     port = 29411
     with hosts(2) as nodes, _data_network(nodes) as lose_packets:
         running = []
@@ -349,7 +349,7 @@ def test_packets_that_vanish_between_two_nodes_are_told_on_both(tmp_path: Path) 
 
 @contextmanager
 def _data_network(nodes: Sequence[Host]) -> Iterator[Callable[[], None]]:
-    """Join two hosts by a second cable; what is yielded lets everything on it vanish, silently."""
+    """Connect two hosts by a second link; yield a function that drops all its packets silently."""
     names = [node.namespace for node in nodes]
     _ip(f"link add data0 netns {names[0]} type veth peer name data0 netns {names[1]}")
     for number, name in enumerate(names, 1):
@@ -370,7 +370,7 @@ def _ip(arguments: str) -> None:
 
 @pytest.mark.nightly
 @requires_mount
-def test_write_to_a_file_system_that_does_not_answer_is_named(tmp_path: Path) -> None:
+def test_write_to_an_unresponsive_file_system_is_named(tmp_path: Path) -> None:
     image, mounted = tmp_path / "image", tmp_path / "mounted"
     mounted.mkdir()
     with image.open("wb") as file:

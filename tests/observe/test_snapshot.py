@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(folder: Path) -> Iterator[Start]:
-    """Start ranks that say a line when they are ready; they are killed in the end."""
+    """Start ranks that print a line when they are ready; they are killed in the end."""
     running: list[subprocess.Popen[str]] = []
 
     def start_rank(code: str, rank: int, *, hooked: bool = True) -> subprocess.Popen[str]:
@@ -78,7 +78,7 @@ def start(folder: Path) -> Iterator[Start]:
         process.stdout.close()
 
 
-def test_stack_of_a_rank_is_taken(folder: Path, start: Start) -> None:
+def test_stack_of_a_rank_is_read(folder: Path, start: Start) -> None:
     start(SLEEP, 0)
     probe = NodeProbe(folder, 3, "gn7")
     deadline = time.monotonic() + LIMIT_S
@@ -89,7 +89,7 @@ def test_stack_of_a_rank_is_taken(folder: Path, start: Start) -> None:
     assert any("no torch server" in problem for problem in rank.problems)
 
 
-def test_stopped_rank_is_known_by_the_kernel(folder: Path, start: Start) -> None:
+def test_stopped_rank_is_detected_by_its_kernel_state(folder: Path, start: Start) -> None:
     process = start(SLEEP, 0)
     process.send_signal(signal.SIGSTOP)
     probe = NodeProbe(folder, 0, "host")
@@ -99,7 +99,7 @@ def test_stopped_rank_is_known_by_the_kernel(folder: Path, start: Start) -> None
     assert rank.threads == ()
 
 
-def test_rank_that_ended_stays_known(folder: Path, start: Start) -> None:
+def test_ended_rank_stays_in_the_snapshot(folder: Path, start: Start) -> None:
     process = start("print('ready', flush=True)", 0)
     process.wait()
     assert [rank.state.ended for rank in NodeProbe(folder, 0, "host").snapshot().ranks] == [True]
@@ -124,10 +124,10 @@ time.sleep(600)
 """
 
 
-def test_children_that_say_nothing_do_not_make_their_node_a_silent_one(
+def test_silent_children_do_not_make_their_node_silent(
     folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As workers that hang in the kernel, which have the handler and cannot run it."""
+    """Like workers that hang in the kernel, which have the handler and cannot run it."""
     process = start(MUTE, 0)
     asked: list[int] = []
 
@@ -163,14 +163,14 @@ def test_process_that_closed_the_file_gets_no_signal(folder: Path, start: Start)
     assert process.poll() is None
 
 
-def test_rubbish_in_the_folder_is_passed_over(folder: Path) -> None:
+def test_invalid_files_in_the_folder_are_ignored(folder: Path) -> None:
     for name, text in (("1.json", "{"), ("2.json", "[]"), ("x.json", "{}"), ("3.json", '{"rank": "a"}')):
         (folder / name).write_text(text)
     assert find_hooked(folder) == []
 
 
 class Heard:
-    """A monitor over real ranks, and what it said."""
+    """A monitor of real ranks, and what it reported."""
 
     def __init__(self, folder: Path, log: Path) -> None:
         self.reports: SimpleQueue[HangReport] = SimpleQueue()
@@ -197,9 +197,7 @@ def heard(folder: Path, tmp_path: Path) -> Iterator[Heard]:
     assert watching.failed == []
 
 
-def test_stopped_rank_is_reported_and_so_is_that_it_goes_on(
-    heard: Heard, start: Start, tmp_path: Path
-) -> None:
+def test_stopped_rank_and_its_continuation_are_reported(heard: Heard, start: Start, tmp_path: Path) -> None:
     start(SLEEP, 0)
     stopped = start(SLEEP, 1)
     stopped.send_signal(signal.SIGSTOP)
@@ -213,7 +211,7 @@ def test_stopped_rank_is_reported_and_so_is_that_it_goes_on(
     assert heard.resumed.get(timeout=LIMIT_S) >= 3.0
 
 
-def test_a_report_of_the_next_hang_says_that_the_job_continued(heard: Heard) -> None:
+def test_report_of_the_next_hang_implies_that_the_job_continued(heard: Heard) -> None:
     """A node whose rank did not answer in between learns it from node 0, however long each hang took."""
     finding = HangFinding(FindingKind.HANG, (), (), (), ())
     for hang, still_s in ((0, 4.0), (0, 8.0), (1, 9.0), (1, 18.0)):
@@ -223,9 +221,7 @@ def test_a_report_of_the_next_hang_says_that_the_job_continued(heard: Heard) -> 
 
 
 @takes_long
-def test_rank_that_uses_the_cpu_is_no_hang_and_one_that_does_not_leave_its_function_is_told(
-    heard: Heard, start: Start
-) -> None:
+def test_rank_that_loops_is_busy_and_its_function_is_reported(heard: Heard, start: Start) -> None:
     start(SLEEP, 0)
     start(LOOP, 1)
     heard.monitor.start()
@@ -235,7 +231,7 @@ def test_rank_that_uses_the_cpu_is_no_hang_and_one_that_does_not_leave_its_funct
 
 
 @pytest.mark.parametrize(("ended", "told"), [(False, ["OSError: gone"]), (True, [])])
-def test_look_that_fails_is_told_unless_the_training_has_ended(
+def test_failed_examination_is_reported_unless_the_job_has_ended(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool, told: list[str]
 ) -> None:
     watching = Heard(folder, tmp_path / "train.log")
@@ -251,10 +247,10 @@ def test_look_that_fails_is_told_unless_the_training_has_ended(
     assert watching.failed == told
 
 
-def test_a_long_look_at_all_ranks_holds_no_sign_of_life_up(
+def test_long_examination_does_not_delay_heartbeats(
     heard: Heard, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the workers of data loaders hang in the kernel: each of them is waited for in vain."""
+    """As if DataLoader workers hang in the kernel: each is waited for in vain."""
     start(SLEEP, 0)
     begun, over, take = Event(), Event(), NodeProbe.snapshot
 
@@ -272,9 +268,7 @@ def test_a_long_look_at_all_ranks_holds_no_sign_of_life_up(
         assert looking.result(LIMIT_S).snapshot is not None
 
 
-def test_new_output_keeps_a_training_from_being_called_hung(
-    heard: Heard, start: Start, tmp_path: Path
-) -> None:
+def test_new_output_is_progress(heard: Heard, start: Start, tmp_path: Path) -> None:
     for rank in range(2):
         start(SLEEP, rank)
     heard.monitor.start()
@@ -286,7 +280,7 @@ def test_new_output_keeps_a_training_from_being_called_hung(
     assert heard.reports.empty()
 
 
-def test_lines_of_the_launcher_itself_are_no_progress(heard: Heard, start: Start, tmp_path: Path) -> None:
+def test_launcher_lines_are_no_progress(heard: Heard, start: Start, tmp_path: Path) -> None:
     for rank in range(2):
         start(SLEEP, rank)
     heard.monitor.start()
@@ -301,16 +295,14 @@ def test_lines_of_the_launcher_itself_are_no_progress(heard: Heard, start: Start
     assert not heard.reports.empty()
 
 
-def test_exit_code_of_a_rank_is_known_before_its_launcher_hears_of_it(folder: Path, start: Start) -> None:
+def test_exit_code_of_a_rank_is_known_before_its_launcher_exits(folder: Path, start: Start) -> None:
     refused = start("import sys\nprint('ready', flush=True)\nsys.exit(2)", 0)
     start("print('ready', flush=True)", 1).wait()
     until(lambda: (stat := read_stat(Path("/proc", str(refused.pid)))) is not None and stat.ended)
     assert NodeProbe(folder, 0, "host").left((), {}) == [1]
 
 
-def test_rank_that_left_with_a_code_of_its_own_is_not_said_to_have_finished(
-    folder: Path, start: Start
-) -> None:
+def test_rank_that_exited_with_an_error_did_not_finish(folder: Path, start: Start) -> None:
     for rank in (0, 1):
         start("import sys\nprint('ready', flush=True)\nsys.exit(3)", rank).wait()
     probe = NodeProbe(folder, 0, "host")
@@ -323,7 +315,7 @@ def test_rank_that_left_with_a_code_of_its_own_is_not_said_to_have_finished(
 @pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="this kernel counts no waiting for a processor"
 )
-def test_what_computes_is_told_from_what_sleeps_on_a_crowded_core(folder: Path, start: Start) -> None:
+def test_computing_is_distinguished_from_sleeping_on_a_busy_core(folder: Path, start: Start) -> None:
     computes, sleeps = start(HALF, 0), start(SLEEP, 1)
     crowd = [start(LOOP, 2, hooked=False) for _ in range(6)]
     core = {min(os.sched_getaffinity(0))}

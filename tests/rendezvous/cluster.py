@@ -1,4 +1,4 @@
-"""Nodes of a job as a platform starts them, on hosts of the lab, with every line and when it came."""
+"""Nodes of a job on lab hosts, started as a platform does, with every output line and its time."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Node:
         return any(text in line for _, line in self.lines)
 
     def count(self, text: str) -> int:
-        """Return how many lines so far hold a text."""
+        """Return how many lines so far contain a text."""
         return sum(text in line for _, line in list(self.lines))
 
     def when(self, text: str) -> float:
-        """Wait until the node says something; return the clock's time (``time.monotonic``) of that."""
+        """Wait until the node prints a text; return when (``time.monotonic``)."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             for seconds, line in list(self.lines):
@@ -70,7 +70,7 @@ class Node:
         return code
 
     def ended(self) -> None:
-        """Wait for the last lines; what was left behind may hold the output open."""
+        """Wait for the last lines; leftover processes may keep the output open."""
         self._reader.join(5)
 
 
@@ -125,7 +125,7 @@ def kill_everything(host: Host) -> None:
 
 
 def guard_process(node: Node) -> int:
-    """Return the process id of the guard that ends what a killed launcher leaves."""
+    """Return the process id of the guard, which kills what a killed launcher leaves behind."""
     return _child(node, b"guard.py\0")
 
 

@@ -1,4 +1,4 @@
-"""Launchers of nodes as processes of their own, as far as the rendezvous goes: they can be killed or stopped.
+"""Launchers of nodes as separate processes, only with the rendezvous: they can be killed or stopped.
 
 ``python launchers.py`` reads a RunTask and then commands on standard input, and writes news on standard
 output: a pickle per line.
@@ -50,7 +50,7 @@ class LauncherProcess:
         self._write(command)
 
     def close(self) -> None:
-        """Let it leave, and wait for its end."""
+        """Let it leave, and wait until it has exited."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()

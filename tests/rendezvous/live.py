@@ -39,7 +39,7 @@ class Question(Message):
 
 @dataclass(frozen=True)
 class Reply(Message):
-    """What it is answered."""
+    """The answer to it."""
 
     text: str
 
@@ -56,7 +56,7 @@ PURPOSE = Purpose("test", (Health, Question, Reply, Bulletin, *RUN.messages))
 
 @dataclass
 class Live:
-    """Node 0's coordinator in a thread, and the means to come to it."""
+    """Node 0's coordinator in a thread, and functions to connect to it."""
 
     coordinator: Coordinator
     port: int
@@ -92,7 +92,7 @@ class Live:
         details: Message | None = None,
         **changes: Any,
     ) -> Participant:
-        """Bring a node that has not joined yet."""
+        """Connect a node that has not joined yet."""
         me = fingerprint(rank, self.coordinator.welcome.nnodes, **changes)
         held = self.secret if isinstance(secret, str) else secret
         opened = self.opened(rank, secret=held, purpose=purpose, **changes)
@@ -103,7 +103,7 @@ class Live:
         return node
 
     def joined(self, rank: int, **changes: Any) -> Participant:
-        """Bring a node and wait until it has a place."""
+        """Connect a node and wait until it has joined."""
         node = self.participant(rank, **changes)
         node.join()
         until(lambda: node.membership is not None, node)
@@ -111,7 +111,7 @@ class Live:
 
 
 def until(true: Callable[[], bool], *nodes: Participant) -> None:
-    """Wait until something is true, while nodes take in what comes."""
+    """Wait until something is true, while nodes handle their messages."""
     deadline = time.monotonic() + LIMIT_S
     while not true():
         assert time.monotonic() < deadline, "it never came true"
@@ -124,7 +124,7 @@ def until(true: Callable[[], bool], *nodes: Participant) -> None:
 def live(
     nnodes: int = 2, *, secret: Secret | None = None, mark: str = "", purpose: Purpose = PURPOSE
 ) -> Iterator[Live]:
-    """Serve a rendezvous whose coordinator looks every few milliseconds."""
+    """Serve a rendezvous whose coordinator steps every few milliseconds."""
     said: list[ConsoleLine] = []
     listener = listen((0,), nnodes)
     port = listener.getsockname()[1]

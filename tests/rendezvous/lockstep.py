@@ -1,4 +1,4 @@
-"""A training whose nodes make each step together, and that resumes where it was: ``lockstep.py FOLDER``.
+"""A job whose nodes make each step together, and that resumes at its last step: ``lockstep.py FOLDER``.
 
 Rank 0 serves the others at MASTER_ADDR:MASTER_PORT, and for each step writes a line into FOLDER/steps: the
 step, its host, MASTER_ADDR. It ends well once FOLDER/finish exists. Who loses a partner fails.

@@ -1,4 +1,4 @@
-"""The package as another version of it: one message that travels has a field more."""
+"""Another version of the package: one message has an additional field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BEFORE = "    echo_s: float = 0.0\n"
 
 
 def other_build(folder: Path) -> Path:
-    """Put it into a folder, and return the folder, which Python can import from."""
+    """Write it into a folder that Python can import from; return the folder."""
     shutil.copytree(
         ROOT / "platform_launch", folder / "platform_launch", ignore=shutil.ignore_patterns("__pycache__")
     )

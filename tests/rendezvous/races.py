@@ -1,4 +1,4 @@
-"""Jobs whose nodes die, stop, wake up and dawdle at random: ``races.py JOBS FIRST_SEED [hosts] [fewer]``.
+"""Jobs whose nodes die, stop, continue and are late at random: ``races.py JOBS FIRST_SEED [hosts] [fewer]``.
 
 Launchers on the loopback as processes of their own, without training processes (``launchers``). With
 ``hosts`` each node has a host of its own and knows those of the others: its cable may be pulled as well, and
@@ -80,7 +80,7 @@ class WrongError(Exception):
 
 
 class Job:
-    """One job: its nodes' launchers, and whoever does things to them."""
+    """One job: its nodes' launchers, and the faults that are injected into them."""
 
     def __init__(self, seed: int, machines: tuple[Host, ...] = ()) -> None:
         self._random = random.Random(seed)
@@ -101,7 +101,7 @@ class Job:
         self.done: list[str] = []
 
     def run(self) -> None:
-        """Start, do things to the nodes several times, and end in good order. Raises WrongError."""
+        """Start, inject several faults, and end cleanly. Raises WrongError."""
         for node in self.nodes:
             node.again_at = time.monotonic() + self._jitter_s()
         self._until(self._trains)
@@ -187,7 +187,7 @@ class Job:
         return [node for node in self.nodes if node.held is not None and not (node.dead or node.away)]
 
     def _trains(self) -> bool:
-        """Whether as many nodes train as shall, each with a rank of its own, the others waiting."""
+        """Whether the expected number of nodes train with distinct ranks, and the others wait."""
         ranks = sorted(node.held for node in self._training() if node.held is not None)
         if len(ranks) != len(set(ranks)):
             raise WrongError(f"a rank was given twice: {ranks}")
@@ -259,7 +259,7 @@ class Job:
         return NodeEnding(kind, node.me.node_rank, node.me.place, 0 if kind is EndKind.FINISHED else 1)
 
     def _jitter_s(self) -> float:
-        """How long a launcher takes to come: most are quick, now and then one is late by seconds."""
+        """How long a launcher takes to start: most are quick, some are late by seconds."""
         return self._random.random() * (3.0 if self._random.random() < 0.2 else 0.3)
 
     def _send(self, node: Node, message: RunTask | StopAll | TrainingEnded) -> None:
@@ -335,7 +335,7 @@ def _play(seed: int, machines: tuple[Host, ...]) -> int:
 
 
 def main(jobs: int, first_seed: int, *, apart: bool) -> int:
-    """Run the jobs at once; return how many went wrong."""
+    """Run the jobs concurrently; return how many failed."""
     children = []
     for seed in range(first_seed, first_seed + jobs):
         child = os.fork()

@@ -1,4 +1,4 @@
-"""A training that does what its arguments say: ``sleep:2 print:hello fail:1``.
+"""A job that does what its arguments say: ``sleep:2 print:hello fail:1``.
 
 sleep:S        wait
 late:RANK:S    wait on this rank only

@@ -1,4 +1,4 @@
-"""Strangers who reach the port: what they send is turned away with one warning and ends nothing."""
+"""Strangers who reach the port: what they send is rejected with one warning and stops nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rendezvous(request: pytest.FixtureRequest) -> Iterator[Live]:
 
 
 def assert_works(rendezvous: Live, node: Participant) -> None:
-    """The node is still a member, and hears and is heard."""
+    """Assert that the node is still a member, and receives and sends messages."""
     before = rendezvous.coordinator.membership.ranks[1]
     news = Bulletin(os.urandom(4).hex())
     with rendezvous.lock:
@@ -45,7 +45,7 @@ def assert_works(rendezvous: Live, node: Participant) -> None:
 
 
 class Stranger:
-    """Speaks the protocol up to where the secret is needed, and whatever it likes from there on."""
+    """Follows the protocol until the secret is needed, and then sends anything."""
 
     def __init__(self, rendezvous: Live, secret: Secret | None = None, *, rank: int = 1) -> None:
         self._socket = socket.create_connection(("127.0.0.1", rendezvous.port), LIMIT_S)
@@ -67,7 +67,7 @@ class Stranger:
         self.send(self.seal.close(encode(message)).rstrip())
 
     def heard(self) -> list[bytes]:
-        """Return all lines until the other side hangs up."""
+        """Return all lines until the other side closes the connection."""
         with suppress(OSError):
             return self._file.readlines()
         return []
@@ -119,14 +119,14 @@ def test_junk_instead_of_a_join_ends_nothing(rendezvous: Live, junk: bytes) -> N
     assert len(rendezvous.warnings) <= 1
 
 
-def test_a_caller_that_says_nothing_is_let_go(rendezvous: Live) -> None:
+def test_silent_connection_is_closed(rendezvous: Live) -> None:
     node = rendezvous.joined(1)
     with socket.create_connection(("127.0.0.1", rendezvous.port), LIMIT_S) as mute:
         assert mute.recv(1) == b""
     assert_works(rendezvous, node)
 
 
-def test_strangers_who_hold_connections_open_do_not_keep_nodes_out(rendezvous: Live) -> None:
+def test_open_connections_of_strangers_do_not_block_nodes(rendezvous: Live) -> None:
     held = [socket.create_connection(("127.0.0.1", rendezvous.port), LIMIT_S) for _ in range(400)]
 
     def joined() -> bool:
@@ -140,7 +140,7 @@ def test_strangers_who_hold_connections_open_do_not_keep_nodes_out(rendezvous: L
         one.close()
 
 
-def test_a_rank_that_is_a_list_is_no_message() -> None:
+def test_rank_that_is_a_list_is_refused() -> None:
     entry = encode(Join(fingerprint(1), "session", 1)).replace(b'"node_rank":1', b'"node_rank":[]')
     with pytest.raises(
         InvalidMessageError, match=r"Fingerprint.node_rank: expected a whole number, found \[\]"
@@ -148,7 +148,7 @@ def test_a_rank_that_is_a_list_is_no_message() -> None:
         decode(entry, Join)
 
 
-def test_a_member_that_sends_too_much_is_disconnected(rendezvous: Live) -> None:
+def test_member_that_sends_too_much_is_disconnected(rendezvous: Live) -> None:
     """A line of 5 MB is not read to its end, and a question of 100 KB is refused by its own limit."""
     node = rendezvous.joined(1)
     for line in (b"- " + b"x" * 5_000_000, encode(Publish(Question("x" * 100_000)))):
@@ -161,7 +161,7 @@ def test_a_member_that_sends_too_much_is_disconnected(rendezvous: Live) -> None:
     assert_works(rendezvous, node)
 
 
-def test_a_member_that_sends_what_its_purpose_does_not_have_is_disconnected(rendezvous: Live) -> None:
+def test_member_with_a_message_of_another_purpose_is_disconnected(rendezvous: Live) -> None:
     node = rendezvous.joined(1)
     member = Stranger(rendezvous, rendezvous.secret, rank=0)
     member.say(Join(fingerprint(0), os.urandom(8).hex(), 1))
@@ -175,11 +175,11 @@ def test_a_member_that_sends_what_its_purpose_does_not_have_is_disconnected(rend
     assert_works(rendezvous, node)
 
 
-def test_a_session_is_not_taken_over_by_who_knows_the_identity_of_a_node(rendezvous: Live) -> None:
-    """An identity is no secret: it travels to all nodes. The session does not."""
+def test_identity_of_a_node_is_not_enough_to_take_its_session(rendezvous: Live) -> None:
+    """An identity is no secret: it is sent to all nodes. The session token is not."""
     if rendezvous.secret is not None:
         pytest.skip(
-            "with a secret, strangers do not get that far (test_with_a_secret_nothing_forged_is_believed)"
+            "with a secret, strangers do not get that far (test_forged_messages_are_rejected_with_a_secret)"
         )
     node = rendezvous.joined(1)
     before = rendezvous.coordinator.membership.ranks[1]
@@ -193,8 +193,8 @@ def test_a_session_is_not_taken_over_by_who_knows_the_identity_of_a_node(rendezv
     assert_works(rendezvous, node)
 
 
-def test_who_returns_with_other_details_is_turned_away() -> None:
-    """A node's SSH address and interpreter, which others use, do not change for who knows its identity."""
+def test_member_that_returns_with_other_details_is_rejected() -> None:
+    """Knowing a node's identity is not enough to change its SSH address and interpreter, which others use."""
     with live(2) as rendezvous:
         node = rendezvous.joined(1, details=Health(1))
         node.close()
@@ -209,15 +209,15 @@ def test_who_returns_with_other_details_is_turned_away() -> None:
         assert again.membership is not None
 
 
-def test_nobody_but_node_0_publishes_the_state_of_all(rendezvous: Live) -> None:
-    """With a shared store a stranger could rewrite it; here a member's Publish is that member's value."""
+def test_only_node_0_publishes_the_state(rendezvous: Live) -> None:
+    """A member's Publish sets only that member's value."""
     nodes = [rendezvous.joined(rank) for rank in range(2)]
     nodes[1].publish(Bulletin("forged: end all"))
     until(lambda: rendezvous.coordinator.values(Bulletin) == {1: Bulletin("forged: end all")}, *nodes)
     assert nodes[0].state(Bulletin) is None
 
 
-def test_escape_sequences_of_other_nodes_are_shown_and_not_obeyed(rendezvous: Live) -> None:
+def test_escape_sequences_of_other_nodes_are_escaped(rendezvous: Live) -> None:
     name = "gpu\x1b]0;owned\x07\x1b[2J\r\n[node 0] [SUCCESS] all is well\u202e\x9b31m"
     node = rendezvous.participant(7, host=name)
     node.join()
@@ -228,7 +228,7 @@ def test_escape_sequences_of_other_nodes_are_shown_and_not_obeyed(rendezvous: Li
     assert r"gpu\x1b]0;owned\x07\x1b[2J\r\n[node 0]" in rendezvous.warnings[0]
 
 
-def test_a_second_launcher_of_a_rank_ends_nothing_however_often_it_comes(rendezvous: Live) -> None:
+def test_repeated_second_launcher_of_a_rank_ends_nothing(rendezvous: Live) -> None:
     node = rendezvous.joined(1)
     for _ in range(3):
         second = rendezvous.participant(1, identity=os.urandom(4).hex(), host="elsewhere")
@@ -247,7 +247,7 @@ FORGERS: dict[str, Callable[[Live], Stranger]] = {
 
 
 @pytest.mark.parametrize("forger", FORGERS)
-def test_with_a_secret_nothing_forged_is_believed(forger: str) -> None:
+def test_forged_messages_are_rejected_with_a_secret(forger: str) -> None:
     with live(2, secret=SECRET) as rendezvous:
         node = rendezvous.joined(1)
         stranger = FORGERS[forger](rendezvous)
@@ -259,7 +259,7 @@ def test_with_a_secret_nothing_forged_is_believed(forger: str) -> None:
         assert 0 not in rendezvous.coordinator.membership.ranks
 
 
-def test_lines_of_one_connection_say_nothing_on_another() -> None:
+def test_lines_of_one_connection_are_invalid_on_another() -> None:
     with live(2, secret=SECRET) as rendezvous:
         member = Stranger(rendezvous, SECRET, rank=0)
         join = member.seal.close(encode(Join(fingerprint(0), "session", 1))).rstrip()
@@ -272,7 +272,7 @@ def test_lines_of_one_connection_say_nothing_on_another() -> None:
         replayed.close()
 
 
-def test_a_line_that_is_repeated_left_out_or_changed_ends_the_connection() -> None:
+def test_repeated_dropped_or_changed_line_ends_the_connection() -> None:
     with live(2, secret=SECRET) as rendezvous:
         for play in ("repeated", "left out", "changed"):
             member = Stranger(rendezvous, SECRET, rank=1)
@@ -295,7 +295,7 @@ def test_a_line_that_is_repeated_left_out_or_changed_ends_the_connection() -> No
                     rendezvous.coordinator.remove(one)
 
 
-def test_the_hello_of_another_version_needs_the_secret_to_be_believed() -> None:
+def test_hello_of_another_version_needs_the_secret() -> None:
     """A job ends for a node of another version; a stranger must not be able to claim one."""
     with live(2, secret=SECRET) as rendezvous:
         stranger = rendezvous.opened(1, secret=SECRET, purpose=Purpose(PURPOSE.name, ()))
@@ -337,7 +337,7 @@ def test_the_hello_of_another_version_needs_the_secret_to_be_believed() -> None:
         ),
     ],
 )
-def test_both_sides_hear_at_once_that_their_secrets_differ(
+def test_different_secrets_are_reported_immediately_on_both_sides(
     ours: Secret | None, theirs: Secret | None, kind: RejectionKind, said: str
 ) -> None:
     with live(2, secret=ours) as rendezvous:
@@ -353,8 +353,8 @@ def test_both_sides_hear_at_once_that_their_secrets_differ(
         assert again.membership is not None
 
 
-def test_a_peer_that_never_reads_costs_a_bounded_amount() -> None:
-    """It is disconnected, and gets the newest state when it comes again; the others hear all the same."""
+def test_peer_that_never_reads_costs_bounded_memory() -> None:
+    """It is disconnected, and gets the newest state when it reconnects; the others are not affected."""
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         deaf = Stranger(rendezvous, rank=0)
@@ -371,7 +371,7 @@ def test_a_peer_that_never_reads_costs_a_bounded_amount() -> None:
         deaf.close()
 
 
-def test_the_secret_travels_nowhere() -> None:
+def test_secret_is_never_sent() -> None:
     with live(2, secret=SECRET) as rendezvous:
         member = Stranger(rendezvous, SECRET, rank=1)
         member.say(Join(fingerprint(1), "session", 1))
@@ -382,7 +382,7 @@ def test_the_secret_travels_nowhere() -> None:
         member.close()
 
 
-def test_a_request_reaches_only_who_was_asked_and_an_answer_only_who_asked() -> None:
+def test_requests_and_answers_reach_only_their_recipients() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
         inquiry = nodes[0].query(Question("?"), to=[1], limit_s=LIMIT_S)

@@ -26,7 +26,7 @@ def file_of(tmp_path: Path, mode: int = 0o600, text: str = f"{VALUE}\n") -> Path
     return path
 
 
-def test_a_variable_or_a_private_file_holds_the_secret(tmp_path: Path) -> None:
+def test_secret_is_read_from_a_variable_or_a_private_file(tmp_path: Path) -> None:
     assert secret_of() is None
     for secret in (
         secret_of(PLATFORM_LAUNCH_SECRET=VALUE),
@@ -39,28 +39,28 @@ def test_a_variable_or_a_private_file_holds_the_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o606])
-def test_a_file_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
+def test_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = file_of(tmp_path, mode)
     with pytest.raises(InputError, match=rf"others may read or change it \(mode {mode:04o}\)") as refused:
         secret_of(PLATFORM_LAUNCH_SECRET_FILE=str(path))
     assert VALUE not in str(refused.value)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_secret_file_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: No such file"):
         secret_of(PLATFORM_LAUNCH_SECRET_FILE=str(tmp_path / "absent"))
     with pytest.raises(InputError, match="it is not a regular file"):
         secret_of(PLATFORM_LAUNCH_SECRET_FILE="/dev/null")
 
 
-def test_a_short_secret_and_two_secrets_are_refused(tmp_path: Path) -> None:
+def test_short_secret_and_two_secrets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has 5 characters: expected at least 16"):
         secret_of(PLATFORM_LAUNCH_SECRET="short")
     with pytest.raises(InputError, match="both set"):
         secret_of(PLATFORM_LAUNCH_SECRET=VALUE, PLATFORM_LAUNCH_SECRET_FILE=str(file_of(tmp_path)))
 
 
-def test_the_secret_is_in_no_output_log_or_record(tmp_path: Path) -> None:
+def test_secret_is_in_no_output_log_or_record(tmp_path: Path) -> None:
     command: list[str | Path] = [
         sys.executable,
         ROOT / "platform_launch" / "__main__.py",

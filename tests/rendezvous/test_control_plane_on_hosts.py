@@ -1,4 +1,4 @@
-"""A rendezvous that is lost for a while ends no training that goes on without it."""
+"""A rendezvous that is lost for a while does not stop a job that makes progress."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RENDEZVOUS_PORT = candidates(29500)[0]
 
 
 def hears_all(node: Node) -> bool:
-    """Tell whether the last that a node said of a silence is that it is over."""
+    """Return whether the last report of a node about a silence is that it has ended."""
     news = [line for _, line in list(node.lines) if "[node-silent]" in line or "[node-heard-again]" in line]
     return not news or "[node-heard-again]" in news[-1]
 
 
-def test_a_training_notices_nothing_of_what_the_rendezvous_goes_through(tmp_path: Path) -> None:
+def test_job_is_not_affected_by_rendezvous_failures(tmp_path: Path) -> None:
     end = tmp_path / "end"
     with hosts(2) as machines:
         nodes = [

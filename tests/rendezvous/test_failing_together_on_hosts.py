@@ -1,4 +1,4 @@
-"""While training runs the nodes stay in touch: one that fails ends all, one that is slow ends none."""
+"""Nodes stay connected while the job runs: one that fails stops all, one that is slow stops none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def network() -> Iterator[tuple[Host, ...]]:
 
 @pytest.fixture
 def machines(network: tuple[Host, ...]) -> Iterator[tuple[Host, ...]]:
-    """The same hosts for every test; what a test leaves on them is gone for the next."""
+    """The same hosts for every test, cleaned up in between."""
     yield network
     for host in network:
         kill_everything(host)
@@ -43,7 +43,7 @@ def everything(nodes: list[Node]) -> str:
 def training(
     machines: tuple[Host, ...], logs: Path, *script: str, options: tuple[str, ...] = ()
 ) -> list[Node]:
-    """Start a node on each machine and wait until all trainings run."""
+    """Start a node on each machine and wait until all train."""
     arguments = ("print:training", *script)
     nodes = [
         start(machine, rank, len(machines), *arguments, logs=logs, options=options)
@@ -54,7 +54,7 @@ def training(
     return nodes
 
 
-def test_a_script_that_raises_on_one_node_stops_all(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_script_that_raises_on_one_node_stops_all(machines: tuple[Host, ...], tmp_path: Path) -> None:
     nodes = training(machines[:2], tmp_path, "sleep:1", "fail:1")
     assert [node.code() for node in nodes] == [1, 1], everything(nodes)
     for node in nodes:
@@ -63,7 +63,7 @@ def test_a_script_that_raises_on_one_node_stops_all(machines: tuple[Host, ...], 
         assert not node.said("restart")
 
 
-def test_a_node_that_dies_whole_is_missed_with_its_last_words_node_0_too(tmp_path: Path) -> None:
+def test_node_that_dies_is_reported_with_its_last_output_also_node_0(tmp_path: Path) -> None:
     at_once(partial(_dies_whole, tmp_path / "0", 0), partial(_dies_whole, tmp_path / "2", 2))
 
 
@@ -81,7 +81,7 @@ def _dies_whole(logs: Path, lost: int) -> None:
         assert node.said("  | step 41 done"), node.text
 
 
-def test_a_cut_link_stops_both_sides(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_cut_link_stops_both_sides(machines: tuple[Host, ...], tmp_path: Path) -> None:
     nodes = training(machines[:2], tmp_path, "sleep:300", options=QUICK)
     machines[1].cut()
     try:
@@ -92,7 +92,7 @@ def test_a_cut_link_stops_both_sides(machines: tuple[Host, ...], tmp_path: Path)
     assert nodes[1].said("[coordinator-silent]")
 
 
-def test_five_seconds_of_a_cut_link_or_of_a_node_0_that_stands_still_end_nothing(tmp_path: Path) -> None:
+def test_short_cut_link_or_pause_of_node_0_stops_nothing(tmp_path: Path) -> None:
     at_once(partial(_is_cut, tmp_path / "cut"), partial(_stands_still, tmp_path / "still"))
 
 
@@ -107,7 +107,7 @@ def _is_cut(logs: Path) -> None:
 
 
 def _stands_still(logs: Path) -> None:
-    """Neither does node 0 take the others for dead when it wakes up, nor they it."""
+    """Neither node 0 nor the others report each other as lost when node 0 continues."""
     with hosts(2) as machines:
         nodes = training(machines, logs, "sleep:7", options=("--node-timeout", "12"))
         nodes[0].process.send_signal(signal.SIGSTOP)
@@ -116,20 +116,18 @@ def _stands_still(logs: Path) -> None:
         assert [node.code() for node in nodes] == [0, 0], everything(nodes)
 
 
-def test_many_times_the_time_limit_without_a_word_of_training_ends_nothing(
-    machines: tuple[Host, ...], tmp_path: Path
-) -> None:
-    """Hours of a quiet training, by shortened timers."""
+def test_long_silence_of_the_training_stops_nothing(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    """Hours of a job without output, by shortened timers."""
     nodes = training(machines[:2], tmp_path, "sleep:24", options=("--node-timeout", "6"))
     assert [node.code() for node in nodes] == [0, 0], everything(nodes)
 
 
-def test_nodes_may_finish_some_seconds_apart(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_nodes_may_finish_seconds_apart(machines: tuple[Host, ...], tmp_path: Path) -> None:
     nodes = training(machines, tmp_path, "late:1:3", "late:2:1.5", options=("--node-timeout", "2"))
     assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
 
 
-def test_sigterm_to_one_node_lets_all_save_and_leave(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_sigterm_to_one_node_lets_all_save_and_exit(machines: tuple[Host, ...], tmp_path: Path) -> None:
     nodes = training(machines[:2], tmp_path, f"obey:{tmp_path}/saved", "print:obeying", "sleep:300")
     for node in nodes:
         node.when("] obeying")
@@ -141,7 +139,7 @@ def test_sigterm_to_one_node_lets_all_save_and_leave(machines: tuple[Host, ...],
         assert not node.said("[ERROR]")
 
 
-def test_a_failed_run_starts_again_on_all_nodes(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_failed_run_restarts_on_all_nodes(machines: tuple[Host, ...], tmp_path: Path) -> None:
     options = ("--max-restarts", "1")
     nodes = training(machines[:2], tmp_path, "once:1", "print:good", "sleep:2", options=options)
     assert [node.code() for node in nodes] == [0, 0], everything(nodes)
@@ -151,9 +149,7 @@ def test_a_failed_run_starts_again_on_all_nodes(machines: tuple[Host, ...], tmp_
         assert node.said("] good")
 
 
-def test_a_run_that_gets_no_further_is_not_started_a_third_time(
-    machines: tuple[Host, ...], tmp_path: Path
-) -> None:
+def test_run_without_progress_is_not_started_a_third_time(machines: tuple[Host, ...], tmp_path: Path) -> None:
     nodes = training(machines[:2], tmp_path, "step:7", "fail:1", options=("--max-restarts", "9"))
     assert [node.code() for node in nodes] == [1, 1], everything(nodes)
     for node in nodes:
@@ -163,9 +159,7 @@ def test_a_run_that_gets_no_further_is_not_started_a_third_time(
 
 
 @requires_memory_limit
-def test_a_node_that_runs_out_of_memory_is_told_from_one_that_was_killed(
-    machines: tuple[Host, ...], tmp_path: Path
-) -> None:
+def test_out_of_memory_is_distinguished_from_kill(machines: tuple[Host, ...], tmp_path: Path) -> None:
     script = ("print:training", "sleep:1", "eat:1", "sleep:300")
     with memory_limit(2**30) as group:
         nodes = [
@@ -179,7 +173,7 @@ def test_a_node_that_runs_out_of_memory_is_told_from_one_that_was_killed(
     assert nodes[1].said("[out_of_memory_kill]")
 
 
-def test_a_node_that_the_platform_replaces_joins_the_next_start(
+def test_node_replaced_by_the_platform_joins_the_next_attempt(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
     options = (*QUICK, "--max-restarts", "1")
@@ -191,7 +185,7 @@ def test_a_node_that_the_platform_replaces_joins_the_next_start(
     assert nodes[0].said("restart 1 of 1: the nodes connect again")
 
 
-def test_without_roll_call_nobody_meets(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_no_roll_call_means_no_connection(machines: tuple[Host, ...], tmp_path: Path) -> None:
     node = start(machines[1], 1, 2, "print:alone", logs=tmp_path, options=("--no-roll-call",))
     assert node.code() == 0
     assert node.said("] alone")

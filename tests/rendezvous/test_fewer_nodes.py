@@ -19,7 +19,7 @@ SOON_S = 0.5
 
 
 def gather(rendezvous: Live, nnodes: int, *, restarts: int = 1, spares: int = 0, least: int = 2) -> Gathering:
-    """Begin the roll call of a restart, which steps from now on when the test says so."""
+    """Begin the roll call of a restart; from now on, the test makes its steps."""
     rendezvous.halted.set()
     with rendezvous.lock:
         return Gathering(
@@ -33,7 +33,7 @@ def gather(rendezvous: Live, nnodes: int, *, restarts: int = 1, spares: int = 0,
         )
 
 
-def test_a_restart_continues_without_a_lost_node_and_its_ranks_have_no_gap() -> None:
+def test_restart_without_a_lost_node_leaves_no_gap_in_the_ranks() -> None:
     with live(4) as rendezvous:
         gathering = gather(rendezvous, 4)
         nodes = [rendezvous.participant(rank) for rank in (0, 2, 3)]
@@ -53,7 +53,7 @@ def test_a_restart_continues_without_a_lost_node_and_its_ranks_have_no_gap() -> 
             assert back.membership.node_rank is None
 
 
-def test_the_next_restart_gives_the_missing_ranks_to_nodes_that_are_back() -> None:
+def test_next_restart_assigns_missing_ranks_to_returned_nodes() -> None:
     with live(3) as rendezvous:
         rendezvous.halted.set()
         with rendezvous.lock:
@@ -76,7 +76,7 @@ def test_the_next_restart_gives_the_missing_ranks_to_nodes_that_are_back() -> No
 
 
 @pytest.mark.parametrize(("restarts", "ranks"), [(0, (0, 2)), (1, (0,))])
-def test_a_first_start_needs_all_nodes_and_a_restart_no_fewer_than_asked_for(
+def test_first_start_needs_all_nodes_and_a_restart_needs_min_nodes(
     restarts: int, ranks: tuple[int, ...]
 ) -> None:
     with live(3) as rendezvous:
@@ -89,7 +89,7 @@ def test_a_first_start_needs_all_nodes_and_a_restart_no_fewer_than_asked_for(
         assert gathering.state.refusal.exit_code == NodesAbsentError.exit_code
 
 
-def test_a_spare_comes_before_fewer_nodes() -> None:
+def test_spare_is_preferred_to_fewer_nodes() -> None:
     with live(3) as rendezvous:
         gathering = gather(rendezvous, 3, spares=1)
         nodes = [*map(rendezvous.participant, (0, 2)), rendezvous.participant(3, spare=True)]
@@ -100,7 +100,7 @@ def test_a_spare_comes_before_fewer_nodes() -> None:
         assert (gathering.state.nnodes, gathering.present[1].host) == (3, "gpu-3")
 
 
-def test_a_restart_leaves_out_a_node_that_has_broken_meanwhile() -> None:
+def test_restart_excludes_a_node_that_broke_meanwhile() -> None:
     with live(3) as rendezvous:
         gathering = gather(rendezvous, 3)
         rendezvous.participant(1, refusal="no GPU", refusal_code=HardwareError.exit_code).join()
@@ -112,7 +112,7 @@ def test_a_restart_leaves_out_a_node_that_has_broken_meanwhile() -> None:
 
 
 @pytest.mark.parametrize(("may_lose", "restart"), [(1, True), (0, False)])
-def test_a_bad_node_is_left_out_if_the_job_can_continue_without_it(may_lose: int, restart: bool) -> None:
+def test_bad_node_is_excluded_if_the_job_can_continue_without_it(may_lose: int, restart: bool) -> None:
     health = node_health([DeviceFinding("gpu-lost", Grade.BAD, "GPU 3", "no longer answers")])
     ending = NodeEnding(EndKind.FAILED, 1, "gpu-1", 9, health=health)
     well = NodeEnding(EndKind.FAILED, 0, "gpu-0", 1, health=node_health([]))

@@ -1,4 +1,4 @@
-"""Three nodes of which two may continue: node 0 is lost with its host, and is back at the next restart."""
+"""Three nodes of which two may continue: node 0 is lost with its host, and returns at the next restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ while not (folder / "finish").exists():
 """
 
 
-def test_a_job_continues_without_node_0_and_grows_again(tmp_path: Path) -> None:
+def test_job_continues_without_node_0_and_grows_again(tmp_path: Path) -> None:
     script = tmp_path / "training.py"
     script.write_text(TRAINING)
 

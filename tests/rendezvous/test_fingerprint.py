@@ -1,4 +1,4 @@
-"""What travels to other nodes, and what must not."""
+"""What is sent to other nodes, and what must not be."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from tests.rendezvous.nodes import fingerprint
 @pytest.mark.parametrize(
     "name", ["NCCL_API_KEY", "TORCH_HUB_TOKEN", "DS_SECRET", "ACCELERATE_PASSWORD", "UCX_AUTH", "FI_COOKIE"]
 )
-def test_a_variable_that_sounds_secret_stays_here(name: str) -> None:
+def test_variable_with_a_secret_name_is_not_sent(name: str) -> None:
     assert shareable({name: "hunter2"}) == {}
 
 
 @pytest.mark.parametrize("value", ["https://me:hunter2@example.org/x", "Bearer abc", "-----BEGIN KEY-----"])
-def test_a_value_that_looks_secret_stays_here(value: str) -> None:
+def test_value_that_looks_secret_is_not_sent(value: str) -> None:
     assert shareable({"NCCL_CONF_FILE": value}) == {}
 
 
-def test_only_what_training_libraries_read_is_compared() -> None:
+def test_only_variables_of_training_libraries_are_compared() -> None:
     variables = {"NCCL_IB_TC": "106", "HOME": "/root", "AWS_PROFILE": "x", "WANDB_MODE": "online"}
     assert shareable(variables) == {"NCCL_IB_TC": "106"}
 
 
-def test_what_differs_on_healthy_nodes_is_not_compared() -> None:
+def test_values_that_differ_on_healthy_nodes_are_not_compared() -> None:
     assert shareable({"CUDA_VISIBLE_DEVICES": "0,1", "TORCH_FR_DUMP_TEMP_FILE": "/logs/flight_1"}) == {}
 
 
-def test_a_long_value_is_cut() -> None:
+def test_long_value_is_cut() -> None:
     assert len(shareable({"NCCL_IB_HCA": "mlx5_0," * 100})["NCCL_IB_HCA"]) == 160
 
 
-def test_a_fingerprint_survives_the_way() -> None:
+def test_fingerprint_is_decoded_unchanged() -> None:
     sent = fingerprint(3, 4, facts={"GPU kind": "NVIDIA H100 80GB HBM3 – «ü»"})
     assert decode(encode(sent), Fingerprint) == sent
 
@@ -118,7 +118,7 @@ def test_arguments_are_compared_by_option_without_secrets_and_ranks() -> None:
     }
 
 
-def test_another_seed_on_one_node_is_warned_of_and_no_reason_to_refuse() -> None:
+def test_different_seed_is_a_warning_not_a_refusal() -> None:
     nodes = [
         fingerprint(rank, facts={f"argument --{name}": value for name, value in given.items()})
         for rank, given in enumerate(({"seed": "1"}, {"seed": "2", "lr": "1e-3"}))
@@ -155,9 +155,7 @@ def of_node(rank: int, *words: str) -> Fingerprint:
         (("--config", "{rank}5.yaml"), False),
     ],
 )
-def test_arguments_that_name_the_node_are_no_sign_of_another_job(
-    words: tuple[str, ...], *, same: bool
-) -> None:
+def test_arguments_that_name_the_node_do_not_mean_another_job(words: tuple[str, ...], *, same: bool) -> None:
     nodes = [of_node(rank, *(w.format(rank=rank, host=f"gn{rank}") for w in words)) for rank in (0, 1)]
     assert nodes[0].may_be_of_another_job(nodes[1]) is not same
     assert not same or not any(d.name.startswith("argument") for d in differences(nodes))

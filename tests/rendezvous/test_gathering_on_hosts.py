@@ -1,4 +1,4 @@
-"""The nodes gather before training, on real hosts: who is missing or wrong is named, on every node."""
+"""The roll call on real hosts: missing and wrong nodes are named on every node."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def network() -> Iterator[tuple[Host, ...]]:
 
 @pytest.fixture
 def machines(network: tuple[Host, ...]) -> Iterator[tuple[Host, ...]]:
-    """The same hosts for every test; what a test leaves on them is gone for the next."""
+    """The same hosts for every test, cleaned up in between."""
     yield network
     for host in network:
         kill_everything(host)
 
 
-def test_all_nodes_meet_and_train(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_all_nodes_join_and_train(machines: tuple[Host, ...], tmp_path: Path) -> None:
     nodes = [start(machines[rank], rank, 2, "print:trained", logs=tmp_path) for rank in range(2)]
     assert [node.code() for node in nodes] == [0, 0], nodes[0].text
     for node in nodes:
@@ -46,7 +46,7 @@ def test_all_nodes_meet_and_train(machines: tuple[Host, ...], tmp_path: Path) ->
         assert node.said("trained")
 
 
-def test_launchers_of_different_versions_are_told_apart_on_all_nodes(
+def test_different_launcher_versions_are_reported_on_all_nodes(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
     other = other_build(tmp_path / "other")
@@ -62,7 +62,7 @@ def test_launchers_of_different_versions_are_told_apart_on_all_nodes(
         assert node.said("use one image, or one version of platform-launch, on all nodes")
 
 
-def test_nodes_that_differ_in_what_may_be_meant_start_and_are_not_said_to_agree(
+def test_nodes_with_an_intended_difference_start_with_a_warning(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
     nodes = [
@@ -90,9 +90,7 @@ def test_an_absent_node_is_named_on_every_node(machines: tuple[Host, ...], tmp_p
         assert node.said("error: 1 of 3 nodes missing: node 2; never connected; gave up after 8 s")
 
 
-def test_a_master_name_that_no_server_knows_is_said_at_once(
-    machines: tuple[Host, ...], tmp_path: Path
-) -> None:
+def test_unknown_master_name_is_reported_immediately(machines: tuple[Host, ...], tmp_path: Path) -> None:
     node = start(
         machines[1],
         1,
@@ -107,7 +105,7 @@ def test_a_master_name_that_no_server_knows_is_said_at_once(
     assert node.said(f"error: node 0 was not reached in 3 s: {problem}")
 
 
-def test_a_name_that_appears_later_is_waited_for(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_launcher_waits_for_a_name_that_appears_later(machines: tuple[Host, ...], tmp_path: Path) -> None:
     names = machines[1].etc / "hosts"
     known = names.read_text()
     late = {"MASTER_ADDR": "late-master"}
@@ -126,14 +124,14 @@ def test_a_name_that_appears_later_is_waited_for(machines: tuple[Host, ...], tmp
             (machine.etc / "hosts").write_text(known)
 
 
-def test_a_refused_connection_is_told_from_silence(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_refused_connection_is_distinguished_from_silence(machines: tuple[Host, ...], tmp_path: Path) -> None:
     options = ("--roll-call-timeout", "2")
     node = start(machines[1], 1, 2, logs=tmp_path, options=options)
     node.when(f"node0:{candidates(29500)[0]} (10.213.0.1) refuses the connection: nothing listens there")
     assert node.code() == ABSENT
 
 
-def test_a_cut_link_before_the_roll_call_shows_on_both_sides(
+def test_cut_link_before_the_roll_call_is_reported_on_both_sides(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
     options = ("--roll-call-timeout", "3")
@@ -147,9 +145,7 @@ def test_a_cut_link_before_the_roll_call_shows_on_both_sides(
         machines[1].heal()
 
 
-def test_a_node_that_loses_its_link_while_it_waits_comes_back(
-    machines: tuple[Host, ...], tmp_path: Path
-) -> None:
+def test_waiting_node_reconnects_after_losing_its_link(machines: tuple[Host, ...], tmp_path: Path) -> None:
     options = ("--node-timeout", "3")
     nodes = [start(machines[rank], rank, 3, logs=tmp_path, options=options) for rank in range(2)]
     nodes[0].when("1 of 3 nodes missing: node 2; never connected")
@@ -167,7 +163,7 @@ def test_a_node_that_loses_its_link_while_it_waits_comes_back(
 @pytest.mark.parametrize(
     ("port", "name", "code"), [(29500, "MASTER_PORT", ABSENT), (candidates(29500)[0], "port", 0)]
 )
-def test_a_port_that_is_taken_is_named_with_its_owner(
+def test_port_in_use_is_reported_with_its_owner(
     machines: tuple[Host, ...], tmp_path: Path, port: int, name: str, code: int
 ) -> None:
     hold = f"import socket, time; s = socket.create_server(('', {port})); print('held'); time.sleep(60)"
@@ -217,10 +213,10 @@ def test_two_nodes_with_one_rank_are_named(machines: tuple[Host, ...], tmp_path:
         assert node.said("node2 (10.213.0.3)")
 
 
-def test_a_master_address_that_is_another_machine_is_said_on_node_0(
+def test_master_address_of_another_machine_is_reported_on_node_0(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
-    """Two jobs: where one of them looks nothing listens, where the other one does somebody is mute."""
+    """Two jobs: where one connects, nothing listens; where the other connects, a process never answers."""
     ports = {port: candidates(int(port))[0] for port in ("29500", "29600")}
     mute = (
         f"import socket, time; s = socket.create_server(('', {ports['29600']})); "
@@ -259,7 +255,7 @@ def test_a_master_address_that_is_another_machine_is_said_on_node_0(
     assert jobs[1][1].said(mute_said), jobs[1][1].text
 
 
-def test_a_node_that_cannot_start_tells_the_others(
+def test_node_that_cannot_start_informs_the_others(
     machines: tuple[Host, ...], tmp_path: Path, fake_nvml: FakeNvml
 ) -> None:
     broken = fake_nvml(*fake.h100s(8), fake.fail("nvmlDeviceGetHandleByIndex_v2", 15, 3))
@@ -273,7 +269,7 @@ def test_a_node_that_cannot_start_tells_the_others(
     assert nodes[0].said("error: node 1, node1, cannot start: GPU 3 answered"), nodes[0].text
 
 
-def test_a_node_told_to_end_while_it_waits_leaves_at_once(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_stop_request_while_waiting_is_obeyed_immediately(machines: tuple[Host, ...], tmp_path: Path) -> None:
     node = start(machines[0], 0, 2, logs=tmp_path)
     node.when("1 of 2 nodes missing: node 1")
     node.process.terminate()
@@ -297,9 +293,7 @@ while True:
 """
 
 
-def test_a_name_server_is_asked_for_node_0_and_never_who_it_is_that_connects(
-    machines: tuple[Host, ...], tmp_path: Path
-) -> None:
+def test_name_server_is_queried_for_node_0_only(machines: tuple[Host, ...], tmp_path: Path) -> None:
     """The store would wait for the answer each time, one after the other."""
     files = {machine: (machine.etc / "hosts").read_text() for machine in machines[:2]}
     servers = []
@@ -320,7 +314,7 @@ def test_a_name_server_is_asked_for_node_0_and_never_who_it_is_that_connects(
     assert not any("in-addr" in questions for questions in asked), asked
 
 
-def test_a_silent_name_server_prevents_no_start(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_silent_name_server_does_not_prevent_the_start(machines: tuple[Host, ...], tmp_path: Path) -> None:
     """TCPStore asks for the name of the host it connects to, and that question may never be answered."""
     files = {
         machine: ((machine.etc / "hosts").read_text(), machine.etc / "resolv.conf")

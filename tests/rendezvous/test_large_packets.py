@@ -23,7 +23,7 @@ def listening(made: tuple[Host, ...]) -> Iterator[Mapping[str, tuple[str, int]]]
 
 
 @requires_netns
-def test_the_host_behind_a_narrow_cable_is_named_with_the_size_that_is_lost() -> None:
+def test_host_behind_a_small_mtu_is_named_with_the_lost_size() -> None:
     with hosts(3) as made, listening(made) as places:
         with made[0].entered():
             assert lost_above(places) == {}
@@ -36,7 +36,7 @@ def test_the_host_behind_a_narrow_cable_is_named_with_the_size_that_is_lost() ->
 
 @requires_netns
 def test_an_interface_with_a_smaller_mtu_loses_nothing() -> None:
-    """Its kernel tells the others how much it takes."""
+    """Its kernel announces its maximum segment size to the others."""
     with hosts(2) as made, listening(made) as places:
         made[1].run(["ip", "link", "set", "eth0", "mtu", "1400"])
         for host in made:
@@ -45,19 +45,19 @@ def test_an_interface_with_a_smaller_mtu_loses_nothing() -> None:
 
 
 @requires_netns
-def test_who_is_not_reached_at_all_is_not_named() -> None:
+def test_unreachable_host_is_not_named() -> None:
     with hosts(2) as made, listening(made) as places:
         made[1].cut()
         with made[0].entered():
             assert lost_above(places) == {}
 
 
-def test_a_port_that_nobody_listens_on_is_not_named() -> None:
+def test_closed_port_is_not_named() -> None:
     with reserved_port() as port:
         assert lost_above({0: ("127.0.0.1", port)}) == {}
 
 
 @requires_netns
-def test_a_machine_takes_what_it_sends_to_itself() -> None:
+def test_packets_to_the_own_machine_arrive() -> None:
     with hosts(1) as (host,), host.entered(), open_port() as port:
         assert lost_above({address: (address, port) for address in ("127.0.0.1", "::1")}) == {}

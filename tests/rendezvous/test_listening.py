@@ -12,7 +12,7 @@ from tests.lab.port import reserved_port
 from tests.rendezvous.nodes import topology_and_environment
 
 
-def test_jobs_with_neighbouring_master_ports_do_not_take_each_others_ports() -> None:
+def test_jobs_with_adjacent_master_ports_use_different_ports() -> None:
     """Every guide advises MASTER_PORT + 1 for a second job on the same hosts."""
     for master_port in (1024, 10000, 29500, 31500, 65535):
         own = candidates(master_port)
@@ -37,7 +37,7 @@ def test_init_master_port_cannot_be_master_port() -> None:
         rendezvous_ports(topology, env)
 
 
-def test_a_port_that_is_taken_is_passed_over_and_named_when_no_other_is_left() -> None:
+def test_port_in_use_is_skipped_and_named_if_none_is_left() -> None:
     with reserved_port() as free, socket.create_server(("", 0)) as other:
         taken = other.getsockname()[1]
         with listen((taken, free), 2) as listener:
@@ -50,7 +50,7 @@ def test_a_port_that_is_taken_is_passed_over_and_named_when_no_other_is_left() -
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_connections_carry_small_segments_both_ways(address: str) -> None:
-    """So the nodes meet even if a switch drops large packets."""
+    """So the nodes can connect even if a switch drops large packets."""
     with (
         listen((0,), 2) as listener,
         socket.create_connection((address, listener.getsockname()[1])) as ours,

@@ -47,13 +47,13 @@ def changed(**changes: object) -> bytes:
     return json.dumps([kind, {**fields, **changes}]).encode()
 
 
-def test_a_message_survives_the_way() -> None:
+def test_message_is_decoded_unchanged() -> None:
     assert decode(encode(GOOD), Sample) == GOOD
     assert decode(encode(GOOD), Message) == GOOD
     assert b"\n" not in encode(GOOD)
 
 
-def test_a_phrase_arrives_with_its_words_and_values() -> None:
+def test_phrase_is_decoded_with_template_and_values() -> None:
     inner = Phrase("{number} errors", number=3)
     text = Phrase("{where}: {what} at {clock:.0f} MHz", where="GPU 0", what=inner, clock=1200.4)
     arrived = decode(encode(replace(GOOD, text=text)), Sample).text
@@ -75,7 +75,7 @@ def test_a_phrase_arrives_with_its_words_and_values() -> None:
         {"words": ["{a}"], "values": {"a": 1}},
     ],
 )
-def test_a_phrase_that_asks_for_more_than_its_values_is_refused(phrase: dict[str, object]) -> None:
+def test_phrase_with_missing_values_is_refused(phrase: dict[str, object]) -> None:
     with pytest.raises(InvalidMessageError, match=r"Sample\.text"):
         decode(changed(text=phrase), Sample)
 
@@ -105,7 +105,7 @@ def test_a_phrase_that_asks_for_more_than_its_values_is_refused(phrase: dict[str
         ({"surprise": 1}, "Sample: expected the fields number"),
     ],
 )
-def test_a_field_of_another_type_is_named(changes: dict[str, object], expected: str) -> None:
+def test_field_of_another_type_is_named(changes: dict[str, object], expected: str) -> None:
     with pytest.raises(InvalidMessageError) as refused:
         decode(changed(**changes), Sample)
     assert any(part in str(refused.value) for part in expected.split("|"))
@@ -125,12 +125,12 @@ def test_a_field_of_another_type_is_named(changes: dict[str, object], expected: 
         b"[" * 40_000,
     ],
 )
-def test_anything_else_is_refused(data: bytes) -> None:
+def test_other_input_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessageError, match="expected a Sample"):
         decode(data, Sample)
 
 
-def test_a_message_longer_than_its_kind_allows_is_refused() -> None:
+def test_too_long_message_is_refused() -> None:
     with pytest.raises(InvalidMessageError, match="at most 65536 bytes"):
         decode(changed(text="x" * 70_000), Sample)
 
@@ -146,6 +146,6 @@ def test_a_message_longer_than_its_kind_allows_is_refused() -> None:
         ("\ud800", r"\ud800"),
     ],
 )
-def test_texts_cannot_steer_a_terminal(text: str, shown: str) -> None:
+def test_control_characters_in_texts_are_escaped(text: str, shown: str) -> None:
     assert escaped(text) == shown
     assert decode(changed(text=text), Sample).text == shown

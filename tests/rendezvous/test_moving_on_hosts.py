@@ -90,7 +90,7 @@ class MovingJob:
             assert node.said("the job has moved: node 0 is now on node2"), self.text()
 
     def finishes(self, *living: int) -> None:
-        """Let the training end, and see that every node that lives ends well."""
+        """Let the job end, and assert that every live node exits with 0."""
         (self._folder / "finish").touch()
         for index in living:
             assert self.nodes[index].code() == 0, self.text()
@@ -124,13 +124,13 @@ def job(folder: Path, *, listed: bool = True, limit_s: str = "300") -> Iterator[
 
 @pytest.fixture(scope="module", autouse=True)
 def races() -> Iterator[subprocess.Popen[str]]:
-    """Three jobs with random faults, begun first and looked at last: they wait more than they compute."""
+    """Three jobs with random faults, started first and checked last, because they mostly wait."""
     command = [sys.executable, str(TRAINING.with_name("races.py")), "3", "5037", "hosts"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         yield running
 
 
-def test_a_job_that_knows_its_hosts_trains_on_without_node_0(tmp_path: Path) -> None:
+def test_job_with_a_host_list_continues_without_node_0(tmp_path: Path) -> None:
     at_once(partial(_loses_node_0, tmp_path, "host"), partial(_loses_node_0, tmp_path, "launcher"))
 
 
@@ -147,7 +147,7 @@ def _loses_node_0(folder: Path, lost: str) -> None:
 
 
 @pytest.mark.nightly
-def test_a_job_without_a_list_of_hosts_ends_without_node_0_and_says_why(tmp_path: Path) -> None:
+def test_job_without_a_host_list_ends_without_node_0_and_reports_why(tmp_path: Path) -> None:
     with job(tmp_path, listed=False, limit_s="10") as running:
         kill_everything(running.hosts[0])
         assert [node.code() for node in running.nodes[1:]] == [ABSENT, ABSENT], running.text()
@@ -155,7 +155,7 @@ def test_a_job_without_a_list_of_hosts_ends_without_node_0_and_says_why(tmp_path
 
 
 @pytest.mark.nightly
-def test_a_node_0_that_comes_back_finds_its_successor_and_waits_as_a_spare(tmp_path: Path) -> None:
+def test_returning_node_0_waits_as_a_spare(tmp_path: Path) -> None:
     at_once(partial(_comes_back, tmp_path, "stopped"), partial(_comes_back, tmp_path, "cut off"))
 
 
@@ -178,7 +178,7 @@ def _comes_back(folder: Path, way: str) -> None:
         running.finishes(0, 2)
 
 
-def test_whatever_is_lost_node_0_too_the_job_goes_on_and_never_twice(races: subprocess.Popen[str]) -> None:
+def test_job_survives_any_lost_node_and_never_runs_twice(races: subprocess.Popen[str]) -> None:
     out, errors = races.communicate(timeout=LIMIT_S)
     jobs = [json.loads(line) for line in out.splitlines()]
     assert len(jobs) == 3, errors

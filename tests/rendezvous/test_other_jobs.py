@@ -1,4 +1,4 @@
-"""Nodes of another job that use the same ports: they wait, and are turned away once that is certain."""
+"""Nodes of another job that use the same ports: they wait, and are rejected once that is certain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rejected(change: Change | None) -> bool:
     )
 
 
-def test_a_node_that_runs_something_else_waits_for_one_that_does_not() -> None:
+def test_node_with_another_program_waits_for_a_matching_node() -> None:
     membership = Membership(fingerprint(0, job="A"))
     assert come(membership, 1, job="B") is None
     assert [member.node.job for member in membership.doubted] == ["B"]
@@ -37,7 +37,7 @@ def test_a_node_that_runs_something_else_waits_for_one_that_does_not() -> None:
     assert rejected(change)
 
 
-def test_a_job_whose_nodes_run_different_things_starts_a_moment_later() -> None:
+def test_job_with_different_programs_starts_later() -> None:
     membership = Membership(fingerprint(0, job="A"))
     assert come(membership, 1, job="of node 1") is None
     assert decide(membership, 0.0) == decide(membership, DOUBTED_FOR_S - 0.1) == []
@@ -45,7 +45,7 @@ def test_a_job_whose_nodes_run_different_things_starts_a_moment_later() -> None:
     assert change.kind is ChangeKind.JOINED
 
 
-def test_nodes_of_a_job_whose_node_0_was_here_are_turned_away_before_and_after() -> None:
+def test_nodes_of_a_job_whose_node_0_was_here_are_rejected() -> None:
     membership = Membership(fingerprint(0, job="A"))
     assert come(membership, 1, job="B") is None
     decide(membership, 0.0)
@@ -57,7 +57,7 @@ def test_nodes_of_a_job_whose_node_0_was_here_are_turned_away_before_and_after()
     assert rejected(come(membership, 2, job="B"))
 
 
-def test_another_number_of_nodes_is_no_misfit_of_this_job() -> None:
+def test_different_number_of_nodes_does_not_mean_another_job() -> None:
     assert rejected(come(Membership(fingerprint(0, job="A")), 1, nnodes=3, job="B"))
     same = come(Membership(fingerprint(0, job="A"), same_nnodes=True), 1, nnodes=3, job="A")
     assert same is not None
@@ -65,7 +65,7 @@ def test_another_number_of_nodes_is_no_misfit_of_this_job() -> None:
     assert same.rejection.kind is RejectionKind.RANK_OUT_OF_RANGE
 
 
-def test_a_port_is_reserved_once_per_host_and_without_opening_it() -> None:
+def test_port_is_reserved_once_per_host_without_opening_it() -> None:
     number = ports.free()
     assert ports.reserve(number)
     assert ports.reserve(number)  # this process has it

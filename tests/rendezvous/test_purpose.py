@@ -1,4 +1,4 @@
-"""Launchers whose messages differ are told apart: by the name of the protocol; with a coordinator."""
+"""Launchers with different messages are recognised by the name of their protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MoreColours(Enum):
 
 
 def _purpose(**shape: Any) -> Purpose:
-    """Return a purpose with one message, which is forgotten again."""
+    """Return a purpose with one message, and unregister it afterwards."""
     kind = make_dataclass("Changing", shape.items(), bases=(Message,), frozen=True)
     del Message.kinds["Changing"]
     return Purpose("changing", (kind,))
@@ -64,13 +64,13 @@ def _inner(**shape: Any) -> type:
         {"a": Colour, "b": str | None},
     ],
 )
-def test_a_field_more_less_renamed_or_of_another_type_is_another_protocol(other: dict[str, Any]) -> None:
+def test_added_removed_renamed_or_retyped_field_changes_the_protocol(other: dict[str, Any]) -> None:
     before = _purpose(a=int, b=str | None)
     assert before.protocol != _purpose(**other).protocol
     assert before.protocol == _purpose(b=str | None, a=int).protocol  # fields are known by their names
 
 
-def test_what_a_message_holds_belongs_to_its_shape() -> None:
+def test_nested_types_are_part_of_a_messages_shape() -> None:
     for one, other in (
         (Colour, MoreColours),
         (tuple[Colour, ...], tuple[MoreColours, ...]),
@@ -81,7 +81,7 @@ def test_what_a_message_holds_belongs_to_its_shape() -> None:
         assert _purpose(a=one).protocol == _purpose(a=one).protocol
 
 
-def test_every_purpose_speaks_a_protocol_of_its_own_and_the_same_in_every_process() -> None:
+def test_each_purpose_has_its_own_protocol_equal_in_every_process() -> None:
     assert len({RUN.protocol, DOCTOR.protocol, PURPOSE.protocol}) == 3
     found = subprocess.run(
         [
@@ -96,7 +96,7 @@ def test_every_purpose_speaks_a_protocol_of_its_own_and_the_same_in_every_proces
     assert found.stdout.strip() == RUN.protocol
 
 
-def test_no_message_travels_that_the_protocol_does_not_cover() -> None:
+def test_protocol_covers_every_message() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         foreign = Leave()
@@ -105,8 +105,8 @@ def test_no_message_travels_that_the_protocol_does_not_cover() -> None:
                 send(foreign)
 
 
-def test_what_launchers_of_all_versions_say_to_each_other_never_changes() -> None:
-    """A launcher of tomorrow must read this, and one of today what that one writes."""
+def test_messages_between_launcher_versions_never_change() -> None:
+    """A future launcher must read this, and today's must read what a future one writes."""
     said = encode(
         Hello("a1b2c3", "0.1.0", "run", 3, "gpu-3 (10.0.0.3)", "job-7", "mark", "0" * 32, sealed=True)
     )
@@ -136,7 +136,7 @@ def _rejected(rendezvous: Live) -> list[tuple[RejectionKind, int, str]]:
 
 
 @pytest.mark.parametrize("secret", [None, Secret("a secret of the whole job")])
-def test_both_sides_name_the_node_that_speaks_another_protocol(secret: Secret | None) -> None:
+def test_both_sides_name_the_node_with_another_protocol(secret: Secret | None) -> None:
     with live(2, secret=secret) as rendezvous:
         node = rendezvous.participant(1, host="gn7", purpose=OTHER)
         version = platform_launch.__version__
@@ -156,7 +156,7 @@ def test_both_sides_name_the_node_that_speaks_another_protocol(secret: Secret | 
         assert len(rendezvous.warnings) == 1
 
 
-def test_a_stranger_cannot_drive_a_node_out_with_a_hello() -> None:
+def test_stranger_cannot_evict_a_node_with_a_hello() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         for _ in range(3):
@@ -166,7 +166,7 @@ def test_a_stranger_cannot_drive_a_node_out_with_a_hello() -> None:
         assert rendezvous.coordinator.membership.ranks[1].node.host == "gpu-1"
 
 
-def test_with_a_secret_a_hello_without_it_names_what_is_missing() -> None:
+def test_hello_without_the_secret_is_refused_with_the_reason() -> None:
     with live(2, secret=Secret("a secret of the whole job")) as rendezvous:
         with pytest.raises(RejectedError):
             rendezvous.participant(1, secret=None, purpose=OTHER).join()
@@ -174,6 +174,6 @@ def test_with_a_secret_a_hello_without_it_names_what_is_missing() -> None:
         assert [kind for kind, _, _ in _rejected(rendezvous)] == [RejectionKind.NO_SECRET]
 
 
-def test_another_job_that_is_newer_is_another_job() -> None:
+def test_newer_version_of_another_job_is_another_job() -> None:
     with live(2) as rendezvous, pytest.raises(RejectedError, match="belongs to job 'job-8'"):
         rendezvous.participant(1, purpose=OTHER, job_id="job-8")

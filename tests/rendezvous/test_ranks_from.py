@@ -1,4 +1,4 @@
-"""Nodes that nothing tells apart take their ranks from a shared folder."""
+"""Nodes that nothing distinguishes take their ranks from a shared folder."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def together(count: int, work: Callable[[int], None]) -> None:
         thread.join(LIMIT_S)
 
 
-def test_nodes_that_start_at_once_get_every_rank_once_and_the_same_master(take: Take) -> None:
+def test_nodes_that_start_together_get_distinct_ranks_and_one_master(take: Take) -> None:
     got: dict[int, str] = {}
     together(8, lambda index: got.update({(c := take(f"host{index}", 8)).node_rank: c.master_addr}))
     assert sorted(got) == list(range(8))
     assert len(set(got.values())) == 1
 
 
-def test_the_same_in_a_folder_full_of_what_a_killed_run_left(take: Take, tmp_path: Path) -> None:
+def test_nodes_get_distinct_ranks_in_the_folder_of_a_killed_run(take: Take, tmp_path: Path) -> None:
     for rank in range(8):
         for generation in (0, 3):
             old = {"host": "old", "address": "old", "job": "x", "nonce": f"{rank}{generation}", "count": 7}
@@ -90,7 +90,7 @@ def test_the_same_in_a_folder_full_of_what_a_killed_run_left(take: Take, tmp_pat
     assert "old" not in addresses
 
 
-def test_a_node_that_comes_back_gets_the_rank_it_left(take: Take) -> None:
+def test_returning_node_gets_its_rank_again(take: Take) -> None:
     first = take("a")
     second = take("b")
     second.release()
@@ -98,41 +98,41 @@ def test_a_node_that_comes_back_gets_the_rank_it_left(take: Take) -> None:
     assert first.node_rank == 0
 
 
-def test_a_node_that_was_killed_gets_its_rank_back_when_its_claim_is_left_over(take: Take) -> None:
+def test_killed_node_gets_its_rank_again_once_its_claim_is_stale(take: Take) -> None:
     take("a")
     killed = take("b")
     killed._released.set()  # counts no more, and removes nothing
     assert take("b-again").node_rank == 1
 
 
-def test_a_third_node_is_refused_by_the_names_of_the_two(take: Take) -> None:
+def test_third_node_is_refused_and_the_other_two_are_named(take: Take) -> None:
     take("a")
     take("b")
     with pytest.raises(TopologyError, match=r"all 2 ranks are taken \(node 0 \('a'\), node 1 \('b'\)\)"):
         take("c")
 
 
-def test_two_jobs_in_one_folder_are_told_apart_by_their_names_or_refused(take: Take) -> None:
+def test_two_jobs_in_one_folder_need_different_names(take: Take) -> None:
     assert take("a", job="one").node_rank == 0
     assert take("b", job="two").node_rank == 0
     with pytest.raises(TopologyError, match="'a' runs another job there"):
         take("c", job="one", command=("run", "--script", "other.py"))
 
 
-def test_without_a_node_0_the_others_end_and_leave_nothing(take: Take, tmp_path: Path) -> None:
+def test_without_node_0_the_others_stop_and_leave_no_files(take: Take, tmp_path: Path) -> None:
     (tmp_path / "job.rank-0.0").write_text("{}")
     with pytest.raises(NodesAbsentError, match="no node has rank 0"):
         take("b", wait_s=0.3)
     assert [path.name for path in tmp_path.iterdir()] == ["job.rank-0.0"]
 
 
-def test_a_folder_that_is_not_there_or_not_to_be_written_is_refused(tmp_path: Path) -> None:
+def test_missing_or_read_only_folder_is_refused(tmp_path: Path) -> None:
     me = NodeIdentity("a", "a", COMMAND)
     with pytest.raises(InputError, match="cannot be read: No such file"):
         RankFolder(tmp_path / "nowhere", 2, "job", lambda _: None).claim_rank(me, 1)
 
 
-def test_two_equal_commands_become_the_two_nodes_of_one_job(tmp_path: Path) -> None:
+def test_two_equal_commands_become_two_nodes_of_one_job(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import os; e = os.environ; print('RANK', e['NODE_RANK'], 'OF', e['NNODES'])")
     argv: list[str | Path] = [
@@ -170,14 +170,14 @@ def test_two_equal_commands_become_the_two_nodes_of_one_job(tmp_path: Path) -> N
         (("--nnodes", "2", "--print-env"), "--print-env changes nothing"),
     ],
 )
-def test_flags_that_do_not_belong_together(
+def test_conflicting_flags_are_refused(
     flags: tuple[str, ...], wrong: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--ranks-from", ".", *flags]) == 64
     assert wrong in capsys.readouterr().err
 
 
-def test_a_link_in_the_place_of_a_claim_is_not_written_through(take: Take, tmp_path: Path) -> None:
+def test_claim_is_not_written_through_a_symlink(take: Take, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine\n")
     claim = take("a")
@@ -191,7 +191,7 @@ def test_a_link_in_the_place_of_a_claim_is_not_written_through(take: Take, tmp_p
     assert precious.read_text() == "mine\n"
 
 
-def test_a_pipe_in_the_place_of_a_claim_holds_nobody_up(take: Take, tmp_path: Path) -> None:
+def test_pipe_instead_of_a_claim_blocks_no_node(take: Take, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "job.rank-0.1")
     with pytest.raises(NodesAbsentError):  # at its limit
         take("a", wait_s=1.0)

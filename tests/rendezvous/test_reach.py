@@ -27,18 +27,18 @@ def test_a_closed_port_is_refused() -> None:
     )
 
 
-def test_a_name_that_nobody_knows() -> None:
+def test_unknown_name_is_reported() -> None:
     assert Reach(ReachStep.NAME).describe("nowhere.invalid", 1) == (
         "the name 'nowhere.invalid' does not resolve here"
     )
 
 
 @pytest.mark.parametrize("name", ["", "a" * 300, "ü.invalid", "a..b", "x y"])
-def test_a_strange_name_is_only_not_resolved(name: str) -> None:
+def test_invalid_name_is_not_resolved(name: str) -> None:
     assert reach(name, 1, limit_s=5).step in (ReachStep.NAME, ReachStep.NO_NAME_SERVER, ReachStep.REFUSED)
 
 
-def test_a_slow_name_server_is_waited_for_by_whoever_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_request_waits_for_a_slow_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     answer, asked = Event(), list[bytes]()
 
     def slow(host: bytes, *_args: object, **_kwargs: object) -> list[object]:
@@ -55,7 +55,7 @@ def test_a_slow_name_server_is_waited_for_by_whoever_asks_again(monkeypatch: pyt
     assert asked == [b"slow.invalid"]
 
 
-def test_a_name_is_unknown_only_where_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_is_unknown_only_if_a_server_answers_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_args: object, **_kwargs: object) -> list[object]:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
@@ -63,7 +63,7 @@ def test_a_name_is_unknown_only_where_a_server_says_so(monkeypatch: pytest.Monke
     assert resolve("node0.invalid", limit_s=LIMIT_S).step is ReachStep.NO_NAME_SERVER
 
 
-def test_own_addresses_are_known() -> None:
+def test_own_addresses_are_local() -> None:
     assert is_local_address(socket.AF_INET, "127.0.0.1")
     assert not is_local_address(socket.AF_INET, "192.0.2.77")
 
@@ -75,14 +75,14 @@ def test_loopback_addresses(address: str, loops: bool) -> None:
     assert is_loopback(address) is loops
 
 
-def test_threads_that_ask_for_one_name_at_once_are_all_answered() -> None:
+def test_concurrent_requests_for_one_name_are_all_answered() -> None:
     with ThreadPoolExecutor(16) as pool:
         for _ in range(50):
             answers = list(pool.map(lambda _: resolve("localhost", 30), range(16)))
             assert {answer.step for answer in answers} == {ReachStep.OPEN}
 
 
-def test_an_open_port_takes_connections_and_is_free_again_afterwards() -> None:
+def test_open_port_accepts_connections_and_is_released() -> None:
     with open_port() as port:
         for _ in range(3):
             socket.create_connection(("127.0.0.1", port), 20).close()

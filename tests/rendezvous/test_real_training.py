@@ -1,4 +1,4 @@
-"""accelerate, DeepSpeed and the shipped training by one command on two hosts: killed on one, it goes on."""
+"""accelerate, DeepSpeed and the example training on two hosts: killed on one, the job resumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.rendezvous.cluster import ROOT, Node, processes_on
 @pytest.mark.nightly
 @requires_netns
 @pytest.mark.train
-def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_job_killed_on_one_node_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [
         *(str(ROOT / "start_multinode_platform.sh"), "--example", "taehv", "--max-restarts", "1"),

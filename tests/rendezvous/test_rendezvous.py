@@ -30,7 +30,7 @@ from tests.rendezvous.live import PURPOSE, Bulletin, Health, Question, Reply, li
 from tests.rendezvous.nodes import fingerprint
 
 
-def test_all_hear_what_the_coordinator_publishes() -> None:
+def test_all_nodes_receive_what_the_coordinator_publishes() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
         for text in ("first", "second"):
@@ -39,7 +39,7 @@ def test_all_hear_what_the_coordinator_publishes() -> None:
             until(lambda: all(node.state(Bulletin) == Bulletin(text) for node in nodes), *nodes)  # noqa: B023
 
 
-def test_what_is_published_is_heard_without_another_look_of_the_coordinator() -> None:
+def test_published_value_is_delivered_without_polling() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         rendezvous.halted.set()
@@ -73,7 +73,7 @@ def test_values_that_nodes_refresh_are_read_by_all() -> None:
         assert nodes[0].values(Health) == {1: Health(70)}
 
 
-def test_a_request_of_any_node_collects_the_answers_of_all_others() -> None:
+def test_request_collects_the_answers_of_all_other_nodes() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
         inquiry = nodes[2].query(Question("what are you doing?"), limit_s=LIMIT_S)
@@ -88,7 +88,7 @@ def test_a_request_of_any_node_collects_the_answers_of_all_others() -> None:
         assert answers == {0: Reply("node 0 sleeps"), 1: Reply("node 1 sleeps")}
 
 
-def test_a_request_of_some_ranks_ends_at_its_limit_and_names_who_is_silent() -> None:
+def test_request_to_some_ranks_ends_at_its_limit_and_names_silent_nodes() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
         inquiry = nodes[0].query(Question("?"), to=[1, 2], limit_s=5)
@@ -99,7 +99,7 @@ def test_a_request_of_some_ranks_ends_at_its_limit_and_names_who_is_silent() -> 
         assert [member.node_rank for member in inquiry.silent] == [2]
 
 
-def test_two_requests_at_a_time_do_not_mix() -> None:
+def test_concurrent_requests_do_not_mix() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         inquiries = [nodes[0].query(Question(text), limit_s=LIMIT_S) for text in "ab"]
@@ -111,7 +111,7 @@ def test_two_requests_at_a_time_do_not_mix() -> None:
         assert [list(inquiry.answers.values()) for inquiry in inquiries] == [[Reply("aa")], [Reply("bb")]]
 
 
-def test_what_was_answered_is_forgotten_with_the_next_request() -> None:
+def test_answers_are_forgotten_with_the_next_request() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         inquiry = nodes[0].query(Question("?"), limit_s=LIMIT_S)
@@ -124,7 +124,7 @@ def test_what_was_answered_is_forgotten_with_the_next_request() -> None:
         assert answered() is None
 
 
-def test_an_answer_that_is_too_long_is_refused_where_it_is_given() -> None:
+def test_too_long_answer_is_refused_by_its_sender() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         nodes[0].query(Question("?"), limit_s=LIMIT_S)
@@ -133,7 +133,7 @@ def test_an_answer_that_is_too_long_is_refused_where_it_is_given() -> None:
             nodes[1].answer(nodes[1].requests()[0], Reply("x" * 2**21))
 
 
-def test_spares_wait_without_a_rank_and_are_given_one() -> None:
+def test_spares_wait_without_a_rank_until_one_is_assigned() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         spares = [rendezvous.joined(rank, spare=True) for rank in (2, 3)]
@@ -148,7 +148,7 @@ def test_spares_wait_without_a_rank_and_are_given_one() -> None:
         assert sorted(str(one.node_rank) for one in rendezvous.coordinator.members) == ["0", "1", "None"]
 
 
-def test_a_rank_that_is_held_is_not_given_to_a_spare() -> None:
+def test_occupied_rank_is_not_assigned_to_a_spare() -> None:
     with live(2) as rendezvous:
         rendezvous.joined(1)
         rendezvous.joined(2, spare=True)
@@ -156,7 +156,7 @@ def test_a_rank_that_is_held_is_not_given_to_a_spare() -> None:
             rendezvous.coordinator.assign(rendezvous.coordinator.membership.spares[0], 1)
 
 
-def test_only_who_began_with_the_others_has_started_also_when_it_comes_again() -> None:
+def test_only_nodes_of_the_start_count_as_started_also_after_rejoining() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
         with rendezvous.lock:
@@ -170,7 +170,7 @@ def test_only_who_began_with_the_others_has_started_also_when_it_comes_again() -
         assert (newcomer.started, again.started) == (False, True)
 
 
-def test_a_launcher_that_comes_again_with_its_session_resumes_its_membership() -> None:
+def test_launcher_resumes_its_membership_with_its_session() -> None:
     with live(2) as rendezvous:
         session = NodeSession()
         first = rendezvous.joined(1, session=session)
@@ -183,7 +183,7 @@ def test_a_launcher_that_comes_again_with_its_session_resumes_its_membership() -
         assert [change.kind for change in rendezvous.changes] == [ChangeKind.JOINED]
 
 
-def test_a_connection_that_breaks_is_resumed_and_nothing_is_lost() -> None:
+def test_broken_connection_is_resumed_without_loss() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         nodes[1].publish(Health(1))
@@ -207,7 +207,7 @@ def test_a_connection_that_breaks_is_resumed_and_nothing_is_lost() -> None:
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_an_unexpected_exception_costs_a_connection_and_is_reported(
+def test_unexpected_exception_closes_one_connection_and_is_reported(
     side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails = [True]
@@ -231,7 +231,7 @@ def test_an_unexpected_exception_costs_a_connection_and_is_reported(
         assert any("ValueError: a fault of ours" in one for one in event_loop().problems())
 
 
-def test_a_question_that_is_asked_while_the_connection_is_broken_arrives_after_it() -> None:
+def test_request_during_a_broken_connection_arrives_afterwards() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         peer = rendezvous.coordinator._peers[rendezvous.coordinator.membership.ranks[1].number]
@@ -250,7 +250,7 @@ def test_a_question_that_is_asked_while_the_connection_is_broken_arrives_after_i
         assert list(inquiry.answers.values()) == [Reply("here")]
 
 
-def test_a_launcher_whose_connection_is_closed_and_not_resumed_is_gone() -> None:
+def test_launcher_that_does_not_resume_a_closed_connection_is_gone() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         member = rendezvous.coordinator.membership.ranks[1]
@@ -260,7 +260,7 @@ def test_a_launcher_whose_connection_is_closed_and_not_resumed_is_gone() -> None
         assert not rendezvous.coordinator.has_left(member)
 
 
-def test_a_connection_that_a_node_gives_up_has_not_ended() -> None:
+def test_reset_connection_does_not_count_as_closed_by_the_node() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         client = node._client
@@ -272,7 +272,7 @@ def test_a_connection_that_a_node_gives_up_has_not_ended() -> None:
         assert not rendezvous.coordinator.ended_s(member)
 
 
-def test_a_node_hears_that_another_coordinator_took_the_place_of_its_own() -> None:
+def test_node_detects_that_its_coordinator_was_replaced() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         rendezvous.coordinator._server._welcome = type(rendezvous.coordinator.welcome)(
@@ -285,7 +285,7 @@ def test_a_node_hears_that_another_coordinator_took_the_place_of_its_own() -> No
             until(lambda: False, node)
 
 
-def test_the_clocks_of_nodes_are_compared_by_round_trips() -> None:
+def test_clocks_are_compared_by_round_trips() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         member = rendezvous.coordinator.membership.ranks[1]
@@ -294,7 +294,7 @@ def test_the_clocks_of_nodes_are_compared_by_round_trips() -> None:
         assert abs(offset_s) <= error_s  # it is one clock
 
 
-def test_a_newcomer_is_turned_away_while_the_known_node_lives() -> None:
+def test_newcomer_is_rejected_while_the_known_node_is_alive() -> None:
     with live(2) as rendezvous:
         known = rendezvous.joined(1)
         newcomer = rendezvous.participant(1, identity="another", host="elsewhere")
@@ -307,7 +307,7 @@ def test_a_newcomer_is_turned_away_while_the_known_node_lives() -> None:
         assert len(rendezvous.warnings) == 1
 
 
-def test_a_newcomer_takes_the_place_of_one_that_is_silent() -> None:
+def test_newcomer_replaces_a_silent_node() -> None:
     with live(2) as rendezvous:
         rendezvous.coordinator.membership.replaced_after_s = 1.0
         silent = rendezvous.joined(1)
@@ -322,7 +322,7 @@ def test_a_newcomer_takes_the_place_of_one_that_is_silent() -> None:
             until(lambda: False, silent)
 
 
-def test_a_newcomer_takes_the_place_of_one_that_left_at_once() -> None:
+def test_newcomer_replaces_a_node_that_left_immediately() -> None:
     with live(2) as rendezvous:
         rendezvous.joined(1).leave()
         newcomer = rendezvous.joined(1, identity="another")
@@ -330,7 +330,7 @@ def test_a_newcomer_takes_the_place_of_one_that_left_at_once() -> None:
         assert rendezvous.coordinator.membership.ranks[1].node.identity == "another"
 
 
-def test_nodes_may_come_and_go_as_often_as_they_like() -> None:
+def test_nodes_may_join_and_leave_repeatedly() -> None:
     with live(2) as rendezvous:
         for life in range(40):
             rendezvous.joined(1, identity=f"life {life}").leave()
@@ -338,7 +338,7 @@ def test_nodes_may_come_and_go_as_often_as_they_like() -> None:
         until(lambda: len(rendezvous.coordinator._peers) <= 1)
 
 
-def test_silence_is_measured_and_a_member_keeps_its_rank() -> None:
+def test_silent_member_keeps_its_rank() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         assert node._client is not None
@@ -351,7 +351,7 @@ def test_silence_is_measured_and_a_member_keeps_its_rank() -> None:
         assert rendezvous.coordinator.membership.ranks[1] == member
 
 
-def test_a_coordinator_that_stands_still_is_seen_although_its_connections_live() -> None:
+def test_stopped_coordinator_is_detected_although_its_connections_are_open() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         rendezvous.halted.set()
@@ -360,7 +360,7 @@ def test_a_coordinator_that_stands_still_is_seen_although_its_connections_live()
         until(lambda: node.coordinator_silent_s < 0.5, node)
 
 
-def test_another_purpose_is_told_so() -> None:
+def test_node_with_another_purpose_is_rejected() -> None:
     with (
         live(2) as rendezvous,
         pytest.raises(RejectedError, match=r"belongs to dinner, but node 0 .* waits for test"),
@@ -368,7 +368,7 @@ def test_another_purpose_is_told_so() -> None:
         rendezvous.participant(1, purpose=Purpose("dinner", ()))
 
 
-def test_a_rank_out_of_range_is_turned_away() -> None:
+def test_rank_out_of_range_is_rejected() -> None:
     with live(2) as rendezvous:
         for rank, said in ((5, "is node 5 of"), (-1, "is node -1 of")):
             node = rendezvous.participant(rank)
@@ -379,7 +379,7 @@ def test_a_rank_out_of_range_is_turned_away() -> None:
 
 
 @pytest.mark.parametrize(("job_id", "mark"), [("job-8", ""), ("job-7", "another")])
-def test_another_job_hears_so_at_once(job_id: str, mark: str) -> None:
+def test_node_of_another_job_is_rejected_immediately(job_id: str, mark: str) -> None:
     with live(2) as rendezvous:
         opened = rendezvous.opened(1, secret=None, job_id=job_id, mark=mark)
         with pytest.raises(RejectedError) as no:
@@ -389,7 +389,7 @@ def test_another_job_hears_so_at_once(job_id: str, mark: str) -> None:
         assert rendezvous.warnings == []
 
 
-def test_a_port_that_takes_connections_and_never_answers_is_given_up() -> None:
+def test_port_that_never_answers_is_abandoned() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         hello = hello_of(fingerprint(1), PURPOSE, None, "")
         found = event_loop().call(open_one("127.0.0.1", mute.getsockname()[1], hello, None), LIMIT_S)
@@ -397,10 +397,10 @@ def test_a_port_that_takes_connections_and_never_answers_is_given_up() -> None:
         assert found.answer == "no answer within the limit"
 
 
-def test_hundreds_of_nodes_that_come_while_the_loop_stands_still_are_all_greeted(
+def test_hundreds_of_nodes_that_connect_while_the_loop_is_blocked_are_welcomed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A reconnect storm. With a short backlog and a server that speaks first most of them would hang."""
+    """Many nodes reconnect at once. With a short backlog, and a server that sends first, most would hang."""
     # One loop serves both sides here: on a busy machine it needs longer for all than a node waits for one.
     monkeypatch.setattr(client, "CONNECT_LIMIT_S", LIMIT_S)
     monkeypatch.setattr(server, "_JOIN_LIMIT_S", LIMIT_S)
@@ -427,7 +427,7 @@ def test_hundreds_of_nodes_that_come_while_the_loop_stands_still_are_all_greeted
         until(lambda: all(node.membership is not None for node in nodes), *nodes)
 
 
-def test_a_node_that_was_given_up_and_is_heard_again_has_its_rank_back() -> None:
+def test_lost_node_that_responds_again_keeps_its_rank() -> None:
     with live(2) as rendezvous:
         node = rendezvous.joined(1)
         with rendezvous.lock:
@@ -438,7 +438,7 @@ def test_a_node_that_was_given_up_and_is_heard_again_has_its_rank_back() -> None
         assert rendezvous.warnings == []
 
 
-def test_threads_that_come_at_the_same_time_share_one_event_loop() -> None:
+def test_concurrent_threads_share_one_event_loop() -> None:
     code = (
         "import sys; sys.setswitchinterval(1e-6)\n"
         "from concurrent.futures import ThreadPoolExecutor\n"

@@ -1,4 +1,4 @@
-"""Where a run may go on without node 0: who opens a rendezvous, who gives one up, whom nobody believes."""
+"""A job without node 0: who opens a rendezvous, who closes one, and which ones are not trusted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def begun(restarts: int, phase: RunPhase = RunPhase.RUNNING) -> RunState:
     return RunState(phase, 2, restarts_used=restarts)
 
 
-def test_a_run_of_an_earlier_start_is_nobodys_successor() -> None:
+def test_run_of_an_earlier_attempt_is_not_a_successor() -> None:
     assert is_open_to(WAITING, 3)
     assert is_open_to(begun(3), 3)
     assert is_open_to(begun(4, RunPhase.ENDED), 3)
@@ -76,14 +76,14 @@ def test_a_run_of_an_earlier_start_is_nobodys_successor() -> None:
     assert not is_open_to(RunState(RunPhase.MOVED, 2), 0)
 
 
-def test_of_two_places_where_nodes_gather_the_first_in_the_list_stays_and_a_run_beats_both() -> None:
+def test_of_two_gathering_hosts_the_first_stays_and_a_run_precedes_both() -> None:
     assert must_yield(1, 0, WAITING, 1)
     assert not must_yield(0, 1, WAITING, 1)
     assert must_yield(0, 1, begun(1), 1)
     assert not must_yield(1, 0, begun(0), 1)  # that node 0 was stopped, and does not know what came since
 
 
-def test_a_place_is_opened_only_by_who_was_started_there_and_after_a_first_start() -> None:
+def test_node_opens_a_rendezvous_only_on_its_own_host_after_the_first_start() -> None:
     assert not Search(task(lost=True), task().node).must_lead  # its patience has only begun
     assert is_own_turn_later(task(lost=True))
     for other in (
@@ -95,7 +95,7 @@ def test_a_place_is_opened_only_by_who_was_started_there_and_after_a_first_start
         assert not is_own_turn_later(other)
 
 
-def test_a_spare_remembers_a_run_that_it_waited_beside_while_the_nodes_gather_again() -> None:
+def test_spare_remembers_the_run_while_nodes_gather_again() -> None:
     search = Search(task(spare=True), fingerprint(2))
     search.receive(begun(2))
     search.receive(WAITING)
@@ -103,7 +103,7 @@ def test_a_spare_remembers_a_run_that_it_waited_beside_while_the_nodes_gather_ag
 
 
 @pytest.mark.parametrize("spare", [False, True])
-def test_told_to_end_between_two_starts_a_node_ends_the_job_and_a_spare_does_not(spare: bool) -> None:
+def test_stop_request_between_attempts_ends_the_job_on_a_node_but_not_on_a_spare(spare: bool) -> None:
     ending = NodeEnding(EndKind.STOPPED, 2, "somewhere", 143, stopped_by="SIGTERM")
     commands: Queue[Command | Wake] = Queue()
     commands.put(StopAll(ending))
@@ -115,7 +115,7 @@ def test_told_to_end_between_two_starts_a_node_ends_the_job_and_a_spare_does_not
 
 
 class ScriptedAttempt:
-    """An attempt of a node that hears at once how it goes; each of ``ways`` is a host or ends its meeting."""
+    """An attempt that ends at once: each of ``ways`` is a host to move to, or ends the attempt."""
 
     hung, health, saves = False, None, Saves()
 
@@ -149,7 +149,7 @@ class ScriptedAttempt:
         pass
 
 
-def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
+def test_job_that_moved_twice_is_searched_where_it_ran_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ways: Iterator[str | JobMovedError] = iter([JobMovedError(Moved("node7", 0)), "node0", "node0"])
@@ -168,12 +168,12 @@ def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
     assert looked_for == ["node0", "node7", "node0"]
 
 
-def test_a_place_that_is_not_in_its_list_is_refused() -> None:
+def test_host_that_is_not_in_the_list_is_refused() -> None:
     with pytest.raises(ValueError, match="own=7: expected one of 3 hosts"):
         replace(PLACES, own=7)
 
 
-def test_the_mark_of_a_job_is_the_same_on_all_its_nodes_and_another_for_other_jobs() -> None:
+def test_job_mark_is_equal_on_all_nodes_and_differs_between_jobs() -> None:
     assert task().mark == task(rendezvous_hosts=replace(PLACES, own=None)).mark
     assert task().mark == task(rendezvous_hosts=replace(PLACES, hosts=("10.0.0.1", *PLACES.hosts[1:]))).mark
     for other in (
@@ -201,15 +201,15 @@ def stranger(secret: Secret | None, mark: str) -> Iterator[Live]:
         (Secret("fedcba9876543210"), "its answer cannot be trusted"),
     ],
 )
-def test_no_stranger_draws_the_nodes_to_its_place(secret: Secret | None, obstacle: str) -> None:
+def test_stranger_cannot_attract_the_nodes(secret: Secret | None, obstacle: str) -> None:
     with stranger(secret, task().mark) as rendezvous:
         target = JoinTarget("192.0.2.9", (1,), PURPOSE, task().node, SECRET, mark=task().mark)
         found = Found(target, "127.0.0.1", rendezvous.port, rendezvous.coordinator.welcome)
         assert Search(task(), task().node).obstacle(found) == obstacle
 
 
-def test_node_0_knows_its_own_rendezvous_from_another() -> None:
-    """Its master address is looked at each second while that seems to be another machine's."""
+def test_node_0_distinguishes_its_own_rendezvous() -> None:
+    """It checks its master address each second while that seems to be another machine's."""
     listeners = [listen((0,), 2) for _ in range(2)]
     of = task(node=fingerprint(0))
     mine, other = (

@@ -29,30 +29,30 @@ def runs(*steps: int | None, duration_s: float = 30.0) -> list[FailedRun]:
         ("", None),
     ],
 )
-def test_the_highest_step_of_a_log(log: str, step: int | None) -> None:
+def test_highest_step_in_a_log(log: str, step: int | None) -> None:
     assert highest_step(log) == step
 
 
-def test_a_first_failure_is_started_again() -> None:
+def test_first_failure_is_restarted() -> None:
     assert why_not_again(runs(7), restarts_used=0, max_restarts=1) is None
 
 
-def test_without_restarts_asked_for_there_are_none() -> None:
+def test_no_restart_without_max_restarts() -> None:
     assert why_not_again(runs(7), restarts_used=0, max_restarts=0) == NotAgain(NotAgainKind.NOT_ASKED_FOR)
 
 
-def test_restarts_end_when_they_are_used() -> None:
+def test_no_restart_when_all_are_used() -> None:
     assert why_not_again(runs(1, 2, 3), restarts_used=2, max_restarts=2) == NotAgain(NotAgainKind.USED_UP, 2)
 
 
-def test_two_restarts_without_progress_are_the_last() -> None:
+def test_no_restart_after_two_without_progress() -> None:
     reason = why_not_again(runs(7, 7, 7), restarts_used=2, max_restarts=9)
     assert reason == NotAgain(NotAgainKind.NO_PROGRESS, 9, step=7)
     assert describe_not_again(reason).endswith("no progress: each ended at step 7 or before")
 
 
 @pytest.mark.parametrize("steps", [(7, 8, 8), (7, 7, 8), (None, 3, 3)])
-def test_progress_in_either_of_the_last_two_runs_earns_another(steps: tuple[int | None, ...]) -> None:
+def test_restart_after_progress_in_either_of_the_last_two_runs(steps: tuple[int | None, ...]) -> None:
     assert why_not_again(runs(*steps), restarts_used=2, max_restarts=9) is None
 
 
@@ -62,11 +62,11 @@ def saving(*steps: int | None) -> list[FailedRun]:
 
 
 @pytest.mark.parametrize("steps", [(10, 20, 30), (10, 10, 20), (None, None, None)])
-def test_a_newer_checkpoint_is_progress(steps: tuple[int | None, ...]) -> None:
+def test_newer_checkpoint_is_progress(steps: tuple[int | None, ...]) -> None:
     assert why_not_again(saving(*steps), restarts_used=2, max_restarts=9) is None
 
 
-def test_the_same_checkpoint_written_again_is_no_progress() -> None:
+def test_same_checkpoint_written_again_is_no_progress() -> None:
     reason = why_not_again(saving(10, 10, 10), restarts_used=2, max_restarts=9)
     assert reason == NotAgain(NotAgainKind.NO_PROGRESS, 9, step=7)
 
@@ -78,12 +78,12 @@ def test_job_whose_output_names_no_steps_gets_all_its_restarts() -> None:
     assert why_not_again(runs(*[None] * 10), restarts_used=9, max_restarts=9) is not None
 
 
-def test_runs_that_no_longer_reach_a_step_made_no_progress_unless_they_ran_for_long() -> None:
+def test_runs_without_a_step_made_progress_only_if_they_were_long() -> None:
     assert why_not_again(runs(7, None, None), restarts_used=2, max_restarts=9) == NotAgain(
         NotAgainKind.NO_PROGRESS, 9
     )
     assert why_not_again(runs(7, None, None, duration_s=1200.0), restarts_used=2, max_restarts=9) is None
 
 
-def test_a_replaced_node_0_counts_restarts_it_has_not_seen() -> None:
+def test_replaced_node_0_counts_earlier_restarts() -> None:
     assert why_not_again(runs(7), restarts_used=3, max_restarts=3) == NotAgain(NotAgainKind.USED_UP, 3)

@@ -42,7 +42,7 @@ class Launcher:
         self.link = LauncherProcess(task, self._heard.put)
 
     def expect(self, kind: type[Kind]) -> Kind:
-        """Wait for a message of a kind; what is said before is kept in ``said``."""
+        """Wait for a message of a kind; earlier console lines are stored in ``said``."""
         deadline = time.monotonic() + LIMIT_S
         while True:
             try:
@@ -57,7 +57,7 @@ class Launcher:
             self.said.append(message.text)
 
     def hear(self, text: str) -> None:
-        """Wait until something is said."""
+        """Wait until a text is printed."""
         while not any(text in said for said in self.said):
             self.said.append(self.expect(ConsoleLine).text)
 
@@ -67,7 +67,7 @@ Attend = Callable[..., Launcher]
 
 @pytest.fixture
 def attend() -> Iterator[Attend]:
-    """Start launchers that meet each other, and end them."""
+    """Start launchers that connect to each other, and stop them."""
     started: list[Launcher] = []
 
     def enter(
@@ -100,7 +100,7 @@ def attend() -> Iterator[Attend]:
             launcher.link.close()
 
 
-def test_the_run_starts_when_the_last_node_has_come(attend: Attend) -> None:
+def test_run_starts_when_the_last_node_has_joined(attend: Attend) -> None:
     first = attend(fingerprint(0, 2))
     time.sleep(1)
     second = attend(fingerprint(1, 2))
@@ -117,7 +117,7 @@ def test_different_torch_releases_are_refused(attend: Attend) -> None:
         assert "2.6 on node 1" in leave.reason
 
 
-def test_a_stranger_is_turned_away_and_the_job_starts_all_the_same(attend: Attend) -> None:
+def test_node_of_another_job_is_rejected_and_the_job_starts(attend: Attend) -> None:
     host = attend(fingerprint(0, 2))
     stranger = attend(fingerprint(1, 2, job_id="job-8", host="elsewhere"))
     leave = stranger.expect(RunRefusal)
@@ -128,7 +128,7 @@ def test_a_stranger_is_turned_away_and_the_job_starts_all_the_same(attend: Atten
     guest.expect(AllJoined)
 
 
-def test_a_rank_beyond_the_number_of_nodes_is_named(attend: Attend) -> None:
+def test_rank_beyond_the_number_of_nodes_is_reported(attend: Attend) -> None:
     nodes = [attend(fingerprint(0, 2)), attend(fingerprint(5, 8))]
     for node in nodes:
         leave = node.expect(RunRefusal)
@@ -137,7 +137,7 @@ def test_a_rank_beyond_the_number_of_nodes_is_named(attend: Attend) -> None:
 
 
 @takes_long
-def test_a_world_size_that_counts_processes_is_named_when_time_is_up(attend: Attend) -> None:
+def test_world_size_that_counts_processes_is_reported_at_the_timeout(attend: Attend) -> None:
     guest = attend(fingerprint(1, 16))
     guest.hear("refuses the connection")  # so that no time of node 0's is spent on its start
     host = attend(fingerprint(0, 16), timeout_s=8.0)
@@ -150,7 +150,7 @@ def test_a_world_size_that_counts_processes_is_named_when_time_is_up(attend: Att
 
 
 @takes_long
-def test_a_node_that_left_before_the_start_is_absent_with_a_date(attend: Attend) -> None:
+def test_node_that_left_before_the_start_is_absent_with_a_time(attend: Attend) -> None:
     guest = attend(fingerprint(1, 3))
     guest.hear("refuses the connection")
     host = attend(fingerprint(0, 3), timeout_s=12.0)
@@ -162,14 +162,14 @@ def test_a_node_that_left_before_the_start_is_absent_with_a_date(attend: Attend)
 
 
 @pytest.mark.parametrize("told", [0, 1])
-def test_a_node_that_is_told_to_end_between_two_starts_ends_all(attend: Attend, told: int) -> None:
+def test_stop_request_between_attempts_ends_all_nodes(attend: Attend, told: int) -> None:
     nodes = [attend(fingerprint(rank, 3, restarts_used=1)) for rank in range(2)]
     nodes[0].hear("1 of 3 nodes missing: node 2")
     nodes[told].link.send(StopAll(NodeEnding(EndKind.STOPPED, told, "gpu", 143, stopped_by="SIGTERM")))
     assert nodes[1 - told].expect(RunRefusal).exit_code == 143
 
 
-def test_a_node_that_comes_back_takes_its_own_place(attend: Attend) -> None:
+def test_returning_node_takes_its_own_rank(attend: Attend) -> None:
     """A pod that crashed while the others waited, and was started again."""
     host = attend(fingerprint(0, 3))
     lost = attend(fingerprint(1, 3))
@@ -192,7 +192,7 @@ def test_ranks_follow_the_network_at_the_first_start(attend: Attend) -> None:
     assert not met[0].warnings
 
 
-def test_ranks_stay_as_they_are_at_a_restart(attend: Attend) -> None:
+def test_ranks_stay_the_same_at_a_restart(attend: Attend) -> None:
     nodes = [
         attend(fingerprint(rank, 4, network=(switch,), restarts_used=1), by_network=True)
         for rank, switch in enumerate("abab")
@@ -201,7 +201,7 @@ def test_ranks_stay_as_they_are_at_a_restart(attend: Attend) -> None:
 
 
 @takes_long
-def test_a_node_that_is_lost_is_replaced_with_the_rank_that_the_network_gave_it(attend: Attend) -> None:
+def test_lost_node_is_replaced_with_its_reordered_rank(attend: Attend) -> None:
     job: dict[str, Any] = {"by_network": True, "spares": 1, "max_restarts": 2}
     nodes = [attend(fingerprint(rank, 4, network=(switch,)), **job) for rank, switch in enumerate("abab")]
     spare = attend(fingerprint(4, 4, network=("b",)), spare=True, **job)
@@ -218,9 +218,7 @@ def test_a_node_that_is_lost_is_replaced_with_the_rank_that_the_network_gave_it(
 
 @takes_long
 @pytest.mark.parametrize("replacement", ["spare", "came back"])
-def test_after_a_restart_the_other_nodes_keep_the_ranks_that_the_network_gave(
-    attend: Attend, replacement: str
-) -> None:
+def test_other_nodes_keep_their_reordered_ranks_after_a_restart(attend: Attend, replacement: str) -> None:
     job: dict[str, Any] = {"by_network": True, "spares": 1, "max_restarts": 2, "replaced": (2,)}
     host = attend(fingerprint(0, 4, network=("a",), restarts_used=1), **job)
     # A node that the platform started again has the rank of before, which another node holds now.
@@ -238,12 +236,12 @@ def test_after_a_restart_the_other_nodes_keep_the_ranks_that_the_network_gave(
 
 
 @takes_long
-def test_of_several_restarts_the_highest_number_counts(attend: Attend) -> None:
+def test_highest_number_of_restarts_counts(attend: Attend) -> None:
     nodes = [attend(fingerprint(0, 2)), attend(fingerprint(1, 2, restarts_used=3))]
     assert [node.expect(AllJoined).restarts_used for node in nodes] == [3, 3]
 
 
-def test_how_a_run_ended_is_one_value_from_the_node_to_all(attend: Attend) -> None:
+def test_outcome_of_a_run_is_equal_on_all_nodes(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:
         node.expect(AllJoined)
@@ -264,8 +262,8 @@ def test_how_a_run_ended_is_one_value_from_the_node_to_all(attend: Attend) -> No
 
 
 @takes_long
-def test_node_0_may_take_long_to_say_that_it_wants_another_start(attend: Attend) -> None:
-    """On a busy machine its launcher ends a training slowly; the others waited for six seconds, and ended."""
+def test_node_0_may_be_slow_to_request_a_restart(attend: Attend) -> None:
+    """On a busy machine, its launcher stops the job slowly; the others had waited for six seconds."""
     nodes = [attend(fingerprint(rank, 2, gpus=0)) for rank in range(2)]
     for node in nodes:
         node.expect(AllJoined)
@@ -278,8 +276,8 @@ def test_node_0_may_take_long_to_say_that_it_wants_another_start(attend: Attend)
     assert [node.expect(RunEnded).outcome.restart for node in nodes] == [True, True]
 
 
-def test_a_job_that_a_signal_ends_has_one_code_whoever_is_quicker_to_speak(attend: Attend) -> None:
-    """A node that lost its partner says so before the one that was told to end does."""
+def test_job_stopped_by_a_signal_has_one_exit_code(attend: Attend) -> None:
+    """A node that lost its peer reports that before the node that was asked to stop does."""
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:
         node.expect(AllJoined)
@@ -296,8 +294,8 @@ def test_a_job_that_a_signal_ends_has_one_code_whoever_is_quicker_to_speak(atten
         assert (outcome.exit_code, outcome.restart, outcome.first_failed) == (143, False, None)
 
 
-def test_a_node_that_was_silent_for_long_is_whom_the_others_lost(attend: Attend) -> None:
-    """All of its processes were killed, and its partner noticed late."""
+def test_silent_node_is_the_cause_of_lost_connections(attend: Attend) -> None:
+    """All of its processes were killed, and its peer noticed late."""
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
         node.expect(AllJoined)
@@ -312,7 +310,7 @@ def test_a_node_that_was_silent_for_long_is_whom_the_others_lost(attend: Attend)
     assert (ending.kind, ending.node_rank) == (EndKind.LAUNCHER_SILENT, 1)
 
 
-def test_a_node_0_that_finished_and_is_told_to_end_takes_nobody_with_it(attend: Attend) -> None:
+def test_stop_request_to_a_finished_node_0_stops_no_other(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:
         node.expect(AllJoined)
@@ -321,7 +319,7 @@ def test_a_node_0_that_finished_and_is_told_to_end_takes_nobody_with_it(attend: 
     assert nodes[1].expect(RunEnded).outcome == RunOutcome(0, closed=True)
 
 
-def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
+def test_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
     """``RANK=1 start_… --script other.py`` by mistake, while the first one trains."""
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:
@@ -337,7 +335,7 @@ def test_a_second_launcher_of_a_rank_does_not_end_a_run(attend: Attend) -> None:
 
 
 @takes_long
-def test_who_gets_no_place_in_a_run_that_goes_on_leaves_when_its_time_is_up(attend: Attend) -> None:
+def test_node_whose_rank_does_not_become_free_leaves_at_the_timeout(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
         node.expect(AllJoined)
@@ -349,7 +347,7 @@ def test_who_gets_no_place_in_a_run_that_goes_on_leaves_when_its_time_is_up(atte
 
 
 @takes_long
-def test_nodes_that_share_a_secret_start_and_those_without_it_are_named(attend: Attend) -> None:
+def test_nodes_with_the_secret_start_and_others_are_named(attend: Attend) -> None:
     secret = "a secret of thirty-two characters"
     host = attend(fingerprint(0, 2), secret=secret)
     without = attend(fingerprint(1, 2, host="gn7"))
@@ -363,7 +361,7 @@ def test_nodes_that_share_a_secret_start_and_those_without_it_are_named(attend: 
     assert "has another PLATFORM_LAUNCH_SECRET" in other.expect(RunRefusal).reason
 
 
-def test_a_launcher_that_was_killed_ends_the_run_within_seconds_and_is_named(attend: Attend) -> None:
+def test_killed_launcher_ends_the_run_within_seconds_and_is_named(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
         node.expect(AllJoined)
@@ -372,7 +370,7 @@ def test_a_launcher_that_was_killed_ends_the_run_within_seconds_and_is_named(att
     assert (ending.kind, ending.node_rank) == (EndKind.LAUNCHER_KILLED, 1)
 
 
-def test_a_launcher_of_node_0_that_was_killed_is_noticed_by_all(attend: Attend) -> None:
+def test_killed_launcher_of_node_0_is_reported_by_all(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
     for node in nodes:
         node.expect(AllJoined)
@@ -382,9 +380,7 @@ def test_a_launcher_of_node_0_that_was_killed_is_noticed_by_all(attend: Attend) 
 
 
 @pytest.mark.parametrize("secrets", [("a secret of the whole job", ""), ("", "a secret of the whole job")])
-def test_a_job_whose_nodes_do_not_share_the_secret_ends_on_both_sides_within_seconds(
-    attend: Attend, secrets: tuple[str, str]
-) -> None:
+def test_different_secrets_end_both_sides_within_seconds(attend: Attend, secrets: tuple[str, str]) -> None:
     nodes = [attend(fingerprint(rank, 2), secret=secret) for rank, secret in enumerate(secrets)]
     for node in nodes:
         refusal = node.expect(RunRefusal)

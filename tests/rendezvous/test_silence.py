@@ -22,7 +22,7 @@ from platform_launch.rendezvous.run.silence import (
         (60.0, None, True),  # nobody can tell whether it goes on
     ],
 )
-def test_a_run_ends_for_silence_only_where_the_training_does_not_go_on(
+def test_silence_ends_a_run_only_without_progress(
     silent_s: float, still_s: float | None, *, lost: bool
 ) -> None:
     assert is_lost(silent_s, still_s, 60.0) is lost
@@ -39,13 +39,13 @@ def test_a_run_ends_for_silence_only_where_the_training_does_not_go_on(
         (60.0, 1.0, 60.0, True),  # the launcher ended, and the ranks elsewhere do not notice
     ],
 )
-def test_a_closed_connection_ends_a_run_that_is_still_or_when_it_was_closed_in_order_for_long(
+def test_closed_connection_ends_a_run_without_progress_or_after_the_limit(
     closed_s: float, still_s: float | None, ended_s: float, *, gone: bool
 ) -> None:
     assert is_closed(closed_s, still_s, ended_s, 60.0) is gone
 
 
-def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:
+def test_silence_is_reported_when_it_doubles_and_when_it_ends() -> None:
     told = SilenceReporter(12.0)
     news = [(second, told.news(float(second))) for second in (*range(1, 60), 0, 1, *range(1, 14))]
     assert [(second, what) for second, what in news if what] == [
@@ -57,7 +57,7 @@ def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:
     ]
 
 
-def test_what_follows_from_a_silence_is_said() -> None:
+def test_consequence_of_a_silence_is_reported() -> None:
     assert in_view_of(3.0, 60.0) == "the job continues"
     assert "no progress for 40 s; all nodes stop after 60 s of silence" in in_view_of(40.0, 60.0)
     assert "all nodes stop after 60 s" in in_view_of(None, 60.0)

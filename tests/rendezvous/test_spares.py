@@ -40,7 +40,7 @@ def come(membership: Membership, slot: int, rank: int, *, spare: bool = False, *
     return change
 
 
-def test_a_node_that_was_replaced_comes_back_as_a_spare() -> None:
+def test_replaced_node_returns_as_a_spare() -> None:
     membership = Membership(fingerprint(0, 2))
     spare = come(membership, 2, 2, spare=True).member
     membership.assign(spare, 1)
@@ -52,7 +52,7 @@ def test_a_node_that_was_replaced_comes_back_as_a_spare() -> None:
     assert (again.kind, again.member.rank) == (ChangeKind.RETURNED, None)
 
 
-def test_a_stand_in_that_finds_its_rank_taken_becomes_a_spare() -> None:
+def test_replacement_whose_rank_is_occupied_becomes_a_spare() -> None:
     membership = Membership(fingerprint(0, 2))
     come(membership, 1, 1)
     late = come(membership, 2, 1, identity="stood in", stand_in=True)
@@ -60,7 +60,7 @@ def test_a_stand_in_that_finds_its_rank_taken_becomes_a_spare() -> None:
     assert [member.node.identity for member in membership.spares] == ["stood in"]
 
 
-def test_a_node_that_cannot_start_never_becomes_a_spare() -> None:
+def test_node_that_cannot_start_never_becomes_a_spare() -> None:
     membership = Membership(fingerprint(0, 2))
     membership.assign(come(membership, 2, 2, spare=True).member, 1)
     assert membership.receive(3, Join(fingerprint(1, 2, identity="sick", refusal="no GPU"), "s", 1)) is None
@@ -69,7 +69,7 @@ def test_a_node_that_cannot_start_never_becomes_a_spare() -> None:
     assert change.rejection.kind is RejectionKind.RANK_TAKEN
 
 
-def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() -> None:
+def test_bad_node_is_replaced_only_if_there_is_a_spare() -> None:
     for spares, bad in ((1, (1,)), (0, ())):
         with live(2) as rendezvous:
             nodes = [rendezvous.joined(rank) for rank in range(2)]
@@ -104,7 +104,7 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
 
 
 @pytest.mark.parametrize("reports", [True, False])
-def test_a_node_that_leaves_without_a_report_has_given_this_one_up(reports: bool) -> None:
+def test_node_that_leaves_without_a_report_counts_as_lost(reports: bool) -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         rendezvous.halted.set()
@@ -130,7 +130,7 @@ def test_a_node_that_leaves_without_a_report_has_given_this_one_up(reports: bool
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_node_that_is_asked_to_stop_at_the_moment_the_run_begins_ends_it(restarts: int) -> None:
+def test_stop_request_as_the_run_begins_ends_it(restarts: int) -> None:
     """It withdraws from a roll call that is complete, which it does not know yet."""
     asked = NodeEnding(EndKind.STOPPED, 1, "host", 143, stopped_by="SIGTERM")
     with live(2, purpose=RUN, mark=RendezvousHosts().mark(1)) as rendezvous:
@@ -158,7 +158,7 @@ def test_a_node_that_is_asked_to_stop_at_the_moment_the_run_begins_ends_it(resta
 
 
 @takes_long
-def test_whatever_happens_to_nodes_the_job_goes_on_while_enough_of_them_live() -> None:
+def test_job_continues_while_enough_nodes_are_alive() -> None:
     script = Path(__file__).with_name("races.py")
     done = subprocess.run(
         [sys.executable, script, "8", "1"], capture_output=True, text=True, timeout=LIMIT_S, check=False
@@ -169,7 +169,7 @@ def test_whatever_happens_to_nodes_the_job_goes_on_while_enough_of_them_live() -
 
 
 def gather(rendezvous: Live, *, nnodes: int = 2, spares: int = 0, timeout_s: float = LIMIT_S) -> Gathering:
-    """Begin the roll call, which steps from now on when the test says so."""
+    """Begin the roll call; from now on, the test makes its steps."""
     rendezvous.halted.set()
     with rendezvous.lock:
         return Gathering(
@@ -185,7 +185,7 @@ def gather(rendezvous: Live, *, nnodes: int = 2, spares: int = 0, timeout_s: flo
 @pytest.mark.parametrize(
     "code", [UnfitNodeError.exit_code, HardwareError.exit_code, InstallationError.exit_code]
 )
-def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(code: int) -> None:
+def test_unfit_or_broken_node_is_named_and_replaced(code: int) -> None:
     with live(2) as rendezvous:
         gathering = gather(rendezvous, spares=1)
         unfit = rendezvous.participant(1, refusal="not with this node", refusal_code=code)
@@ -198,7 +198,7 @@ def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(cod
         assert any("not with this node; a spare may replace it" in text for text in rendezvous.warnings)
 
 
-def test_more_nodes_without_torch_than_spares_end_the_job_at_once_with_that_reason() -> None:
+def test_more_nodes_without_torch_than_spares_end_the_job() -> None:
     with live(4) as rendezvous:
         gathering = gather(rendezvous, nnodes=4, spares=1)
         for rank in (1, 2):
@@ -210,7 +210,7 @@ def test_more_nodes_without_torch_than_spares_end_the_job_at_once_with_that_reas
         assert refusal.exit_code == InstallationError.exit_code
 
 
-def test_a_node_that_came_back_with_torch_leaves_the_spare_to_the_next_one_without() -> None:
+def test_node_that_returns_with_torch_needs_no_spare() -> None:
     with live(3) as rendezvous:
         gathering = gather(rendezvous, nnodes=3, spares=1)
         code = InstallationError.exit_code
@@ -224,7 +224,7 @@ def test_a_node_that_came_back_with_torch_leaves_the_spare_to_the_next_one_witho
         assert gathering.state.refusal is None
 
 
-def test_a_spare_has_the_rank_of_a_node_of_another_build_at_once() -> None:
+def test_spare_immediately_replaces_a_node_of_another_build() -> None:
     with live(2) as rendezvous:
         gathering = gather(rendezvous, spares=1)
         with pytest.raises(RejectedError):
@@ -236,7 +236,7 @@ def test_a_spare_has_the_rank_of_a_node_of_another_build_at_once() -> None:
         assert gathering.present[1].host == "gpu-2"
 
 
-def test_a_node_of_another_build_is_the_reason_where_no_spare_takes_its_place() -> None:
+def test_node_of_another_build_is_the_reason_without_a_spare() -> None:
     other = Purpose(PURPOSE.name, ())
     with live(2) as rendezvous:
         gathering = gather(rendezvous, spares=1, timeout_s=1.0)
@@ -248,7 +248,7 @@ def test_a_node_of_another_build_is_the_reason_where_no_spare_takes_its_place() 
         assert (refusal.exit_code, refusal.node) == (NodesDisagreeError.exit_code, 1)
 
 
-def test_a_refusal_waits_for_node_0s_own_part_however_late_it_comes() -> None:
+def test_refusal_waits_for_node_0_to_join() -> None:
     with live(2) as rendezvous:
         gathering = gather(rendezvous, timeout_s=0.0)
         until(lambda: gathering.step().phase is RunPhase.REFUSED)
@@ -261,7 +261,7 @@ def test_a_refusal_waits_for_node_0s_own_part_however_late_it_comes() -> None:
         until(lambda: gathering.all_left(hurried=False))
 
 
-def test_a_node_that_went_silent_is_told_to_all_at_once_and_keeps_its_place_for_a_while() -> None:
+def test_silent_node_is_reported_to_all_and_keeps_its_rank() -> None:
     with live(3) as rendezvous:
         gathering = gather(rendezvous, nnodes=3)
         nodes = [rendezvous.participant(rank) for rank in range(2)]

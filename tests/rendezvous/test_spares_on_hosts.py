@@ -42,7 +42,7 @@ class SpareJob:
         self._logs = logs
 
     def trains_again(self) -> None:
-        """Wait for the next start, in which every rank trains once more."""
+        """Wait for the next attempt, in which every rank trains again."""
         self._starts += 1
         until(lambda: all(self._trained(rank) >= self._starts for rank in range(NNODES)), self.text)
         assert [self._trained(rank) for rank in range(NNODES)] == [self._starts] * NNODES, self.text()
@@ -55,12 +55,12 @@ class SpareJob:
         return [node.count("] training") for node in self.nodes]
 
     def starts_anew(self, index: int) -> None:
-        """The platform starts a node again on its host."""
+        """Start a node again on its host, as a platform does."""
         self._earlier.append(self.nodes[index])
         self.nodes[index] = self._start(index, self._logs / "anew")
 
     def ranks(self) -> dict[int, int]:
-        """Return the rank with which each host trained in the last start."""
+        """Return the rank of each host in the last attempt."""
         lines = {
             index: [line for _, line in node.lines if "] training" in line]
             for index, node in enumerate(self.nodes)
@@ -108,7 +108,7 @@ def job(tmp_path: Path) -> Iterator[SpareJob]:
 
 
 @pytest.mark.nightly
-def test_a_job_goes_on_whichever_way_its_nodes_are_lost_and_ends_with_node_0(job: SpareJob) -> None:
+def test_job_survives_any_lost_node_but_node_0(job: SpareJob) -> None:
     job.trains_again()
     for spare in (3, 4, 5):
         job.is_spare(spare)

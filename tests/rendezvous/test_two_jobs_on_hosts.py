@@ -67,15 +67,13 @@ def play(machines: tuple[Host, ...], folder: Path, order: Sequence[tuple[str, in
         ("A1 B0 A0 B1", "B"),  # A's node 1 waits for its node 0, and finds B's
     ],
 )
-def test_of_two_jobs_with_one_port_one_trains_and_the_other_is_refused(
-    order: str, winner: str, tmp_path: Path
-) -> None:
+def test_one_of_two_jobs_with_one_port_is_refused(order: str, winner: str, tmp_path: Path) -> None:
     with hosts(2) as machines:
         assert play(machines, tmp_path, [(one[0], int(one[1]), None) for one in order.split()]) == winner
 
 
 @pytest.mark.nightly
-def test_a_hundred_times_at_random(tmp_path: Path) -> None:
+def test_hundred_random_starts_of_two_jobs(tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)

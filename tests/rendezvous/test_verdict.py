@@ -31,7 +31,7 @@ def test_equal_nodes_agree() -> None:
         "torch release",
     ],
 )
-def test_a_difference_that_breaks_training_refuses_the_start(fact: str) -> None:
+def test_difference_that_breaks_training_is_refused(fact: str) -> None:
     refusal = judge([fingerprint(0), fingerprint(1, facts={fact: "other"})], {}).refusal
     assert refusal is not None
     assert refusal.exit_code == NodesDisagreeError.exit_code
@@ -41,14 +41,14 @@ def test_a_difference_that_breaks_training_refuses_the_start(fact: str) -> None:
 
 
 @pytest.mark.parametrize("fact", ["torch", "GPU driver", "$NCCL_IB_TC", "script", "git revision"])
-def test_a_difference_that_may_be_meant_is_a_warning(fact: str) -> None:
+def test_difference_that_may_be_intended_is_a_warning(fact: str) -> None:
     verdict = judge([fingerprint(0), fingerprint(1, facts={fact: "other"})], {})
     assert verdict.refusal is None
     assert len(verdict.warnings) == 1
     assert verdict.warnings[0].startswith(f"{fact}: ")
 
 
-def test_different_scripts_are_shown_with_their_places_and_as_a_mistake() -> None:
+def test_different_scripts_are_reported_with_their_paths() -> None:
     nodes = [
         fingerprint(rank, 3, facts={"script": "aa" if rank else "bb"}, paths={"script": f"/{rank}/train.py"})
         for rank in range(3)
@@ -60,12 +60,12 @@ def test_different_scripts_are_shown_with_their_places_and_as_a_mistake() -> Non
     )
 
 
-def test_the_same_file_at_different_places_is_no_difference() -> None:
+def test_same_file_at_different_paths_is_no_difference() -> None:
     nodes = [fingerprint(rank, paths={"script": f"/{rank}/train.py"}) for rank in range(2)]
     assert judge(nodes, {}).differences == ()
 
 
-def test_a_variable_that_one_node_lacks_reads_as_not_set() -> None:
+def test_missing_variable_is_shown_as_not_set() -> None:
     nodes = [fingerprint(rank, 3, facts={"$NCCL_IB_TC": "106"} if rank else {}) for rank in range(3)]
     assert judge(nodes, {}).warnings == ("$NCCL_IB_TC: 106 on node 1, node 2; not set on node 0",)
 
@@ -78,7 +78,7 @@ def test_different_torch_releases_are_refused_and_both_versions_shown() -> None:
     assert verdict.warnings == ("torch: 2.8.0+cu128 on node 0; 2.6.0+cu124 on node 1",)
 
 
-def test_a_node_that_does_not_get_through_to_the_master_port_is_named() -> None:
+def test_node_that_cannot_reach_the_master_port_is_named() -> None:
     nodes = [fingerprint(0), fingerprint(1, master_port_problem="reaches node 0 on port 29501, but not …")]
     refusal = judge(nodes, {}).refusal
     assert refusal is not None
@@ -86,14 +86,14 @@ def test_a_node_that_does_not_get_through_to_the_master_port_is_named() -> None:
     assert refusal.reason == "node 1, gpu-1 (10.0.0.1): reaches node 0 on port 29501, but not …"
 
 
-def test_a_clock_that_is_off_is_a_warning_with_the_worst_node() -> None:
+def test_wrong_clock_is_a_warning_with_the_worst_node() -> None:
     verdict = judge([fingerprint(rank, 3) for rank in range(3)], {0: 0.0, 1: 0.3, 2: -61.0})
     assert verdict.refusal is None
     assert len(verdict.warnings) == 1
     assert verdict.warnings[0].startswith("clock: more than 2 s from node 0's on node 2 (node 2: -61.0 s)")
 
 
-def test_the_table_shows_only_what_differs_the_grave_first_and_folds_equal_nodes() -> None:
+def test_table_shows_differences_by_severity_and_merges_equal_nodes() -> None:
     nodes = [
         fingerprint(rank, 16, facts={"GPU driver": "535.54.03"} if rank == 4 else {}) for rank in range(15)
     ]
@@ -108,7 +108,7 @@ def test_the_table_shows_only_what_differs_the_grave_first_and_folds_equal_nodes
     ]
 
 
-def test_the_columns_of_a_chinese_table_are_aligned() -> None:
+def test_columns_of_a_chinese_table_are_aligned() -> None:
     nodes = [fingerprint(0, 2), fingerprint(1, 2, facts={"GPU driver": "535", "platform": "慢"})]
     languages.choose("zh")
     try:
@@ -120,12 +120,12 @@ def test_the_columns_of_a_chinese_table_are_aligned() -> None:
     assert len({columns(line) for line in ranks}) == 1
 
 
-def test_a_table_of_a_thousand_nodes_stays_narrow() -> None:
+def test_table_of_a_thousand_nodes_is_narrow() -> None:
     nodes = [fingerprint(rank, 1024, facts={"GPU driver": f"5{rank % 7}"}) for rank in range(1024)]
     assert max(len(line) for line in table(judge(nodes, {}).differences)) <= 96
 
 
-def test_what_hundreds_of_nodes_lack_fits_into_one_message() -> None:
+def test_problem_of_hundreds_of_nodes_fits_one_message() -> None:
     problem = Phrase(
         "{where} does not answer: the packets are lost on the way, or the machine is down", where="n0"
     )

@@ -10,6 +10,7 @@ import sys
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from shlex import quote
 
 # Import name → package, for the core dependencies of pyproject.toml.
@@ -98,18 +99,21 @@ def _refuse_without(packages: list[str]) -> int:
     from platform_launch.errors import InstallationError
     from platform_launch.text import Phrase, joined
 
+    settings = Path(__file__).resolve().parent.parent / "configs" / "platform.env"  # in a checkout
+    hint = f"{quote(sys.executable)} -m pip install {' '.join(packages)}"
+    if settings.is_file():
+        hint = Phrase(
+            "{install}; or name the environment that has them in {settings} (make demo sets one up in .venv)",
+            install=hint,
+            settings=settings,
+        )
     error = InstallationError(
         Phrase(
             "{python} has no {packages}, which platform_launch needs",
             packages=joined(packages),
             python=sys.executable,
         ),
-        Phrase(
-            "{python} -m pip install {packages}; or name the environment that has them in "
-            "configs/platform.env (make demo sets one up in .venv)",
-            python=quote(sys.executable),
-            packages=" ".join(packages),
-        ),
+        hint,
     )
     console.Console().show_error(error.known_as(error.event))
     return error.exit_code

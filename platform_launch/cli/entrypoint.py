@@ -13,8 +13,9 @@ from platform_launch.text import Phrase
 def command() -> int:
     """Print the path of start_multinode_platform.sh.
 
-    The script finds a Python environment itself (configs/platform.env). `platform-launch run` launches the
-    same way, in the environment that platform-launch is installed in.
+    The script uses the active Python environment, or the one that PLATFORM_LAUNCH_VENV or
+    PLATFORM_LAUNCH_CONDA_ENV names. `platform-launch run` launches the same way, in the environment that
+    platform-launch is installed in.
     """
     script = project_root() / "start_multinode_platform.sh"
     if not script.is_file():

@@ -69,7 +69,7 @@ launch_options = flags(
         is_flag=True,
         help="If a rank runs out of GPU memory, write its allocations to the log folder, for `why`.",
     ),
-    click.option("--strict", is_flag=True, help="Fail if recipes.yaml has no entry for this number of GPUs."),
+    click.option("--strict", is_flag=True, help="Fail if no recipe is for exactly this number of GPUs."),
     click.option(
         "--job-name", help="Name of the job, also in the names of logs (default: the platform's job id)."
     ),

@@ -106,7 +106,7 @@ def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> R
             known = joined(recipe.name for recipe in recipes)
             raise InputError(
                 Phrase(
-                    "--recipe {name} is not in configs/recipes.yaml: expected auto, {known}",
+                    "--recipe {name} is not a recipe: expected auto, {known}",
                     name=shown(name),
                     known=known,
                 ),
@@ -119,9 +119,7 @@ def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> R
         candidates = [recipe for recipe in recipes if recipe.gpus > 0]
     if not candidates:
         kind = "GPUs" if gpus else Phrase("a machine without GPUs")
-        raise InputError(
-            Phrase("configs/recipes.yaml has no recipe for {kind}", kind=kind), "add one, or pass --config"
-        )
+        raise InputError(Phrase("there is no recipe for {kind}", kind=kind), "pass --config")
     return min(candidates, key=lambda r: (abs(math.log(gpus / r.gpus)) if gpus and r.gpus else 0.0, -r.gpus))
 
 

@@ -168,7 +168,7 @@ def _named(path: Path | None, flag: str) -> Path | None:
 
 
 def _of_recipe(path: Path) -> Path:
-    return existing_file(path, "configs/recipes.yaml", Phrase("restore the file, or correct the recipe"))
+    return existing_file(path, "configs/recipes.yaml", Phrase("reinstall, or restore the file"))
 
 
 def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Recipe:
@@ -179,11 +179,11 @@ def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Reci
         known = joined(str(known.gpus) for known in table.recipes)
         raise InputError(
             Phrase(
-                "--strict: configs/recipes.yaml has no recipe for {gpus}, only for {known}",
+                "--strict: there is no recipe for {gpus}, only for {known}",
                 gpus=counted(gpus, "GPU"),
                 known=known,
             ),
-            "add a recipe, pass --config and --deepspeed-config, or leave --strict out to scale the nearest",
+            "pass --config and --deepspeed-config, or leave --strict out to scale the nearest",
         )
     return recipe
 

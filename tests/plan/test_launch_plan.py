@@ -164,7 +164,7 @@ def test_a_script_of_ones_own_gets_a_recipe_when_it_asks_for_one(tmp_path: Path)
     assert option(named.argv, "--config_file").endswith("deepspeed/deepspeed_8gpu.yaml")
     assert "deepspeed" in named.packages
     assert any("gradient_accumulation_steps=2" in warning.text for warning in named.warnings)
-    with pytest.raises(InputError, match=r"--recipe 'h100' is not in .*expected auto, cpu, 8gpu, 16gpu"):
+    with pytest.raises(InputError, match=r"--recipe 'h100' is not a recipe: expected auto, cpu, 8gpu, 16gpu"):
         plan(script=script, recipe="h100")
 
 

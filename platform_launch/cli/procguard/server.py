@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("server")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="See configs/procguard/procguard.yaml."
-)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings, in YAML.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen (default: 127.0.0.1:8765).")
 @click.option(
     "--data",

@@ -24,6 +24,7 @@ from platform_launch.files import (
 )
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.api.wire import JOIN_TOKEN
+from platform_launch.project import project_root
 from platform_launch.text import Phrase, counted, joined
 
 
@@ -302,7 +303,11 @@ def read_settings(path: Path | None) -> ServerSettings:
         lines = "; ".join(_problem_text(problem) for problem in error.errors(include_url=False))
         raise InputError(
             Phrase("{file}: {problem}", file=path, problem=lines),
-            Phrase("the keys are {keys}; see configs/procguard/procguard.yaml", keys=known),
+            Phrase(
+                "the keys are {keys}; see {example}",
+                keys=known,
+                example=project_root() / "configs" / "procguard" / "procguard.yaml",
+            ),
         ) from error
 
 

@@ -86,7 +86,7 @@ _SAID_RANK = re.compile(r"\b[Rr]ank:? (?P<rank>\d{1,7})\b")
 # What launchers do to the remaining processes.
 ENDED_ALONG = (-15, 143)
 # Exit codes from here on are those of signals.
-FIRST_OF_SIGNALS = 128
+_FIRST_OF_SIGNALS = 128
 _MOST_TASKS = 4096
 
 # torchrun's summary of one node.
@@ -152,12 +152,6 @@ class Ending:
         """Return whether the scheduler ended the whole step."""
         return self.by_scheduler and (self.ordered or self.exit_code == -signal.SIGTERM)
 
-    @property
-    def of_its_own(self) -> bool:
-        """Return whether it did not end along with others."""
-        own = self.by_scheduler or self.is_root or self.exit_code not in ENDED_ALONG
-        return own and not self.was_cancelled
-
 
 class EndingReader:
     """Reads the ends reported in one log; some reports have several lines."""
@@ -213,7 +207,7 @@ class EndingReader:
         below = self._following(_REPORT_LINES)
         number = next((int(match["number"]) for match in map(_HYDRA_SIGNAL.search, below) if match), 0)
         ends = not any(data.strip(_FRAME) and not data.startswith(b"=  ") for data in below)
-        if number and code < FIRST_OF_SIGNALS:
+        if number and code < _FIRST_OF_SIGNALS:
             return -number
         return -code if ends and code in _DEADLY else code
 

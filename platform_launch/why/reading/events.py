@@ -25,7 +25,6 @@ MOST_REPEATS = 1000
 _MOST_EVENTS = 500
 _MOST_SURVIVED = 20
 _MOST_WHERES = 4096
-_MOST_PAIRS = 256
 # Of an uncaught C++ exception; more of its message may be on the lines below.
 SAYS_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
 
@@ -36,8 +35,7 @@ class Occurrence:
 
     ``mention``: its writer calls it a warning, or quotes it in a line about something else. ``last`` is the
     last line that shows it, ``suffered_at`` the first one below a cause that shows a consequence for others.
-    ``doubtful``: a traceback that may be quoted, or survived. ``pairs`` holds the hosts that show it, each
-    with the peer that it names.
+    ``doubtful``: a traceback that may be quoted, or survived.
     """
 
     signature: Signature
@@ -59,12 +57,9 @@ class Occurrence:
     of_one_process: bool = True
     last: int = 0
     suffered_at: int = 0
-    pairs: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.wheres.add(self.where)
-        if self.where.host and (peer := self.details.get("peer")):
-            self.pairs.add((self.where.host, peer))
         self.last = self.last or self.number
 
     @property
@@ -94,8 +89,6 @@ class Occurrence:
         self.details = {**other.details, **self.details}
         if len(self.wheres) < _MOST_WHERES:
             self.wheres |= other.wheres
-        if len(self.pairs) < _MOST_PAIRS:
-            self.pairs |= other.pairs
         if self.where == NOWHERE:
             self.where = other.where
         may_be_same = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)

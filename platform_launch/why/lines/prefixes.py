@@ -48,7 +48,7 @@ _KNOWN = re.compile(
     | \[(?P<pod__replica>[a-z0-9][a-z0-9.-]{{2,100}}-(?:chief|launcher|master|ps|worker)-\d{{1,5}})\][ ]
     | [ ]{{0,8}}\[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
     | (?:[Rr]ank|RANK)[ =]?(?P<rank__word>\d{{1,7}})[ ]?(?:[:|]|[,-](?![ ]{_FURTHER}))[ ]
-    | (?:[Rr]ank|RANK):[ ](?P<rank__said>\d{{1,7}})[ ]?(?:\||-(?![ ]{_FURTHER}))[ ]
+    | (?:[Rr]ank|RANK):[ ](?P<rank__colon>\d{{1,7}})[ ]?(?:\||-(?![ ]{_FURTHER}))[ ]
     | \((?:[Rr]ank|RANK)[ =:]?[ ]?(?P<rank__aside>\d{{1,7}})\)[ ]
     | (?:\(worker_|\[?[Ww]orker[ ])(?P<worker>\d{{1,5}})(?:\)|\]:?|:)[ ]
     | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
@@ -231,8 +231,8 @@ class Prefixes:
         while (label := _LABEL.match(rests[0], end)) and not (end and _KNOWN.match(rests[0][end:])):
             end = label.end()
         labels = rests[0][:end]
-        said, source = _LEVELS.sub("", labels), _template(labels)
-        if not re.search(r"\w", said) or has_telling_word(said.encode()) or source in self._sources:
+        names, source = _LEVELS.sub("", labels), _template(labels)
+        if not re.search(r"\w", names) or has_telling_word(names.encode()) or source in self._sources:
             return
         template = re.compile(source)
         if all(template.match(rest) for rest in rests):

@@ -108,7 +108,7 @@ def hits(
             if process.wait() not in (0, 1):
                 raise SieveError(f"grep ended with exit code {process.returncode}")
     except ValueError as error:
-        raise SieveError(f"grep said something else: {error}") from error
+        raise SieveError(f"unexpected output of grep: {error}") from error
     finally:
         for process in processes:
             process.kill()
@@ -134,17 +134,17 @@ def _pipeline(
         yield process
 
 
-def _hit(said: bytes) -> Hit:
+def _hit(output: bytes) -> Hit:
     """Read ``line:place:word``."""
-    line, offset, word = said.rstrip(b"\n").split(b":", 2)
+    line, offset, word = output.rstrip(b"\n").split(b":", 2)
     return Hit(int(offset), int(line), _pattern_of(word))
 
 
 def _among_others(found: Iterable[bytes]) -> Iterator[Hit]:
     """Read the hits in lines that begin with ``line:place:``, with their positions in the searched text."""
     line = shift = 0
-    for said in found:
-        at, word = said.rstrip(b"\n").split(b":", 1)
+    for output in found:
+        at, word = output.rstrip(b"\n").split(b":", 1)
         if place := _PLACE_READ.fullmatch(word):
             line = int(place[1])
             shift = int(place[2]) - int(at) - len(word)

@@ -91,10 +91,10 @@ def _prefix(record: dict[str, object], *, whole: bool) -> str:
     and one that groups tracebacks does not say who reported them.
     """
     level, rank = str(record.get("level") or record.get("levelname")).upper(), record.get("rank")
-    said = f"[rank{rank}]: " if type(rank) is int and 0 <= rank < _MOST_RANKS else ""
+    writer = f"[rank{rank}]: " if type(rank) is int and 0 <= rank < _MOST_RANKS else ""
     if whole and level in _MILD:
-        return f"{said}| INFO | "
-    return f"{said}| ERROR | " if level in _GRAVE else said
+        return f"{writer}| INFO | "
+    return f"{writer}| ERROR | " if level in _GRAVE else writer
 
 
 def _message(record: object, depth: int) -> str:

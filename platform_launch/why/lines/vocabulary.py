@@ -128,11 +128,11 @@ class Vocabulary:
 
     def _telling_shapes(self, novel: set[bytes], telling: set[bytes]) -> dict[bytes, frozenset[bytes]]:
         """Return the shapes with a telling word; a word in very many shapes no longer counts."""
-        told = telling - self._worn_words
-        if not told:
+        fresh = telling - self._worn_words
+        if not fresh:
             self.skipped = True
             return {}
-        held = ((shape, frozenset(told.intersection(shape.split(b" ")))) for shape in novel)
+        held = ((shape, frozenset(fresh.intersection(shape.split(b" ")))) for shape in novel)
         return {shape: words for shape, words in held if words}
 
     def admit(self, shape: bytes, telling: frozenset[bytes] = frozenset()) -> bool:

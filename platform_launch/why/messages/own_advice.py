@@ -45,9 +45,9 @@ _LINE_OF_SIGHT = 40
 def own_advice(message: str) -> str:
     """Return the sentences of a message that say what to do or give the reason."""
     sentences = [one.strip() for one in _SENTENCE.split(_HEAD.sub("", message, count=1)) if one.strip()]
-    told = [one for one in sentences if _ADVISES.search(one) and not _HOW_TO_LOOK.search(one)]
-    said = " ".join(one if one.endswith((".", "!", "?", ";", ":")) else f"{one}." for one in told)
-    return said if len(said) <= _MOST_CHARACTERS else said[: _MOST_CHARACTERS - 1] + "…"
+    advice = [one for one in sentences if _ADVISES.search(one) and not _HOW_TO_LOOK.search(one)]
+    text = " ".join(one if one.endswith((".", "!", "?", ";", ":")) else f"{one}." for one in advice)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
 def led_by(advice: str, fix: str) -> str:

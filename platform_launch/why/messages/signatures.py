@@ -188,8 +188,8 @@ class Catalogue:
         for one in self._narrower:
             if held and not one.fix_others_hold:
                 continue
-            said = one.narrows == signature.id and (not one.message or re.search(one.message, message))
-            if said and (not one.frames or re.search(one.frames, frames)):
+            applies = one.narrows == signature.id and (not one.message or re.search(one.message, message))
+            if applies and (not one.frames or re.search(one.frames, frames)):
                 return one
         return signature
 

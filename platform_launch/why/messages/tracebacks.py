@@ -49,7 +49,7 @@ _UNFILTERED = "jax._src.traceback_util.UnfilteredStackTrace: "
 # What TensorFlow puts before the error of an operation: first the places that created it.
 _IN_GRAPH = "Graph execution error:"
 _OF_OPERATION = re.compile(
-    r"(?:  \(\d\) )?(?!\s|Detected at node|Node: |\d+ root error|\w+: error: )(?P<said>\S.{0,2000})"
+    r"(?:  \(\d\) )?(?!\s|Detected at node|Node: |\d+ root error|\w+: error: )(?P<message>\S.{0,2000})"
 )
 _LONGEST_LINES = 5000
 _LINES_TO_LINK = 30
@@ -92,7 +92,7 @@ class Traceback:
     ``frames`` what was printed before the first exception. ``fatal``: its writer says that it ended the
     process. ``hooked``: torch.distributed's hook for uncaught exceptions printed it. ``mild``: a logger
     printed it, as a warning or less. ``begun``: the first function of the last traceback, whose own end may
-    be cut off. ``said``: what stood before it on its first line. ``quoted``: the type of the exception of the
+    be cut off. ``lead``: what precedes it on its first line. ``quoted``: the type of the exception of the
     Ray task whose traceback stands in it. ``twins`` began amid its lines.
     """
 
@@ -110,8 +110,8 @@ class Traceback:
         self.hooked = _HOOK.search(line.whole[: len(line.whole) - len(line.text)]) is not None
         self.harmless = self.fatal = self.done = False
         self.begun = self.quoted = ""
-        self.said = opening["prefix"] if opening else ""
-        self.prefix = self.said if _REPEATED.fullmatch(self.said) or self.said.isspace() else ""
+        self.lead = opening["prefix"] if opening else ""
+        self.prefix = self.lead if _REPEATED.fullmatch(self.lead) or self.lead.isspace() else ""
         self.twins = 0
         # None between an exception and a possible next one
         self._frames: list[TracebackFrame] | None = []
@@ -239,8 +239,8 @@ class Traceback:
         """Read a line below TensorFlow's report on a graph; the message is the error of an operation."""
         if found := _OF_OPERATION.match(text):
             raised = self.links[-1]
-            said = shown(f"{raised.message} {found['said']}")
-            self.links[-1] = replace(raised, message=said, line=line)
+            message = shown(f"{raised.message} {found['message']}")
+            self.links[-1] = replace(raised, message=message, line=line)
             self._awaits_operation = False
 
     def _extend_message(self, text: str, line: Line) -> None:

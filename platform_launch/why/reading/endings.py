@@ -78,11 +78,11 @@ _BY_LAUNCHERS = (
     # SkyPilot's, one code per node.
     r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]",
 )
-_SAID = PatternSet(index_of((*_BY_SCHEDULERS, *_BY_LAUNCHERS)))
+_REPORTS = PatternSet(index_of((*_BY_SCHEDULERS, *_BY_LAUNCHERS)))
 # What SkyPilot ended itself.
 _CLEANED_UP = 137
 # Not the one in a command's --local_rank: launchers print the last command that they started.
-_SAID_RANK = re.compile(r"\b[Rr]ank:? (?P<rank>\d{1,7})\b")
+_RANK = re.compile(r"\b[Rr]ank:? (?P<rank>\d{1,7})\b")
 # What launchers do to the remaining processes.
 ENDED_ALONG = (-15, 143)
 # Exit codes from here on are those of signals.
@@ -131,7 +131,7 @@ class Ending:
     """Processes that ended with an error. A negative ``exit_code`` is a signal.
 
     ``is_root``: a launcher considers it the first failure on this node, at ``time`` by its clock.
-    ``by_scheduler``: srun or MPI reports it; ``ordered``: after the scheduler had said that it ends the step.
+    ``by_scheduler``: srun or MPI reports it; ``ordered``: after the scheduler announced the end of the step.
     """
 
     exit_code: int
@@ -234,9 +234,9 @@ class _SummaryBlock:
             return None
         ranks = _RANKS.match(self._fields.get("rank", ""))
         rank, local_rank = (int(ranks[1]), int(ranks[2])) if ranks else (None, None)
-        said = Location(host=self._fields.get("host"), rank=rank, local_rank=local_rank)
+        process = Location(host=self._fields.get("host"), rank=rank, local_rank=local_rank)
         time = self._fields.get("time", "").strip()
-        return Ending(int(code[0]), (said.filled(line.where),), line, self._is_root, time)
+        return Ending(int(code[0]), (process.filled(line.where),), line, self._is_root, time)
 
 
 def ending_of(event: Event, line: Line) -> Ending | None:
@@ -256,7 +256,7 @@ def ending_in(line: Line, text: str = "", *, step_ended: bool = False) -> Ending
     ``text`` is its text with that of the line above, if that had not ended; ``step_ended``: the scheduler had
     announced the end of the step.
     """
-    for number, found in _SAID.matches(text or line.text):
+    for number, found in _REPORTS.matches(text or line.text):
         groups = {name: value for name, value in found.groupdict().items() if value}
         rank, local_rank = (int(groups[n]) if n in groups else None for n in ("rank", "local_rank"))
         place = Location(host=groups.get("host"), pod=groups.get("pod"), rank=rank, local_rank=local_rank)
@@ -273,7 +273,7 @@ def ending_in(line: Line, text: str = "", *, step_ended: bool = False) -> Ending
                 continue
             node = failed[0] if failed else 0
             return Ending(codes[node], (Location(node=node).filled(line.where),), line)
-        named = _SAID_RANK.search(line.text) if local_rank is None else None
+        named = _RANK.search(line.text) if local_rank is None else None
         named_rank = Location(rank=int(named["rank"])) if named else NOWHERE
         return Ending(_code(groups), (line.where.filled(place).filled(named_rank),), line)
     return None

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice, takewhile
 
 from platform_launch.events import marked
 from platform_launch.why.lines.line import Line, Location, parse, shown, text_of
@@ -120,8 +119,8 @@ class ErrorLines:
         if introduces(line.text):
             if any(_TRACEBACK in data for data in below):
                 return
-            said = (text for text in map(self._text_of, below) if text.strip() and not _RULE.fullmatch(text))
-            first = next(said, "").strip()
+            texts = (text for text in map(self._text_of, below) if text.strip() and not _RULE.fullmatch(text))
+            first = next(texts, "").strip()
             known = self._catalogue.match(first)
             if self._catalogue.is_noise(first) or (known and known.signature.role is SignatureRole.CAUSE):
                 return
@@ -156,16 +155,15 @@ class ErrorLines:
 
     def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
         """Return a line that looks like an error; with the next one, if it only introduces that."""
-        text, said = line.shown, line.text
+        shown_text, message = line.shown, line.text
         if introduces(line.text):
-            told = (parse(0, data, self._prefixes) for data in below if data.strip())
-            told = (one for one in told if not _RULE.fullmatch(one.text))
-            message_lines = takewhile(lambda one: self._continues(line, one), told)
-            for message in islice(message_lines, 1):
-                text = shown(f"{text} {message.text.strip()}")
-                said = f"{said} {message.text.strip()}"
+            parsed = (parse(0, data, self._prefixes) for data in below if data.strip())
+            first = next((one for one in parsed if not _RULE.fullmatch(one.text)), None)
+            if first is not None and self._continues(line, first):
+                shown_text = shown(f"{shown_text} {first.text.strip()}")
+                message = f"{message} {first.text.strip()}"
         where = line.where.filled(self._events.source.where)
-        return FirstError(self._events.source.name, line.number, text, where, clear, shown(said))
+        return FirstError(self._events.source.name, line.number, shown_text, where, clear, shown(message))
 
     def _continues(self, line: Line, below: Line) -> bool:
         """Return whether a line below one that introduces a message may be part of the message."""

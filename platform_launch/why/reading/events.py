@@ -211,8 +211,8 @@ class NodeEvents:
     @property
     def places(self) -> list[Location]:
         """All places that its events, endings and tasks name."""
-        told = [where for event in all_events([self]) for where in event.wheres]
-        return told + [place for one in self.episode.endings for place in one.places]
+        shown = [where for event in all_events([self]) for where in event.wheres]
+        return shown + [place for one in self.episode.endings for place in one.places]
 
     def leave_out_hosts(self) -> None:
         """Drop hosts whose name does not identify a machine."""

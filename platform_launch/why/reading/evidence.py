@@ -166,8 +166,8 @@ class Surroundings:
         between = above[: max(0, number - 1 - traceback.end)]
         below = [*reversed(between), *([current] if traceback.end < number else [])]
         below += self._scanner.following(_LINES_AROUND)
-        said = ([*map(self._text, lines)] for lines in (above[behind:], below[:_LINES_AROUND]))
-        return is_doubtful(next(said), plain(opening), next(said))
+        before, after = (list(map(self._text, lines)) for lines in (above[behind:], below[:_LINES_AROUND]))
+        return is_doubtful(before, plain(opening), after)
 
     def is_of_a_warning(self) -> bool:
         """Return whether the current line is part of a warning that Python printed above it."""

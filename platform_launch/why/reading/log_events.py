@@ -42,8 +42,8 @@ class _Work:
 
     def since_s(self, event: Occurrence) -> float | None:
         """Return how long work continued after an event, 0 without a clock; None if it did not continue."""
-        said = event.span.not_before_s if event.span.exact else None
-        later_s = 0.0 if said is None or self.time_s is None else self.time_s - said
+        time_s = event.span.not_before_s if event.span.exact else None
+        later_s = 0.0 if time_s is None or self.time_s is None else self.time_s - time_s
         return later_s if event.last < self.number and later_s >= 0 else None
 
 

@@ -52,9 +52,9 @@ def pod_of(text: str, named: str | None, preceding: Iterable[bytes]) -> Location
 
     ``named`` is the pod that the line's message names.
     """
-    said = _IN_EVENT.search(text)
-    host = said["host"] if said else None
-    pod = named or (said["pod"] if said else None)
+    event = _IN_EVENT.search(text)
+    host = event["host"] if event else None
+    pod = named or (event["pod"] if event else None)
     for data in preceding if host is None else []:
         if assigned := _ASSIGNED.search(data):
             if pod in (None, assigned["pod"].decode()):

@@ -198,8 +198,8 @@ class LogReader:
             return True
         if node_events.homes.read(line):
             return True
-        if not node_events.facts and (told := _FACTS.search(line.text)):
-            node_events.facts.update({name: value for name, value in told.groupdict().items() if value})
+        if not node_events.facts and (facts := _FACTS.search(line.text)):
+            node_events.facts.update({name: value for name, value in facts.groupdict().items() if value})
         return False
 
     def _match(self, line: Line) -> Match | None:
@@ -332,12 +332,12 @@ class LogReader:
 
     def _match_above(self, chain: Traceback) -> tuple[Match, SignatureRole] | None:
         """Return the match before a traceback on its first line, unless it only introduces that."""
-        said = self._catalogue.match(chain.said)
-        if said is not None and said.signature.role is SignatureRole.CAUSE:
-            return said, SignatureRole.SUSPECT
-        if said is None or ": " not in chain.said[: said.position]:
+        match = self._catalogue.match(chain.lead)
+        if match is not None and match.signature.role is SignatureRole.CAUSE:
+            return match, SignatureRole.SUSPECT
+        if match is None or ": " not in chain.lead[: match.position]:
             return None
-        return (said, said.signature.role) if said.signature.role is SignatureRole.CONSEQUENCE else None
+        return (match, match.signature.role) if match.signature.role is SignatureRole.CONSEQUENCE else None
 
     def _conclude_cut(self, chain: Traceback) -> None:
         """Record a traceback that ends before the exception: at least it names a place."""
@@ -351,8 +351,8 @@ class LogReader:
             return
         last, line = frames[-1], chain.last_line
         if last.is_launcher:
-            told = self._catalogue["master_unreachable" if _STORE.search(last.file) else "child_failed"]
-            match, role, raised = Match(told, 0, chain.where), told.role, None
+            signature = self._catalogue["master_unreachable" if _STORE.search(last.file) else "child_failed"]
+            match, role, raised = Match(signature, 0, chain.where), signature.role, None
         elif chain.quoted:
             raised = Raised(chain.quoted, "", line, chain.place, (last,))
             match, role = Match(self._catalogue["python_exception"], 0, chain.where), SignatureRole.SUSPECT

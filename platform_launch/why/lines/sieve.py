@@ -102,7 +102,7 @@ def hits(
             place = begin + hit.offset
             if not lines:
                 yield replace(hit, offset=place, line=hit.line - 1)
-            elif not _is_amid_data(file, place):
+            else:
                 yield replace(hit, offset=place, line=lines.lines_before(hit.offset))
         for process in processes:
             if process.wait() not in (0, 1):
@@ -150,12 +150,6 @@ def _among_others(found: Iterable[bytes]) -> Iterator[Hit]:
             shift = int(place[2]) - int(at) - len(word)
         else:
             yield Hit(shift + int(at), line, _pattern_of(word))
-
-
-def _is_amid_data(file: BinaryIO, place: int) -> bool:
-    """Return whether a place is in data instead of text; data contain any four letters now and then."""
-    around = os.pread(file.fileno(), _WITHIN_DATA_BYTES, max(0, place - _WITHIN_DATA_BYTES // 2))
-    return _DATA.fullmatch(around) is not None
 
 
 def _pattern_of(word: bytes) -> str:
@@ -279,9 +273,6 @@ def _broken(data: bytes) -> bytes:
 _STEMS = [stem for stem in STEMS if len(stem) > _SHORT]
 # Those that are not plain texts.
 _VARIABLE = {phrase: re.compile(phrase.encode(), re.MULTILINE) for phrase in PHRASES if "[" in phrase}
-# As base64 writes them.
-_WITHIN_DATA_BYTES = 96
-_DATA = re.compile(rb"[A-Za-z0-9+/=_-]+")
 # What grep -n -b puts before a line.
 _PLACE = "^[0-9]+:[0-9]+:"
 _PLACE_READ = re.compile(rb"(\d+):(\d+):")

@@ -35,12 +35,7 @@ _GETS_OVER = Guarded(
     r"|\bstill trying\b|will wait for recovery|\b(?:attempt|retry) (\d{1,4})(?:/| of )(?!\1\b)\d",
     any_case=True,
 )
-# In a JSON object, whose fields are in any order.
-_MILD_FIELD = re.compile(
-    r"[\"'](?:level|levelname|lvl|severity|log\.level)[\"']: ?"
-    r"[\"'](?i:warn(?:ing)?|info|debug|trace|notice)[\"']"
-)
-_WITHIN_OBJECT = 1000
+_LONGEST = 1000
 # A warning of NCCL, of Neuron's copy of it and of Ray can be the reason of a failure.
 _GRAVE_WARNINGS = ("NCCL WARN", "CCOM WARN", "has been marked dead", "Raylet is terminated: ")
 # glog's signal handler writes at the level of warnings.
@@ -178,14 +173,12 @@ def shown(text: str) -> str:
 def _is_mild(text: str, found: dict[str, str]) -> bool:
     if _CRASHED in text[:_NEAR]:
         return False
-    if _GETS_OVER.search(text, _WITHIN_OBJECT):
+    if _GETS_OVER.search(text, _LONGEST):
         return True
     if "severity" in found:
         return found["severity"] in "WI"
     if level := found.get("loguru") or found.get("level"):
         return level in ("WARNING", "INFO", "DEBUG", "TRACE", "SUCCESS")
-    if text.startswith("{") and _MILD_FIELD.search(text, 0, _WITHIN_OBJECT):
-        return True
     if _PYTHON_WARNS.match(text):
         return True
     return _MILD.search(text, 0, 60) is not None and not any(words in text for words in _GRAVE_WARNINGS)

@@ -47,7 +47,6 @@ _HOST_IN_BRACKETS = re.compile(
     r"|[a-z][\w-]{0,60}(?:\.[\w-]{1,60}){1,6}\.(?:cluster|com|edu|internal|lan|local|net|org)"
     r"|\d{1,3}(?:\.\d{1,3}){3})(?::\d{1,10})?[\]>]:? *"
 )
-_HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
 # NCCL's (also with hidden process ids), its tests', PSM's, UCX's and Open MPI's own prefixes. Loggers write
 # levels, steps and epochs in the way in which Open MPI writes hosts.
@@ -69,8 +68,6 @@ _WARNS_OF_GPU = re.compile(
 )
 # NAMD's message about a failure on a GPU.
 _OF_NAMD = re.compile(r" ?on Pe \d{1,6} \(([\w.-]{1,100}) device (\d{1,2}) pci ")
-# torch's DataParallel, about an exception in one of its threads; devices are GPUs.
-_OF_A_REPLICA = re.compile(r"\bCaught \w+ in replica \d+ on device (\d{1,2})\.$")
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
 FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
 FILE_RANK = re.compile(
@@ -118,11 +115,9 @@ def host_of(text: str) -> str | None:
 
 
 def gpu_of(text: str) -> str | None:
-    """Return the GPU of the process in a message of NCCL, NAMD or torch, None if there is none."""
+    """Return the GPU of the process in a message of NCCL or NAMD, None if there is none."""
     if "NCCL WARN " in text:
         return found[1] if (found := _WARNS_OF_GPU.match(text)) else None
-    if " in replica " in text:
-        return found[1] if (found := _OF_A_REPLICA.search(text)) else None
     return found[2] if (found := _OF_NAMD.match(text)) else None
 
 
@@ -136,7 +131,7 @@ def place_in(head: str) -> dict[str, str | int]:
         place["rank"] = int(number[1])
     if address := _IP.search(head):
         place["host"] = address[1]
-    elif host := _HOST_ALONE.fullmatch(head) or _HOST_AND_UNIT.search(head) or _HOST_IN_BRACKETS.match(head):
+    elif host := _HOST_ALONE.fullmatch(head) or _HOST_IN_BRACKETS.match(head):
         place["host"] = host[1]
     elif pod := _POD_AND_CONTAINER.fullmatch(head):
         place["pod"] = pod[1]

@@ -14,22 +14,10 @@ _MILD = frozenset(("WARNING", "WARN", "INFO", "DEBUG", "TRACE"))
 _MOST_RANKS = 10_000_000
 # One line of a record that was printed on several, like torch's error file.
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
-
-
-# What Spark says above the traceback of a task, whose own last line it repeats here.
-_OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s*")
-
 # If a progress bar or another process writes to the same terminal, lines are joined by spaces.
 _GLUED = re.compile(
     rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\[rank\d{1,7}\]: |\| +\d+/\d+ \["
     rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
-)
-_LEAST_BEFORE = 20
-# What another process writes right after an unfinished line, and tqdm's bar after or before one.
-_RUN_ON = re.compile(
-    rb"(?<=[^\r\n]{20}[\w.)'\"!?])(?=wandb: [A-Z\xf0]|\[rank\d{1,5}\]:[ \[])"
-    rb"|(?<=[^\r\n]{20}[\w.)!?])(?=(?:srun|slurmstepd): error: )"
-    rb"|(?:(?<=[^\s:\d])(?= {0,3}\d)|(?<=\d)(?= {1,3}\d))(?= {0,3}\d{1,3}%\|[^|]{0,200}\| *[\d.]+\w?/)"
 )
 # What another process begins a line with, after the unfinished line of an exception's message.
 _BEHIND_A_MESSAGE = re.compile(
@@ -50,15 +38,10 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_json(data)
     if b"\\n" in data and b"Traceback (most recent call last):\\n" in data:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
-    if b". Full traceback below:" in data and (found := _OF_A_TASK.fullmatch(data)):
-        return [found[1]]
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
     if b"%|" in data and _BAR_ENDS.search(data):
         data = _BAR_ENDS.sub(rb"\1\n", data)
-    behind = data[_LEAST_BEFORE:]
-    if b"%|" in data or b"wandb: " in behind or b"[rank" in behind or b"error: " in behind:
-        data = _RUN_ON.sub(b"\n", data)
     if (b"Error: " in data or b"Exception: " in data) and _RAISES.match(data):
         data = _BEHIND_A_MESSAGE.sub(b"\n", data)
     if b"\n" in data:

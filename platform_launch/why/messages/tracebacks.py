@@ -63,8 +63,6 @@ _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
 _OF_AN_EXCERPT = 4
 # What inference engines put before an exception that they log without its traceback.
 _LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
-# The end of a message of Triton's compiler, below the code that it shows.
-_NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
 # What torch writes below many exceptions.
 _ADVICE = re.compile(
     r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
@@ -81,8 +79,6 @@ _ADDED = re.compile(
 )
 # A place in compiled code; below it, the code's macros say what failed there.
 _COMPILED_PLACE = re.compile(r"\.(?:cuh?|cc|cpp|cxx|hpp|h)[: ]\d{1,6}:?$")
-# What doctest's examples have instead of frames.
-_LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
 class Traceback:
@@ -253,7 +249,7 @@ class Traceback:
             return  # of a logger
         in_turn = bool(line.writer) and last.number == self._seen
         at_once = line.number == last.number + 1
-        if at_once or in_turn or _NESTED.match(text):
+        if at_once or in_turn:
             extend_message(raised, text, line, whole=self.hooked and not text.startswith("["))
 
 
@@ -269,7 +265,6 @@ def extend_message(raised: Raised, text: str, line: Line, *, whole: bool = False
         or text.startswith((" ", "\t"))
         or _ADDED.match(text) is not None
         or _COMPILED_PLACE.search(ended) is not None
-        or _LISTS.search(ended) is not None
     )
     if (
         not continues

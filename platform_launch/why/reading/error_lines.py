@@ -41,8 +41,6 @@ _SAYS_SO = re.compile(
     | \[\s?(?i:err|error|fatal|critical)\s*\]
     | ^(?:\S{1,200}:\s)?(?i:(?:fatal|internal)\s)?(?i:error)\b
     | \b(?i:fatal|error|panic):(?=\s|$)
-    | ["'](?:level|levelname|lvl|severity|log\.level)["']:\s?
-      ["'](?i:err|error|fatal|critical|panic|alert|emergency)["']
     | \b(?:level|lvl|severity)=["']?(?i:err|error|fatal|crit|critical|panic)\b
     | \bpanicked[ ]at\b | ^forrtl:[ ](?:severe|error) | ^Exception[ ]in[ ]thread\b
     | ^\s{0,8}what\(\):[ ] | ^[╭┌]─{1,9}[ ][\w ]{0,40}Error[ ]─
@@ -70,14 +68,10 @@ _LONGEST = 2000
 # Lines of launchers and libraries about how a process ended and not why; and progress bars.
 _OF_LAUNCHERS = re.compile(
     r"""(?x)
-      torch[./]distributed[./]elastic | mpirun | mpiexec | closing[ ]signal | NCCL[ ](?:INFO|WARN)
-    | _handler\] | ^Killing[ ]subprocess\b
-    | ^==[ ]\d/\d[ ]
+      mpirun | mpiexec | NCCL[ ](?:INFO|WARN)
     | ^(?:srun:[ ]|slurmstepd:[ ]|-{5}|={5}|=[ ]{3}|\*{3}|Traceback|\s*File[ ]"|\s*[~^]+$|\+{1,5}[ ]\S)
     | ^\s*(?:error_file|exitcode|host|rank|time|traceback)\s*:
-    | ^\S+[ ]FAILED$ | ^Failures:$ | ^Root[ ]Cause[ ]\(first | ^\[\d+\]:$ | <NO_OTHER_FAILURES>
-    | Process[ ]name: | Exit[ ]code: | non-zero | job[ ]to[ ]be[ ]terminated | Primary[ ]job
-    | CalledProcessError | exited[ ]with | RUST_BACKTRACE | \d%\|
+    | Process[ ]name: | non-zero | Primary[ ]job | exited[ ]with | \d%\|
     """
 )
 # How a process states in its last lines why it ends, without calling that an error.

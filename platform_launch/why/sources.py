@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ class LogSource:
     """
 
     name: str
-    stream: Readable | Iterable[bytes]
+    stream: Readable
     where: Location = NOWHERE
     clock_offset_s: float = 0.0
     events: tuple[Event, ...] | None = None

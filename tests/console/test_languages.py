@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import re
 import subprocess
@@ -230,7 +231,7 @@ def test_why_reads_a_chinese_log_by_its_marks(capfd: pytest.CaptureFixture[str])
     console = Console()
     console.report(event("training-finished", duration="2 s"))
     text = capfd.readouterr().err
-    assert explain([LogSource("a.log", [line.encode() for line in text.splitlines()])]).kind == "finished"
+    assert explain([LogSource("a.log", io.BytesIO(text.encode()))]).kind == "finished"
 
 
 @pytest.mark.usefixtures("in_chinese")

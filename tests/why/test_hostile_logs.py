@@ -7,7 +7,6 @@ import random
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +61,6 @@ def test_hundred_megabytes_without_a_line_end_are_bounded(explain_text: Explain)
 def test_message_inside_a_huge_line_is_found(explain_text: Explain) -> None:
     verdict = explain_text(b"y" * 300_000 + b" Duplicate GPU detected : rank 1 " + b"z" * 300_000)
     assert verdict.cause == "duplicate_gpu"
-
-
-def test_stream_of_lines_is_read_like_a_file() -> None:
-    def lines() -> Iterator[bytes]:
-        yield from [b"Step 1\n"] * 10
-        yield ERROR
-
-    assert explain([LogSource("lines", lines())]).evidence[0].line == 11
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
 from dataclasses import asdict, replace
@@ -59,7 +60,7 @@ def test_every_note_of_the_known_logs_is_told_in_chinese_after_the_wire() -> Non
 
 
 def test_a_note_of_another_version_is_told_in_english() -> None:
-    log = [b"RuntimeError: CUDA error: out of memory\n"]
+    log = io.BytesIO(b"RuntimeError: CUDA error: out of memory\n")
     told = explain([LogSource("a.log", log)]).with_notes([note("oom-kills", count=2)])
     assert "备注：      运行期间 cgroup 记录了 2 次因内存不足杀死进程" in told.lines("zh")
     english = "备注：      out-of-memory kills counted by the cgroup during the run: 2"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, cast, runtime_checkable
+from typing import BinaryIO, Protocol
 
 from platform_launch.why.lines import sieve
 from platform_launch.why.lines.recurrence import Heads
@@ -39,7 +39,6 @@ _DENSE_BYTES = 1 << 20
 _DENSE = 16
 
 
-@runtime_checkable
 class Readable(Protocol):
     """A file that is open for reading bytes."""
 
@@ -63,7 +62,7 @@ class Scanner:
     :mod:`sieve` that fill it: lines without a rarer one are not read.
     """
 
-    def __init__(self, stream: Readable | Iterable[bytes]) -> None:
+    def __init__(self, stream: Readable) -> None:
         self.everything = False
         self.number = 0
         self.lines_read = 0
@@ -271,7 +270,7 @@ class Scanner:
     def _blocks(self) -> Iterator[bytes]:
         """Yield pieces of about 1 MiB that end at a line end, unless there is none for 64 KiB."""
         rest = b""
-        for data in self._chunks():
+        while data := self._stream.read(_BLOCK_BYTES):
             data = rest + data
             end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
             if len(data) - end > LONGEST_BYTES:
@@ -281,22 +280,6 @@ class Scanner:
                 yield data[:end]
         if rest:
             yield rest
-
-    def _chunks(self) -> Iterator[bytes]:
-        if not isinstance(self._stream, Iterable) or hasattr(self._stream, "read"):
-            stream = cast("Readable", self._stream)
-            while data := stream.read(_BLOCK_BYTES):
-                yield data
-            return
-        held: list[bytes] = []
-        size = 0
-        for line in self._stream:
-            held.append(line)
-            size += len(line)
-            if size >= _BLOCK_BYTES:
-                yield b"".join(held)
-                held, size = [], 0
-        yield b"".join(held)
 
 
 def _next_line(file: BinaryIO, at: int) -> int:

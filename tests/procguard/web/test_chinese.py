@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -137,7 +138,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         for _ in range(2):
             assert people.post("/api/v1/groups/train/start").is_success
             reach("train", "running")
-            verdict = explain([LogSource("output.log", [f"{line}\n".encode() for line in LOG])])
+            verdict = explain([LogSource("output.log", io.BytesIO("\n".join(LOG).encode()))])
             good.end(0, 1)
             killed = sentence("killed", signal="SIGABRT")
             good.reports[0] |= {"reason_sentence": killed.document(), "reason": english(killed)}

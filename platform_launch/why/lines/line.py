@@ -23,7 +23,7 @@ _MILD = re.compile(
 # What Python's warnings module writes, with the path of the file at any length before it.
 _PYTHON_WARNS = re.compile(r"\S{1,400}\.py:\d{1,6}: \w{0,60}Warning: ")
 # Whatever its level, the process continues: it tries again or does something else.
-_GETS_OVER = Guarded(
+_CONTINUES = Guarded(
     r"(?<!to )\bfall(?:s|ing)? back\b"
     r"|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
     r"|(?<!be )(?<!pod, )\b(?:skipp|ignor)(?:ed|ing)\b(?<!\d skipped)(?<!were skipped)(?! explicit)"
@@ -31,10 +31,12 @@ _GETS_OVER = Guarded(
     r"|\bdisabling \w+ support\b|\bwill (?:be )?re-?tr(?:y|ied)\b|\bre-?try in \d|\b[1-9]\d* retries left\b"
     r"|(?<!not )(?<!after )(?<!stopped )"
     r"\b(?:re-?(?:trying|connecting)|(?:will try|trying) again|backing off)\b"
+    r"|\btrying (?:(?:it |once )?with|a smaller|the next|batch size)\b"
     r"|\b(?:continuing|proceeding) (?:anyway|without)\b"
-    r"|\bstill trying\b|will wait for recovery|\b(?:attempt|retry) (\d{1,4})(?:/| of )(?!\1\b)\d",
+    r"|\bstill trying\b|will wait for recovery",
     any_case=True,
 )
+_NOT_THE_LAST = re.compile(r"(?i)\b(?:attempt|retry) (\d{1,4})(?:/| of )(?!\1\b)\d")
 _LONGEST = 1000
 # A warning of NCCL, of Neuron's copy of it and of Ray can be the reason of a failure.
 _GRAVE_WARNINGS = ("NCCL WARN", "CCOM WARN", "has been marked dead", "Raylet is terminated: ")
@@ -170,10 +172,15 @@ def shown(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
+def says_it_continues(text: str) -> bool:
+    """Return whether a line says that its writer tries again, or does without what failed."""
+    return _CONTINUES.search(text, _LONGEST) is not None
+
+
 def _is_mild(text: str, found: dict[str, str]) -> bool:
     if _CRASHED in text[:_NEAR]:
         return False
-    if _GETS_OVER.search(text, _LONGEST):
+    if says_it_continues(text) or _NOT_THE_LAST.search(text, 0, _LONGEST):
         return True
     if "severity" in found:
         return found["severity"] in "WI"

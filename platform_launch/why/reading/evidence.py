@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from platform_launch.why.lines.line import Line, plain, text_of
+from platform_launch.why.lines.line import Line, plain, says_it_continues, text_of
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.signatures import Signature
@@ -68,13 +68,6 @@ _ANNOUNCES = re.compile(
     r"|solutions?|stderr|tests?|tools?|unit ?tests?)\b"
     r"[^.!?]{0,80}(?:[:=>]|```\w*|-{3,}|={3,})\s*[\"']?\s*$"
 )
-_IS_REPEATED = re.compile(
-    r"(?i)^\W*(?:\[?[A-Z]{4,8}\]?\W{1,3})?(?:will (?:be )?retr\w+|retry(?:ing)?\b|try(?:ing)? again"
-    r"|fall(?:s|ing)? back"
-    r"|skip(?:s|ping|ped)?\b|continu(?:es?|ing)\b|going on\b)"
-    r"|\btrying (?:again|(?:it |once )?with|a smaller|the next|batch size)\b"
-    r"|\bnot (?:available|found|installed)\b.{0,40}[,;:] ?(?:using|falling back|disabling|continuing)\b"
-)
 _CELLS_BEFORE = 2
 _HEAD = "Traceback (most recent call last)"
 _LINES_AROUND = 3
@@ -125,12 +118,7 @@ def is_doubtful(above: Iterable[str], opening: str, below: Iterable[str]) -> boo
     """
     before = [opening.partition(_HEAD)[0], *above]
     quoted = any(_ANNOUNCES.search(text) or _NAMES_QUOTED.search(text) for text in before)
-    return quoted or is_repeated(below)
-
-
-def is_repeated(below: Iterable[str]) -> bool:
-    """Return whether lines say that the failed action above is retried, or skipped."""
-    return any(map(_IS_REPEATED.search, below))
+    return quoted or any(map(says_it_continues, below))
 
 
 class Surroundings:
@@ -146,7 +134,7 @@ class Surroundings:
         if self._looks_below >= _MOST_LOOKS_BELOW:
             return False
         self._looks_below += 1
-        return is_repeated(map(self._text, self._scanner.following(1)))
+        return any(map(says_it_continues, map(self._text, self._scanner.following(1))))
 
     def show_it_passed(self, signature: Signature, text: str) -> bool:
         """Return whether lines below say that the fault is over, as events of pods and kernels do."""

@@ -10,25 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 
 from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK, host_of, place_in
 from platform_launch.why.lines.vocabulary import has_telling_word
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_DAYS_BEFORE = (
-    0,
-    31,
-    60,
-    91,
-    121,
-    152,
-    182,
-    213,
-    244,
-    274,
-    305,
-    335,
-)  # of a leap year: only the order matters
+_LEAP_YEAR = 2000
 
 # Of several ranks, which are not a place: "Rank 0 - 7: ".
 _FURTHER = r"\d{1,7}(?:[ ]?[:|,][ ]|[ ](?:-|and|to)[ ])"
@@ -323,7 +311,7 @@ def time_of(found: dict[str, str]) -> float | None:
     if not 1 <= month <= 12:
         return None
     hours, minutes, seconds = clock.replace(",", ".").split(":")
-    days = _DAYS_BEFORE[month - 1] + int(day) - 1
+    days = (date(_LEAP_YEAR, month, 1) - date(_LEAP_YEAR, 1, 1)).days + int(day) - 1
     return days * 86400.0 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
 
 

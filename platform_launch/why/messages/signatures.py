@@ -17,32 +17,6 @@ from platform_launch.why.lines.line import Location, shown
 from platform_launch.why.lines.literals import Index, PatternSet, index_of
 
 _FOLDER = Path(__file__).with_name("known")
-# If two signatures of equal rank match a line, the one that is read first is used.
-_FILES = (
-    "launcher",
-    "rendezvous",
-    "nccl",
-    "gloo",
-    "fabrics",
-    "parallelism",
-    "gpus",
-    "accelerators",
-    "builds",
-    "processes",
-    "storage",
-    "python",
-    "checkpoints",
-    "script",
-    "slurm",
-    "commands",
-    "containers",
-    "kubernetes",
-    "ray_spark",
-    "mpi_ssh",
-    "services",
-    "jax_horovod",
-    "endings",
-)
 _UNITS = {"": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 # A bus address as nvidia-smi, the driver and NVML write it; the kernel leaves out what is zero.
 _BUS_ADDRESS = re.compile(r"(?:0000)?([\da-f]{4}:[\da-f]{2}:[\da-f]{2})(?:\.0)?", re.I)
@@ -85,8 +59,6 @@ class SignatureRole(str, Enum):
 class SignatureTrait(str, Enum):
     """What else is known about a message, besides its role; see the README of ``known``."""
 
-    BY_THREADS = "by_threads"
-    CUT_SHORT = "cut_short"
     ENVELOPE = "envelope"
     ENDS_JOB = "ends_job"
     FROM_OUTSIDE = "from_outside"
@@ -282,7 +254,7 @@ def _place_and_details(found: re.Match[str]) -> tuple[Location, tuple[tuple[str,
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
     """Return the shipped signatures."""
-    files = [_FOLDER / f"{name}.yaml" for name in _FILES]
+    files = sorted(_FOLDER.glob("*.yaml"))
 
     def entries_and_indices() -> tuple[list[dict[str, Any]], list[str], Index, Index]:
         entries = [entry for file in files for entry in yaml_values(file.read_bytes())]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from platform_launch.why.lines.clock import Span
+from platform_launch.why.lines.clock import LineTime
 from platform_launch.why.lines.line import Line, Location, shown
 from platform_launch.why.messages.exceptions import Raised, TracebackFrame
 
@@ -92,11 +92,11 @@ class Traceback:
     Ray task whose traceback stands in it. ``twins`` began amid its lines.
     """
 
-    def __init__(self, line: Line, opening: re.Match[str] | None, span: Span) -> None:
+    def __init__(self, line: Line, opening: re.Match[str] | None, moment: LineTime) -> None:
         """Begin with its opening line; without ``opening``, with a frame, because its head is missing."""
         self.start = self.end = line.number
         self.where = line.where
-        self.span = span
+        self.moment = moment
         self.opened_by = self.last_line = line
         self.links: list[Raised] = []
         self.root = 0

@@ -56,7 +56,7 @@ class Claim:
         """The bounds of its event's time by the clock of node 0, None if a bound is not known."""
         if self.event is None or self.node is None:
             return None, None
-        bounds = self.event.span.not_before_s, self.event.span.not_after_s
+        bounds = self.event.moment.not_before_s, self.event.moment.time_s
         earliest_s, latest_s = (None if one is None else one - self.node.clock_offset_s for one in bounds)
         return earliest_s, latest_s
 

@@ -61,7 +61,7 @@ class Assembly:
             return False
         if opening is None and self._hand_over(line):
             return True
-        reading = Traceback(line, opening, self._clock.span(line))
+        reading = Traceback(line, opening, self._clock.moment(line))
         if line.number - self._harmless.get(line.writer, -9) <= 2:
             reading.harmless = True
         number, place, quoted = self._announced.get(line.writer, (-9, NOWHERE, ""))
@@ -117,14 +117,9 @@ class Assembly:
             yield self._finished.pop(0)
 
     def _read(self, line: Line, reading: Traceback) -> bool:
-        links = len(reading.links)
         consumed = reading.read(line)
         if consumed:
             reading.end = line.number
-        if links == 0 and reading.links:
-            # It was printed up to here: only a later time bounds it.
-            self._clock.keep_open(reading.span)
-        if consumed:
             self._attention_ends = max(self._attention_ends, line.number + _ATTENTION_LINES)
         if reading.done:
             readings = self._open[line.writer]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from platform_launch.why.lines.clock import Span
+from platform_launch.why.lines.clock import LineTime
 from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.lines.location_patterns import names_a_machine
 from platform_launch.why.messages.exceptions import Raised
@@ -48,7 +48,7 @@ class Occurrence:
     raised: Raised | None = None
     ended_as: str = ""
     handling: str = ""
-    span: Span = field(default_factory=Span)
+    moment: LineTime = field(default_factory=LineTime)
     count: int = 1
     wheres: set[Location] = field(default_factory=set)
     details: dict[str, str] = field(default_factory=dict)
@@ -285,7 +285,8 @@ class NodeEvents:
         """
         for event in list(self.episode.events.values()):
             harmless = event.doubtful or (event.role is SignatureRole.SUSPECT and event.raised is None)
-            late = until_s is not None and event.span.exact and (event.span.not_before_s or 0.0) > until_s
+            time_s = event.moment.time_s
+            late = until_s is not None and time_s is not None and time_s > until_s
             last_word = until_s is None and reports_end(event.shown)
             if event.last < (last_step_at if harmless else few_steps_at) and not (late or last_word):
                 self.record_survived(event)

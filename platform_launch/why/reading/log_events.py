@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from platform_launch.why.lines.clock import Clock, Span
+from platform_launch.why.lines.clock import Clock, LineTime
 from platform_launch.why.lines.line import Line, Location, parse
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
@@ -42,7 +42,7 @@ class _Work:
 
     def since_s(self, event: Occurrence) -> float | None:
         """Return how long work continued after an event, 0 without a clock; None if it did not continue."""
-        time_s = event.span.not_before_s if event.span.exact else None
+        time_s = event.moment.time_s
         later_s = 0.0 if time_s is None or self.time_s is None else self.time_s - time_s
         return later_s if event.last < self.number and later_s >= 0 else None
 
@@ -81,7 +81,7 @@ class LogEvents:
         where: Location,
         raised: Raised | None = None,
         start: int | None = None,
-        span: Span | None = None,
+        moment: LineTime | None = None,
         writer: Location | None = None,
         *,
         doubtful: bool = False,
@@ -96,7 +96,7 @@ class LogEvents:
             shown=line.shown_at(match.position),
             where=where.filled(self.source.where),
             raised=raised,
-            span=self._clock.span(line) if span is None else span,
+            moment=self._clock.moment(line) if moment is None else moment,
             details=dict(match.details),
             doubtful=doubtful,
         )

@@ -60,7 +60,7 @@ class LogReader:
         self._catalogue = catalogue
         self._scanner = Scanner(source.stream)
         self._prefixes = Prefixes()
-        self._clock = Clock(self._scanner)
+        self._clock = Clock()
         self._events = LogEvents(source, catalogue, self._scanner, self._prefixes, self._clock)
         self._own = OwnLines(source.events, catalogue, self._prefixes, self._events)
         self._errors = ErrorLines(catalogue, self._scanner, self._prefixes, self._events)
@@ -322,7 +322,7 @@ class LogReader:
         self._events.of(where).collectives.read(raised.line, self._scanner.preceding)
         doubtful = self._around.make_doubtful(chain)
         event = self._events.add(
-            match, role, raised.line, where, raised, chain.start, chain.span, doubtful=doubtful
+            match, role, raised.line, where, raised, chain.start, chain.moment, doubtful=doubtful
         )
         event.mention = chain.mild and role is SignatureRole.SUSPECT
         if raised.text != chain.links[-1].text and not chain.root:
@@ -360,7 +360,7 @@ class LogReader:
             place = ("innermost", f"{last.file}:{last.line} in {last.function}")
             match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))
             role, raised = SignatureRole.SUSPECT, Raised("", "", line, chain.place)
-        event = self._events.add(match, role, line, chain.where, raised, chain.start, chain.span)
+        event = self._events.add(match, role, line, chain.where, raised, chain.start, chain.moment)
         event.last = max(event.last, chain.end)
 
 

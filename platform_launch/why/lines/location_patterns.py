@@ -43,17 +43,15 @@ _HOST_ALONE = re.compile(
 )
 _HOST_IN_BRACKETS = re.compile(
     r"[\[<](?:host[=:] ?)?"
-    r"((?:[a-z][a-z-]*-)?(?:node|worker|master|host|algo|ip|gn|cn|compute)-?\d[\w.-]{0,200}"
-    r"|[a-z][\w-]{0,60}(?:\.[\w-]{1,60}){1,6}\.(?:cluster|com|edu|internal|lan|local|net|org)"
-    r"|\d{1,3}(?:\.\d{1,3}){3})(?::\d{1,10})?[\]>]:? *"
+    r"((?:[a-z][a-z-]*-)?(?:node|worker|master|host|algo|ip|gn|cn|compute)-?\d[\w.-]{0,200})"
+    r"(?::\d{1,10})?[\]>]:? *"
 )
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
-# NCCL's (also with hidden process ids), its tests', PSM's, UCX's and Open MPI's own prefixes. Loggers write
+# NCCL's, its tests', PSM's, UCX's and Open MPI's own prefixes. Loggers write
 # levels, steps and epochs in the way in which Open MPI writes hosts.
 _HOST_AND_PROCESS = re.compile(
     r"(?:[a-z][a-z0-9-]{1,40} (?=\S+:\d+:\d+ \[\d+\] ))?"  # a column of the container's name
-    r"([\w.<][\w.<>-]{0,100}):(?:\d+:\d+ \[\d+\]| Test (?:CUDA|NCCL) failure|rank\d{1,7}(?:\.\S{1,100})?:) "
-    r"|([\w.<][\w.<>-]{0,100}):[\w<>*?:]{1,24} \[\d{1,3}\] (?=(?:[\w/.+-]{1,80}:\d+ )?NCCL (?:INFO|WARN) )"
+    r"(\w[\w.-]{0,100}):(?:\d+:\d+ \[\d+\]| Test (?:CUDA|NCCL) failure|rank\d{1,7}(?:\.\S{1,100})?:) "
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)"
     r"(?:(\w[\w.-]*):(?:\d+ :\d{1,3}(?::\d+)?|(?P<pid>\d+):\d{1,3}:(?P=pid))"
     r"|(?!(?i:(?:cuda|epoch|iter|rank|step)[_-]?\d+|gpu[_-]?\d):)"
@@ -62,7 +60,7 @@ _HOST_AND_PROCESS = re.compile(
 # The GPU of the process that warns; 0 also if NCCL does not know it yet, unless a CUDA call failed, or it had
 # memory to register.
 _WARNS_OF_GPU = re.compile(
-    r"(?:[a-z][a-z0-9-]{1,40} )?[\w.<>-]{0,100}:\d+:\d+ "
+    r"(?:[a-z][a-z0-9-]{1,40} )?[\w.-]{0,100}:\d+:\d+ "
     r"\[([1-9]\d?|0(?=\] .{0,160}NCCL WARN .{0,40}\b(?:(?i:cuda|hip) failure\b|ibv_reg_)))\] "
     r".{0,120}?NCCL WARN "
 )

@@ -69,8 +69,7 @@ _ADVICE = re.compile(
 )
 # Bars of progress, Java's stack, lines of Python's loggers, and code of a twin's traceback.
 _NO_MESSAGE = re.compile(
-    r"\d%\||^\s+warnings\.warn\(|^\S+:\d+: \w*Warning: "
-    r"|^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:|^\s+raise [\w.]+\($"
+    r"\d%\||^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:|^\s+raise [\w.]+\($"
 )
 # What torch adds to NCCL's errors and torch_npu to CANN's, and DDP's lines on unused parameters.
 _ADDED = re.compile(

@@ -33,12 +33,11 @@ _CODE = re.compile(
     r"|(?:TORCH_CHECK|NCCLCHECK|CUDACHECK)\w*\()"
     r"|\s+(?:elif|except|if|return|while|with|yield)\b(?=.*[('\":]).*['\")\]:]\s*$"
 )
-# Phrase, code, and tests, at the beginning of a line.
+# Options, phrases and tests, at the beginning of a line.
 _SPEAKS_OF_IT = re.compile(
-    r"\s*[-+]?\s*(?:raise \w|except \w|assert \w|if \w.{0,200}:\s*$|--?[a-z][\w-]{1,60}[ =])"
-    r"|\s*[-+]?\s*(?:print|printf|echo|log(?:ger|ging)?\.\w{1,20}|warnings\.warn)\s?\(?f?[\"']"
+    r"\s*[-+]?\s*(?:--?[a-z][\w-]{1,60}[ =]|echo [\"'])"
     r"|(?:How|If|To|What|When|Why) (?:a |an |I |the |you )?[a-z]\w* "
-    r"|\s*(?:[-*+\u2022] )?(?:Fix(?:e[sd]|ing)?|Handle[sd]?|Catch(?:es)?|Work around)\b:? \S*[`\"']?\w"
+    r"|\s*(?:[-*+\u2022] )?Fix(?:e[sd]|ing)?\b:? \S*[`\"']?\w"
     r"|test\w* \([\w.]{1,200}\) \.\.\. "
 )
 # The kernel's kill of a program that no training runs, and the loader's messages about system programs.

@@ -109,8 +109,8 @@ class ErrorLines:
 
     def record(self, line: Line) -> None:
         """Record a line that looks like an error and matches nothing else."""
-        below = self._scanner.following(_LINES_OF_WORDS)
         if introduces(line.text):
+            below = self._scanner.following(_LINES_OF_WORDS)
             if any(_TRACEBACK in data for data in below):
                 return
             texts = (text for text in map(self._text_of, below) if text.strip() and not _RULE.fullmatch(text))
@@ -118,8 +118,7 @@ class ErrorLines:
             known = self._catalogue.match(first)
             if self._catalogue.is_noise(first) or (known and known.signature.role is SignatureRole.CAUSE):
                 return
-        error = self._error_at(line, below, clear=reports_error(line))
-        self._events.err(error, line.where)
+        self._events.err(self._error_at(line, clear=reports_error(line)), line.where)
 
     def record_last_words(self, line: Line, places: Sequence[Location]) -> None:
         """Record the last line of one of the ended processes above the first report of an end."""
@@ -139,29 +138,17 @@ class ErrorLines:
         )
         if last is None:
             return
-        at = line.number - last.number
-        words = self._error_at(last, above[: at - 1][::-1], clear=gives_reason(last))
+        words = self._error_at(last, clear=gives_reason(last))
         if len(places) == 1 and not node_events.episode.endings:
             words = replace(words, where=words.where.filled(places[0]))
         node_events.last_words = words
         if words.clear and self._catalogue.match(last.text) is None:
             self._events.err(words, line.where)
 
-    def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
-        """Return a line that looks like an error; with the next one, if it only introduces that."""
-        shown_text, message = line.shown, line.text
-        if introduces(line.text):
-            parsed = (parse(0, data, self._prefixes) for data in below if data.strip())
-            first = next((one for one in parsed if not _RULE.fullmatch(one.text)), None)
-            if first is not None and self._continues(line, first):
-                shown_text = shown(f"{shown_text} {first.text.strip()}")
-                message = f"{message} {first.text.strip()}"
+    def _error_at(self, line: Line, *, clear: bool) -> FirstError:
+        """Return a line that looks like an error."""
         where = line.where.filled(self._events.source.where)
-        return FirstError(self._events.source.name, line.number, shown_text, where, clear, shown(message))
-
-    def _continues(self, line: Line, below: Line) -> bool:
-        """Return whether a line below one that introduces a message may be part of the message."""
-        return below.where.host in (None, line.where.host) and self._catalogue.match(below.text) is None
+        return FirstError(self._events.source.name, line.number, line.shown, where, clear, shown(line.text))
 
     def _text_of(self, data: bytes) -> str:
         return text_of(data, self._prefixes)

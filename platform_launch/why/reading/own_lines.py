@@ -10,6 +10,7 @@ from platform_launch.why.lines.line import Line, Location, parse, text_of
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.reading.endings import ending_of
+from platform_launch.why.reading.homes import Homes
 from platform_launch.why.reading.log_events import LogEvents
 
 # What a launcher says about its own end.
@@ -56,23 +57,22 @@ class OwnLines:
 
     def handle(self, line: Line, event: Event, below: Sequence[bytes] = ()) -> bool:
         """Read the event of a line, and the lines ``below`` it; return False if it was irrelevant."""
+        node_events = self._events.of(line.where)
         if event.id == "launch-opened":
-            self._events.of(line.where).is_open = True
-            self._read_opening(event, line)
+            node_events.is_open = True
+            _read_opening(event, node_events.homes)
             return True
         if event.id in _ENDS_OF_LAUNCHES:
-            self._events.of(line.where).is_open = False
+            node_events.is_open = False
         if event.id == "end-asked":
-            self._events.of(line.where).stop_requested_at = (
-                self._events.of(line.where).stop_requested_at or line.number
-            )
+            node_events.stop_requested_at = node_events.stop_requested_at or line.number
         if event.id == "verdict":
-            self._events.of(line.where).recorded = str(event.fields.get("cause") or "")
+            node_events.recorded = str(event.fields.get("cause") or "")
         if event.id == "node-quoted" and (found := marked(line.text)) is not None:
-            self._events.of(line.where).quoted.append(" ".join(found[0].split()))
+            node_events.quoted.append(" ".join(found[0].split()))
             return True
         if event.id == "training-finished":
-            self._events.of(line.where).finished_at = line.number
+            node_events.finished_at = line.number
             return True
         if ending := ending_of(event, line):
             self._events.end(ending)
@@ -91,14 +91,15 @@ class OwnLines:
         self._events.add(match, signature.role, line, where)
         return True
 
-    def _read_opening(self, event: Event, line: Line) -> None:
-        """Record the node that a launch began on, and of its ranks."""
-        node, count, host = (event.fields.get(name) for name in ("node_rank", "nproc_per_node", "host"))
-        if isinstance(node, int) and isinstance(count, int) and isinstance(host, str):
-            self._events.of(line.where).homes.open(node, host, range(node * count, (node + 1) * count))
-
     def handle_unread(self, number: int) -> None:
         """Read events of kinds that no line of the log shows: the log's end was lost."""
         for event_id in self._expected.keys() - self._seen:
             for event in self._expected[event_id]:
                 self.handle(parse(number, in_text(event).encode(), self._prefixes), event)
+
+
+def _read_opening(event: Event, homes: Homes) -> None:
+    """Record the host that a launch began on, with its node and its ranks."""
+    node, count, host = (event.fields.get(name) for name in ("node_rank", "nproc_per_node", "host"))
+    if isinstance(node, int) and isinstance(count, int) and isinstance(host, str):
+        homes.open(node, host, range(node * count, (node + 1) * count))

@@ -17,6 +17,7 @@ import os
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +59,7 @@ class Example:
 def example_of(case: Case) -> Example | None:
     """Read a log; None where its truth is no claim of its own (a job that finished)."""
     known = catalogue()
-    with OpenedLog(case.log) as stream:
+    with closing(OpenedLog(case.log)) as stream:
         source = LogSource(str(case.log), stream, where_of_log(case.log))
         nodes = [node for node in LogReader(source, known).read() if not node.finished]
     if not nodes:

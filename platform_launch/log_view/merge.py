@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import chain
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ def merged(
 
 def opened(logs: Iterable[NodeLog], files: ExitStack) -> list[tuple[NodeLog, Readable]]:
     """Open logs, also compressed ones. Raises InputError for one that cannot be read."""
-    return [(log, files.enter_context(OpenedLog(log.path))) for log in logs]
+    return [(log, files.enter_context(closing(OpenedLog(log.path)))) for log in logs]
 
 
 def _entries(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def explain_paths(paths: Iterable[Path], oom_kills: int | None = None, job: str 
 
     def opened() -> Iterable[LogSource]:
         for log in logs:
-            with OpenedLog(log) as stream:
+            with closing(OpenedLog(log)) as stream:
                 yield LogSource(str(log), stream, where_of_log(log), events=events_of(log))
 
     return explain(opened(), oom_kills)

@@ -15,7 +15,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -263,7 +263,7 @@ def _lines_of(path: Path, wanted: set[int]) -> list[tuple[int, str]]:
     found: dict[int, str] = {}
     last: deque[tuple[int, bytes]] = deque(maxlen=_LAST_LINES)
     number, rest = 0, b""
-    with OpenedLog(path) as stream:
+    with closing(OpenedLog(path)) as stream:
         while data := stream.read(_BLOCK_BYTES):
             *whole, rest = (rest + data).split(b"\n")
             for line in whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 
@@ -27,7 +28,7 @@ CODE = uncaught("KeyError: 'labels'", "[rank3]: ")
 def _marks(logs: Sequence[Case]) -> set[str]:
     marks = set[str]()
     for case in logs:
-        with OpenedLog(case.log) as stream:
+        with closing(OpenedLog(case.log)) as stream:
             nodes = LogReader(LogSource(str(case.log), stream), catalogue()).read()
         marks |= {mark for claim in claims_of(nodes, catalogue()) for mark in claim.marks}
     return marks

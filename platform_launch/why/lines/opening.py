@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from platform_launch.errors import InputError
@@ -59,55 +58,42 @@ def _is_no_text(head: bytes) -> bool:
 
 
 class OpenedLog:
-    """A log that is open for reading; a context manager."""
+    """A log that is open for reading."""
 
     def __init__(self, path: Path) -> None:
         """Open a file. Raises InputError if it cannot be read or is not text."""
         self._path = path
         self.cut = False  # true if the rest was not decompressed
         self._unpacked_bytes = 0
-        self._files = ExitStack()
-        try:
-            raw = self._files.enter_context(path.open("rb"))
-            head = raw.read(4)
-            raw.seek(0)
-            self._stream = self._unpacked(raw, head)
-            start = self._stream.read(_BLOCK_BYTES) if head else b""
-        except OSError as error:
-            self.close()
-            raise InputError(
-                Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror or error)
-            ) from error
-        except BaseException as error:
-            self.close()
-            if isinstance(error, _BROKEN):
+        with ExitStack() as files:
+            try:
+                self._raw = files.enter_context(path.open("rb"))
+                head = self._raw.read(4)
+                self._raw.seek(0)
+                self._stream = self._unpacked(head)
+                start = self._stream.read(_BLOCK_BYTES) if head else b""
+            except OSError as error:
+                raise InputError(
+                    Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror or error)
+                ) from error
+            except _BROKEN as error:
                 raise self._broken(error) from error
-            raise
-        self._decoder, self._left = None, start
-        self._raw = raw
-        for mark, name in _MARKS:
-            if start.startswith(mark):
-                self._decoder = codecs.getincrementaldecoder(name)(errors="replace")
-                self._left = self._decoder.decode(start[len(mark) :]).encode()
-                break
-        if self._decoder is None and _is_no_text(start[:_HEAD_BYTES]):
-            self.close()
-            raise InputError(
-                Phrase("{path} is binary: expected a log (text, .gz, .xz, .bz2 or .zst)", path=path),
-                "pass the log next to it, or unpack the archive first",
-            )
-
-    def __enter__(self) -> OpenedLog:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+            self._decoder, self._left = None, start
+            for mark, name in _MARKS:
+                if start.startswith(mark):
+                    self._decoder = codecs.getincrementaldecoder(name)(errors="replace")
+                    self._left = self._decoder.decode(start[len(mark) :]).encode()
+                    break
+            if self._decoder is None and _is_no_text(start[:_HEAD_BYTES]):
+                raise InputError(
+                    Phrase("{path} is binary: expected a log (text, .gz, .xz, .bz2 or .zst)", path=path),
+                    "pass the log next to it, or unpack the archive first",
+                )
+            files.pop_all()  # it stays open
 
     def close(self) -> None:
         """Close the file."""
-        self._files.close()
+        self._raw.close()
 
     @property
     def plain(self) -> BinaryIO | None:
@@ -134,18 +120,16 @@ class OpenedLog:
         packed = self._stream is not self._raw and self._unpacked_bytes >= MOST_UNPACKED_MIB << 20
         return packed and self._unpacked_bytes > _LARGEST_RATIO * self._raw.tell()
 
-    def _unpacked(self, raw: BinaryIO, head: bytes) -> Readable:
+    def _unpacked(self, head: bytes) -> Readable:
         if head.startswith(_GZIP):
-            return self._files.enter_context(gzip.GzipFile(fileobj=raw))
+            return gzip.GzipFile(fileobj=self._raw)
         if head.startswith(_XZ):
-            return self._files.enter_context(lzma.LZMAFile(raw))
+            return lzma.LZMAFile(self._raw)
         if head.startswith(_BZIP2):
-            return self._files.enter_context(bz2.BZ2File(raw))
-        if head.startswith(_ZSTANDARD):
-            return self._zstandard(raw)
-        return raw
+            return bz2.BZ2File(self._raw)
+        return self._zstandard() if head.startswith(_ZSTANDARD) else self._raw
 
-    def _zstandard(self, raw: BinaryIO) -> Readable:
+    def _zstandard(self) -> Readable:
         try:
             import zstandard
         except ImportError:
@@ -158,7 +142,7 @@ class OpenedLog:
                     "{install}, or: zstd -dc FILE | platform-launch why -", install=pip_install("zstandard")
                 ),
             ) from None
-        return _Zstandard(raw, zstandard.ZstdDecompressor, zstandard.ZstdError)
+        return _Zstandard(self._raw, zstandard.ZstdDecompressor, zstandard.ZstdError)
 
     def _broken(self, error: BaseException) -> InputError:
         return InputError(

@@ -28,7 +28,6 @@ _ENDS = frozenset(
     ("abort", "container_start", "killed", "mpi_start", "ray_actor_died", "slurm_launch", "terminated")
 )
 _VAGUE = 1
-_SHORTEST_NAME = 4
 _TRAINING = r"(?:the |this |your )?(?:job|process|run|script|trainer|training|worker group|workers?)"
 _BEGINS = Guarded(
     r"\d+/\d+ attempts left; will restart worker group"  # torchrun
@@ -61,15 +60,12 @@ def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = Fal
         return False
     if of_proof is above:
         return of_proof.distinct and claim.raised is not None and claim.raised.text != raised.text
-    if any(value in raised.text for value in claim.details.values() if len(value) >= _SHORTEST_NAME):
-        return False  # of the same thing
     of_the_code = raised.type.rpartition(".")[2] in OF_THE_CODE
     if not of_proof.patterns:
         if of_the_code:
             return later_job or _LEFT_WITHOUT.search(raised.message) is None
         return above.has(SignatureTrait.OFTEN_CAUGHT)
-    is_precise = of_proof.specificity > _VAGUE and (of_the_code or of_proof.specificity >= above.specificity)
-    return is_precise and of_proof.id not in above.explains
+    return of_proof.specificity > _VAGUE and (of_the_code or of_proof.specificity >= above.specificity)
 
 
 def is_restart(text: str) -> bool:

@@ -94,7 +94,6 @@ _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
 # Below a line that only introduces a message; a C++ exception's message may have several lines.
 _LINES_OF_WORDS = 3
-_TRACEBACK = b"Traceback (most recent call last)"
 
 
 class ErrorLines:
@@ -111,8 +110,6 @@ class ErrorLines:
         """Record a line that looks like an error and matches nothing else."""
         if introduces(line.text):
             below = self._scanner.following(_LINES_OF_WORDS)
-            if any(_TRACEBACK in data for data in below):
-                return
             texts = (text for text in map(self._text_of, below) if text.strip() and not _RULE.fullmatch(text))
             first = next(texts, "").strip()
             known = self._catalogue.match(first)

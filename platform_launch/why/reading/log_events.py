@@ -19,7 +19,7 @@ from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole, SignatureTrait
 from platform_launch.why.reading.claims import has_own_cause, is_of_the_code
-from platform_launch.why.reading.endings import ENDED_ALONG, Ending
+from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
 from platform_launch.why.reading.work import FEW_STEPS, shows_work, states_success
 from platform_launch.why.sources import LogSource
@@ -122,8 +122,7 @@ class LogEvents:
         for one in (one for one in above if one[1].role is not SignatureRole.CONSEQUENCE):
             holder, event = one
             self._undecided.remove(one)
-            stood = 0 < event.suffered_at < proof.start
-            if work.since_s(event) is not None or (not stood and has_own_cause(proof, event)):
+            if work.since_s(event) is not None or has_own_cause(proof, event):
                 holder.overcome(event)
 
     def _suffer(self, event: Occurrence) -> None:
@@ -138,8 +137,7 @@ class LogEvents:
             if (since_s := work.since_s(event)) is None:
                 continue
             self._undecided.remove((holder, event))
-            long = since_s > _SOON_S and not event.signature.explains
-            if event.role is SignatureRole.CONSEQUENCE or long:
+            if event.role is SignatureRole.CONSEQUENCE or since_s > _SOON_S:
                 holder.record_survived(event)
             else:
                 holder.overcome(event)
@@ -199,8 +197,6 @@ class LogEvents:
         """Record how processes ended; a signal is a cause by itself if the line gave none (``has_cause``)."""
         self._record_restart(ending.line.number)
         self.ended(ending.line)
-        if ending.exit_code in ENDED_ALONG and self._ended_otherwise(ending):
-            ending = replace(ending, is_root=False)
         holder = ending.line.where if ending.by_scheduler else ending.where
         self.of(holder).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
@@ -208,12 +204,6 @@ class LogEvents:
         if signature is not None and own:
             for place in ending.places:
                 self.add(Match(signature, 0, place), signature.role, ending.line, place)
-
-    def _ended_otherwise(self, ending: Ending) -> bool:
-        """Return whether another process ended by itself before: then launchers end the remaining ones."""
-        before = (one for node_events in self._nodes.values() for one in node_events.episode.endings)
-        others = (one for one in before if not one.by_scheduler and one.where != ending.where)
-        return any(one.exit_code not in ENDED_ALONG for one in others)
 
     def ended(self, line: Line) -> None:
         """Record a line that reports an end: the one right above was a process's last output."""

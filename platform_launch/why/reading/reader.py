@@ -68,7 +68,6 @@ class LogReader:
         self._endings = EndingReader(self._scanner.following)
         self._around = Surroundings(self._scanner, self._prefixes)
         self._recovered = 0
-        self._at_end = False
         self._survey_at = 0
         self._stack = 0, NOWHERE
 
@@ -88,7 +87,6 @@ class LogReader:
             for reading in self._tracebacks.finished():
                 self._conclude(reading)
             self._scanner.everything = self._tracebacks.is_open or self._endings.expects(raw.number)
-        self._at_end = True
         self._close_tracebacks()
         self._own.handle_unread(self._scanner.lines_read + 1)
         return self._events.finished()
@@ -287,14 +285,11 @@ class LogReader:
         """Read a line that matches no signature and may look like an error."""
         if not hints_at_error(line):
             return False
-        if any(above.rstrip().endswith(b"Warning:") for above in self._scanner.preceding(1)):
-            return False  # the warning's own text
         if line.text[:1].isalpha() and self._around.is_of_a_warning():
             return False
         if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)
             uncaught = raised.innermost is not None or self._tracebacks.ends_a_twin(line)
-            uncaught = uncaught and not self._events.suffered_before(line.where)
             role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
             self._events.add(match, role, line, line.where, raised)
             return False
@@ -317,8 +312,6 @@ class LogReader:
             role = SignatureRole.SUSPECT
         match = self._catalogue.with_following(match, (line.text for line in raised.more))
         where = _where(match, chain.where.filled(raised.line.where))
-        gpus = (link.line.where.gpu for link in chain.links)
-        where = where.filled(Location(gpu=next(filter(None, gpus), None)))
         self._events.of(where).collectives.read(raised.line, self._scanner.preceding)
         doubtful = self._around.make_doubtful(chain)
         event = self._events.add(
@@ -347,7 +340,7 @@ class LogReader:
             where = match.where.filled(chain.where)
             self._events.add(match, role, chain.opened_by, where, None, chain.start)
             return
-        if not frames or (len(frames) < 2 and not chain.headless and not self._at_end):
+        if not frames:
             return
         last, line = frames[-1], chain.last_line
         if last.is_launcher:
@@ -360,8 +353,7 @@ class LogReader:
             place = ("innermost", f"{last.file}:{last.line} in {last.function}")
             match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))
             role, raised = SignatureRole.SUSPECT, Raised("", "", line, chain.place)
-        event = self._events.add(match, role, line, chain.where, raised, chain.start, chain.moment)
-        event.last = max(event.last, chain.end)
+        self._events.add(match, role, line, chain.where, raised, chain.start, chain.moment)
 
 
 def _where(match: Match, written: Location) -> Location:

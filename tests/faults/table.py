@@ -17,8 +17,8 @@ PAGE = ROOT / "docs" / "reference" / "faults.md"
 
 _HEAD = """# Faults
 
-What happens to a job on two nodes when something goes wrong. Each fault was injected on hosts that are
-made of network namespaces. `platform-launch` handled {good} of {ours} faults correctly. Plain `torchrun` was
+What happens to a job on two nodes when something goes wrong. Each fault was injected on hosts simulated
+with network namespaces. `platform-launch` handled {good} of {ours} faults correctly. Plain `torchrun` was
 given {peer} of them, with the same script on the same hosts, and handled {peer_good}; ✗ marks the others.
 
 Times are from the fault to the end of the last node, on two busy cores: compare them with each other, and
@@ -33,8 +33,8 @@ python -m tests.faults --soak 200 --seed 7               # 200 random faults in 
 
 Another launcher needs an adapter of a few lines, which starts a node and reads its output
 (`tests/faults/launchers.py`). After each fault nothing may be left: no process, no file of the launcher
-in `TMPDIR` or `/dev/shm`, and no listening port. Two kinds of fault need other means and are not in this
-list: GPUs and their drivers, and file systems that freeze.
+in `TMPDIR` or `/dev/shm`, and no listening port. Faults of GPUs and their drivers, and file systems that
+freeze, cannot be injected in this way and are not in this list.
 
 In most rows the ranks do not communicate. Such a job continues when another node is lost, as
 [decided](../decisions/0019-silence-and-progress.md). If the ranks communicate (`…-gloo`), the job ends.

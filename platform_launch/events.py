@@ -70,7 +70,7 @@ CATALOGUE: dict[str, Kind] = {
     "exit-barrier-left": Kind(
         "INFO",
         (
-            "the traceback of torchrun's exit barrier above is harmless: another node finished a "
+            "torchrun's errors about its exit barrier above are harmless: another node finished a "
             "moment earlier"
         ),
     ),
@@ -289,7 +289,6 @@ DETAILS = frozenset(
         "record-written",
         "memory-peak",
         "roll-call-opened",
-        "exit-barrier-left",
         "binding-verified",
     }
 )

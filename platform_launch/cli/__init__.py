@@ -28,7 +28,7 @@ COMMANDS = {
     "quarantine": "list, add and release nodes that jobs should avoid for a while",
     "wheel": "build DeepSpeed with its ops compiled, install it, check it on every node",
     "entrypoint": "print the path of the shell entrypoint, for a container command",
-    "dist-launch": "debug mode: all nodes wait, and rank 0 runs scripts on them (same as dist-launch)",
+    "dist-launch": "debug mode: all nodes wait, and rank 0 runs scripts on them (or use dist-launch)",
     "procguard": "groups of workers on a web page: server, agents and command line",
 }
 

@@ -131,7 +131,7 @@ def _summary(checked: Sequence[str], passed: int) -> str:
         for topic, whats in topics.items()
     ]
     summary = Phrase(
-        "{passed} of {checks} passed: {topics}",
+        "{passed} of {checks} passed. Checked: {topics}",
         passed=passed,
         checks=counted(len(checked), "check"),
         topics=joined(shown, "; "),

@@ -33,7 +33,7 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 @click.option(
     "--kind",
     type=click.Choice(list(KINDS)),
-    help="Where the job runs; check and trouble write no job, but list commands to try.",
+    help="Where the job runs. check and trouble write no job; they list commands to try.",
 )
 @click.option("--target", type=click.Choice(list(TARGETS)), help="With --kind kubernetes: what runs it.")
 @job_options

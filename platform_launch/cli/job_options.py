@@ -49,7 +49,7 @@ _described = flags(
         "volumes",
         multiple=True,
         metavar="SOURCE:PATH[:ro]",
-        help="Claim, /folder of the node, SERVER:/export, secret/NAME or configmap/NAME.",
+        help="Mount a claim, /folder of the node, SERVER:/export, secret/NAME or configmap/NAME.",
     ),
     click.option("--time", metavar="H:M:S", help="Time limit, as in 1:30:00 (1:30 is minutes and seconds)."),
     click.option("--cpus", metavar="N", help="CPUs per node."),

@@ -174,7 +174,7 @@ together_options = flags(
         type=click.Choice(NOTICE_SIGNALS),
         default=NOTICE_SIGNALS[0],
         show_default=True,
-        help="Signal to ranks when a spot notice or Slurm's end time is near, if they handle it.",
+        help="Signal sent to ranks that handle it, on a spot notice or shortly before Slurm's end time.",
     ),
     click.option("--verbose", is_flag=True, help="Print on the screen everything that the log contains."),
 )

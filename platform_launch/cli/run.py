@@ -108,7 +108,7 @@ def command(
     platform-launch run --module pkg.train -- --lr 1e-4
     platform-launch run -- llamafactory-cli train config.yaml
 
-    A command starts once per node and finds the node's place in NNODES, NODE_RANK, NPROC_PER_NODE,
+    A command starts once per node and reads the node's place from NNODES, NODE_RANK, NPROC_PER_NODE,
     MASTER_ADDR and MASTER_PORT. A script or a module starts once per GPU.
     """
     rehearsing = [f"--{name}" for name, value in (("assume-gpus", assume_gpus), ("format", form)) if value]

@@ -92,7 +92,7 @@ def read_run_options(words: Sequence[str], command: str) -> dict[str, Any]:
     "run_options", nargs=-1, type=click.UNPROCESSED, metavar="[run options]", shell_complete=value_for_run
 )
 def command(nodes: int, run_options: tuple[str, ...]) -> int:
-    """Start several nodes of a job on this machine, on the CPU or splitting its GPUs.
+    """Start several nodes of a job on this machine, on the CPU or with its GPUs split among them.
 
     Takes the options of `run` and the arguments after --. If one node fails, all are stopped.
     """

@@ -89,7 +89,8 @@ class WaitingNode:
             except NeverReachedError as error:
                 raise NodesAbsentError(
                     error.message,
-                    "check node 0: still pulling its image, not scheduled, or another address",
+                    "check that node 0 has started (it may still be pulling its image, wait to be scheduled, "
+                    "or have crashed) and that the master address is right",
                 ) from error
             except RejectedError as error:
                 raise launch_error(error.rejection) from error

@@ -440,7 +440,7 @@ def _complete_event(message: AllJoined) -> Event:
     if nnodes == 1:
         nodes = Phrase("only this node is left")
     elif message.warnings:
-        nodes = Phrase("all {nnodes} nodes are connected, their differences are listed above", nnodes=nnodes)
+        nodes = Phrase("all {nnodes} nodes are connected, with the differences listed above", nnodes=nnodes)
     else:
-        nodes = Phrase("all {nnodes} nodes are connected, their configurations match", nnodes=nnodes)
+        nodes = Phrase("all {nnodes} nodes are connected, and their configurations match", nnodes=nnodes)
     return event("roll-call-complete", nnodes=nnodes, nodes=nodes)

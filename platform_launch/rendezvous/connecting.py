@@ -163,7 +163,7 @@ class Connector:
             if now - self._reported_at >= _LOG_EVERY_S:
                 self._reported_at = now
                 text = Phrase(
-                    "waiting for node 0 for {waited:.0f} s: {obstacle}",
+                    "waited {waited:.0f} s for node 0 so far: {obstacle}",
                     waited=now - self._began,
                     obstacle=obstacle,
                 )

@@ -104,7 +104,9 @@ def test_a_healthy_machine_ends_with_zero(script: Path, free_port: str) -> None:
     assert lines[0].startswith("GPUs ")
     number = len(NAMES) + 1
     checked = lines[next(at for at, line in enumerate(lines) if "checks" in line) :]
-    assert checked[0].startswith(f"{number} of {number} checks passed: launch plan; variables: unknown ")
+    assert checked[0].startswith(
+        f"{number} of {number} checks passed. Checked: launch plan; variables: unknown "
+    )
     assert "memory: shared memory, locked memory, memory left" in " ".join(map(str.strip, checked))
 
 

@@ -18,6 +18,8 @@ print("training", flush=True)
 node = os.environ.get("GROUP_RANK") or os.environ["NODE_RANK"]
 if node == os.environ.get("FAILING"):
     raise RuntimeError("corrupt clip in batch 1")
+if node == os.environ.get("BARRIER"):
+    print("Error waiting on exit barrier", flush=True)
 time.sleep(60 if "FAILING" in os.environ else 0.1)
 """
 OURS = re.compile(r"\[node (\d)\] \d\d:\d\d:\d\d (?:\[|==)")
@@ -69,6 +71,11 @@ def test_a_failure_ends_with_the_root_cause_told_once(tmp_path: Path, failing: s
     assert "traceback" not in "".join([*first, *other])
     # No line of the launcher comes after what node 0 and node 1 report last.
     assert shown[-1] in (first[-1], other[-1])
+
+
+def test_harmless_errors_of_torchrun_are_explained_on_the_screen(tmp_path: Path) -> None:
+    _, other = lines(tmp_path, BARRIER="1")
+    assert sum("[exit-barrier-left]" in line for line in other) == 1, other
 
 
 @pytest.mark.nightly  # torch is imported four times

@@ -42,7 +42,7 @@ def test_all_nodes_join_and_train(machines: tuple[Host, ...], tmp_path: Path) ->
     nodes = [start(machines[rank], rank, 2, "print:trained", logs=tmp_path) for rank in range(2)]
     assert [node.code() for node in nodes] == [0, 0], nodes[0].text
     for node in nodes:
-        assert node.said("roll call: all 2 nodes are connected, their configurations match")
+        assert node.said("roll call: all 2 nodes are connected, and their configurations match")
         assert node.said("trained")
 
 
@@ -72,7 +72,7 @@ def test_nodes_with_an_intended_difference_start_with_a_warning(
     assert [node.code() for node in nodes] == [0, 0], nodes[0].text
     for node in nodes:
         assert node.said("[WARN] nodes differ: $NCCL_IB_TC: not set on node 0; 106 on node 1")
-        assert node.said("all 2 nodes are connected, their differences are listed above; starting training")
+        assert node.said("all 2 nodes are connected, with the differences listed above; starting training")
 
 
 def test_an_absent_node_is_named_on_every_node(machines: tuple[Host, ...], tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_job_killed_on_one_node_resumes_from_its_checkpoint(tmp_path: Path) -> N
             )
             for rank, machine in enumerate(machines)
         ]
-        nodes[0].when("roll call: all 2 nodes are connected, their configurations match")
+        nodes[0].when("roll call: all 2 nodes are connected, and their configurations match")
         nodes[0].when("Step 6/48")
         assert list(run.glob("checkpoints/checkpoint-*"))
         # The workers, as the kernel would for lack of memory; the launcher lives.

@@ -23,14 +23,18 @@ from platform_launch.text import Phrase, columns, padded
 DEFAULT_SSH_PORT = 2025
 
 ssh_options = flags(
-    click.option("--ssh-port", metavar="PORT", help="Port of the SSH servers (SSH_PORT; 2025)."),
+    click.option("--ssh-port", metavar="PORT", help="Port of the SSH servers (default: SSH_PORT, or 2025)."),
     click.option(
         "--ssh-key",
         metavar="FILE",
         shell_complete=completion.files,
-        help="Rank 0's private key (SSH_KEY; else a new pair).",
+        help="Rank 0's private key (default: SSH_KEY, or a new pair).",
     ),
-    click.option("--ssh-user", metavar="NAME", help="User to log in as (SSH_USER; the user that runs wait)."),
+    click.option(
+        "--ssh-user",
+        metavar="NAME",
+        help="User to log in as (default: SSH_USER, or the user that runs wait).",
+    ),
     lang_option,
 )
 

@@ -29,7 +29,7 @@ COMMANDS = {
 @click.version_option(__version__)
 @lang_option
 def command() -> None:
-    """Groups of workers that start as one from a web page, with ranks assigned by rule."""
+    """Start groups of workers as one from a web page, with ranks assigned by rule."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

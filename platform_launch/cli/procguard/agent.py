@@ -48,7 +48,7 @@ _MOST_LABELS = 32
     help="A label of the node, such as h100; repeatable.",
 )
 @click.option(
-    "--command", "command_line", default="", metavar="COMMAND", help="For groups without a command."
+    "--command", "command_line", default="", metavar="COMMAND", help="Command of groups that set none."
 )
 @click.option(
     "--allow",
@@ -63,7 +63,7 @@ _MOST_LABELS = 32
     default=Path(),
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Where commands start (default: here).",
+    help="Working directory of commands (default: the current one).",
 )
 @click.option(
     "--state",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--data",
     metavar="FOLDER",
     shell_complete=completion.folders,
-    help="Folder of logs and the database (default: procguard-data).",
+    help="Folder for logs and the database (default: procguard-data).",
 )
 @click.option("--database", metavar="URL", help="SQLite or PostgreSQL (default: SQLite in the data folder).")
 def command(config: Path | None, **flags: Any) -> int:

@@ -159,7 +159,8 @@ def _hint_for(error: NeverReachedError | PortInUseError) -> str:
     if isinstance(error, PortInUseError):
         return error.hint
     return Phrase(
-        "check node 0: still pulling its image, not scheduled, crashed, or under another name or address"
+        "check that node 0 has started (it may still be pulling its image, wait to be scheduled, or have "
+        "crashed) and that the master address is right"
     )
 
 

@@ -222,7 +222,7 @@ def users(
 
 
 @click.command()
-@click.option("--add", "label", metavar="LABEL", help="Create one and print it, only now.")
+@click.option("--add", "label", metavar="LABEL", help="Create one and print it once.")
 @click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="For --add.")
 @click.option(
     "--days", type=click.IntRange(1, 366), default=30, show_default=True, help="Lifetime, for --add."
@@ -330,7 +330,7 @@ def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
 @click.argument("name", shell_complete=GROUPS)
 @connected
 def ranks(client: ApiClient, name: str, as_json: bool) -> None:
-    """Show the ranks that a start would assign, or what prevents a start."""
+    """Show the ranks of the next start, or what prevents it."""
     found = client.get(f"/groups/{segment(name)}/ranks")
     rows = [
         (place["worker"], place["rank"], place["local_rank"], place["node_rank"], len(found["places"]))

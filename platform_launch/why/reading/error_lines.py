@@ -136,7 +136,7 @@ class ErrorLines:
         if last is None:
             return
         words = self._error_at(last, clear=gives_reason(last))
-        if len(places) == 1 and not node_events.episode.endings:
+        if len(places) == 1:
             words = replace(words, where=words.where.filled(places[0]))
         node_events.last_words = words
         if words.clear and self._catalogue.match(last.text) is None:
@@ -153,10 +153,8 @@ class ErrorLines:
 
 def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
     """Return whether one of the ended processes may have written a line."""
-    ranks, tasks = ({getattr(place, name) for place in places} - {None} for name in ("rank", "task"))
-    if writer.rank is not None and ranks:
-        return writer.rank in ranks
-    return writer.task is None or not tasks or writer.task in tasks
+    ranks = {place.rank for place in places} - {None}
+    return writer.rank is None or not ranks or writer.rank in ranks
 
 
 def hints_at_error(line: Line) -> bool:

@@ -175,8 +175,7 @@ class Raised:
     @property
     def ends_well(self) -> bool:
         """Return whether the program just exited, by itself and without an error."""
-        asked = self.innermost is not None and "sigterm" in self.innermost.function.lower()
-        return self.type == "SystemExit" and self.message in ("", "0", "None") and not asked
+        return self.type == "SystemExit" and self.message in ("", "0", "None")
 
     @property
     def has_frames(self) -> bool:

@@ -215,8 +215,6 @@ class Traceback:
         elif text.strip():
             self._extend_message(text, line)
             self._idle_lines += 1
-            if self._idle_lines > _MOST_MESSAGE_LINES:
-                self.hooked = False
             self.done = self._idle_lines > _LINES_TO_LINK
             return False
         return True

@@ -46,8 +46,6 @@ _OF_OTHER_PROGRAMS = re.compile(
     r"|(?:/(?:usr/)?(?:libexec|s?bin)/(?!mpi|orte|prte|python|srun)\S{1,200}|curl|git|rsync|scp|ssh|wget): "
     r"(?:symbol lookup error|error while loading shared libraries): "
 )
-# One of several attempts, as huggingface_hub reports each.
-_OF_A_TRY = re.compile(r"thrown while requesting (?:HEAD|GET) https?://")
 # The source of a quotation, at the beginning of a line.
 _NAMES_QUOTED = re.compile(
     r"(?i)^\W{0,8}(?:\[\d{1,6}\] )?(?:a|answer|assistant|completion|generat(?:ed|ion)|gold|input|label|output"
@@ -96,7 +94,6 @@ def is_mild(line: Line, signature: Signature) -> bool:
         line.mild
         or (signature.raised and not line.fatal and not _OUTRIGHT.match(line.text))
         or _OF_OTHER_PROGRAMS.search(line.text) is not None
-        or _OF_A_TRY.search(line.text) is not None
     )
 
 

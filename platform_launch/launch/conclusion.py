@@ -110,8 +110,7 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
         if found.kind != "nothing":
             return found
         # The job printed nothing: only how it ended is known, and no launcher below it has printed that.
-        ended = log_line(_end_event(outcome, outcome.exit_code)).encode()
-        return explain([LogSource("how it ended", io.BytesIO(ended))], oom_kills)
+        return explain_end(end_event(outcome, outcome.exit_code), oom_kills)
 
     found: list[Verdict] = []
     failed: list[Exception] = []
@@ -171,7 +170,7 @@ def _report_end(plan: LaunchPlan, result: Result, cost: RunCost, held: MemoryHel
     """Report how the processes ended, and where to look."""
     outcome = result.outcome
     followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
-    ended = _end_event(outcome, result.exit_code, followed)
+    ended = end_event(outcome, result.exit_code, followed)
     if outcome.exit_code == 0 and plan.topology.nnodes > 1 and left_an_exit_barrier(outcome.tail):
         console.report(event("exit-barrier-left"))
     if outcome.stopped_by is not None and left_a_signal_traceback(outcome.tail):
@@ -191,7 +190,7 @@ def _report_end(plan: LaunchPlan, result: Result, cost: RunCost, held: MemoryHel
         console.report(event("log-written", path=str(outcome.log_path)))
 
 
-def _end_event(outcome: Outcome, exit_code: int, followed: int | None = None) -> Event:
+def end_event(outcome: Outcome, exit_code: int, followed: int | None = None) -> Event:
     """Return the event for the end of the processes. ``followed`` is the other node that failed, if any.
 
     ``exit_code`` is the launch's: the code of stopped processes only shows which signal they got.
@@ -209,6 +208,14 @@ def _end_event(outcome: Outcome, exit_code: int, followed: int | None = None) ->
     if outcome.signal is not None:
         return event("training-killed", signal=outcome.signal, **values)
     return event("training-failed", **values)
+
+
+def explain_end(ended: Event, oom_kills: int | None) -> Verdict:
+    """Explain how the processes ended, for output that shows nothing."""
+    from platform_launch.why.explaining import explain
+    from platform_launch.why.sources import LogSource
+
+    return explain([LogSource("how it ended", io.BytesIO(log_line(ended).encode()))], oom_kills)
 
 
 def peak_event(held: MemoryHeld) -> Event:

@@ -19,6 +19,7 @@ from platform_launch.errors import HangError
 from platform_launch.events import Event
 from platform_launch.hardware.cgroup import OomKills
 from platform_launch.health.finding import NodeHealth
+from platform_launch.launch.conclusion import end_event, explain_end
 from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
@@ -77,7 +78,8 @@ def of_training(
         kind = EndKind.STOPPED
     elif outcome.exit_code:
         kind = EndKind.FAILED
-    cause = output.why() if outcome.exit_code else None
+    ended = end_event(outcome, outcome.exit_code) if kind is EndKind.FAILED else None
+    cause = output.why(ended) if outcome.exit_code else None
     if cause is not None and not is_young(FailedRun(highest_step(output.text()), outcome.duration_s)):
         cause = replace(cause, retry="")  # it ran well for a long time, so a restart makes progress
     ending = of_node(node, kind, outcome.exit_code, cause, outcome.stopped_by or "")
@@ -123,8 +125,11 @@ class TrainingOutput:
         """Return the end of the output."""
         return self._tail().decode(errors="replace")
 
-    def why(self) -> Cause | None:
-        """Return what the other nodes should repeat: the cause if one is found, otherwise the last lines."""
+    def why(self, ended: Event | None = None) -> Cause | None:
+        """Return what the other nodes should repeat: the cause if one is found, otherwise the last lines.
+
+        ``ended`` is how the processes ended, if that may be the cause of what their output does not explain.
+        """
         from platform_launch.why.explaining import explain
         from platform_launch.why.sources import LogSource
 
@@ -143,6 +148,10 @@ class TrainingOutput:
             retry = (verdict.retry or "") if lasting else ""
             return Cause(verdict.cause or "", _short(evidence), _short(verdict.lines(brief=True)), retry)
         words = last_words(text)
+        if verdict.kind == "nothing" and ended is not None:
+            verdict = explain_end(ended, self._oom_kills.so_far())
+            if verdict.kind == "cause":
+                return Cause(verdict.cause or "", words, _short(verdict.lines(brief=True)))
         return Cause("", words, words) if words else None
 
 

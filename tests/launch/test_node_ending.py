@@ -10,7 +10,7 @@ import pytest
 from platform_launch.console import languages
 from platform_launch.events import event
 from platform_launch.health.finding import Grade, NodeHealth
-from platform_launch.launch.node_ending import TrainingOutput, of_hang, wants_port
+from platform_launch.launch.node_ending import TrainingOutput, of_hang, of_training, wants_port
 from platform_launch.observe.hang import Culprit, FindingKind, HangFinding
 from platform_launch.observe.monitor import HangReport
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
@@ -19,6 +19,7 @@ from platform_launch.rendezvous.messages import Message, decode, encode
 from platform_launch.rendezvous.run.deciding import MOST_UNWELL
 from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll, TrainingEnded
 from platform_launch.sentences import sentence
+from platform_launch.supervise import Outcome
 
 NODE = Fingerprint(0, 2, "gn6", ("10.0.0.6",), "one", None)
 
@@ -111,3 +112,16 @@ def test_the_reason_that_a_job_gives_is_what_other_nodes_are_told() -> None:
     assert cause.id == "training_refused"
     assert any("no video in /data" in line for line in cause.lines)
     assert without is None or without.id != "training_refused"
+
+
+@pytest.mark.parametrize(
+    ("signal", "exit_code", "shown"),
+    [("SIGKILL", 137, "cause:      a process was killed"), (None, 3, "step 7")],
+)
+def test_a_signal_is_the_cause_of_what_the_output_does_not_explain(
+    signal: str | None, exit_code: int, shown: str
+) -> None:
+    outcome = Outcome(exit_code, signal, 1.0, None, None, ())
+    cause = of_training(NODE, outcome, TrainingOutput(Path("log"), lambda: b"step 7\n"), None).cause
+    assert cause is not None
+    assert cause.lines[0].startswith(shown)

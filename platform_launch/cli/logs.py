@@ -107,7 +107,7 @@ def command(
         )
     view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=root_cause_line(launch))
     if absent:
-        where = Phrase("waiting for them") if follow else Phrase("they are on those nodes, or never existed")
+        where = Phrase("waiting for them") if follow else Phrase("look for them on those nodes")
         Console().warn(Phrase("no logs of {nodes} here: {where}", nodes=describe_nodes(absent), where=where))
     with ExitStack() as files:
         if follow:

@@ -82,9 +82,11 @@ def _placement(job: Job, target: str) -> list[str]:
             )
         )
     if job.script is not None and not job.script.startswith("/"):
-        where = Phrase("the folder of sbatch" if target == "slurm" else "the image's working directory")
+        where = Phrase(
+            "the folder where you call sbatch" if target == "slurm" else "the image's working directory"
+        )
         found.append(
-            Phrase("the script's path is relative to {where}: an absolute path is safer", where=where)
+            Phrase("the script's path is relative to {where}; an absolute path is safer", where=where)
         )
     if job.cpus is not None and job.gpus_per_node and job.cpus < _FEWEST_CPUS_PER_GPU * job.gpus_per_node:
         found.append(

@@ -235,7 +235,7 @@ def drain(client: ApiClient, nodes: tuple[str, ...], end: bool, as_json: bool) -
 @click.option("--everyone", is_flag=True, help="Let every operator change and start it.")
 @connected
 def owners(client: ApiClient, name: str, users: tuple[str, ...], everyone: bool, as_json: bool) -> None:
-    """Show who may change and start a group besides admins; with USERs, set them."""
+    """Show who may change and start a group besides admins. With USERs, set them."""
     path = f"/groups/{segment(name)}"
     settings = client.get(path)["settings"]
     if users or everyone:

@@ -20,7 +20,7 @@ from platform_launch.launch.exit_code import closing_signals, failed_local_ranks
 from platform_launch.launch.pace_watch import PaceWatch
 from platform_launch.launch.peers import LinkPeers, ObserveMessage
 from platform_launch.launch.profiling import Profiling
-from platform_launch.launch.training_command import REPORT, HangOptions
+from platform_launch.launch.training_command import REPORT, STOP, HangOptions
 from platform_launch.observe.collectives import ranks_named
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
@@ -165,9 +165,9 @@ class HangWatch:
         """Report a finding of this node's monitor on all nodes."""
         if self._peers is not None:
             self._peers.report(report)
-        details_changed = self._report_finding(report)
+        is_new = self._report_finding(report)
         path = self._record(report)
-        if path is not None and details_changed:
+        if path is not None and is_new:
             self._report(event("hang-recorded", path=str(path)))
         if self._options.on_hang != REPORT and report.finding.kind is not FindingKind.BUSY:
             self._report(event("hang-ends-training", on_hang=self._options.on_hang))
@@ -184,9 +184,8 @@ class HangWatch:
         self._report(event("progress-again", still_s=still_s))
 
     def _report_finding(self, report: HangReport) -> bool:
-        """Report a finding, without its details if they were the same in the last report of this hang.
-
-        Return whether the details were reported.
+        """Report a finding, without its details if they were the same in the last report of this hang, or if
+        it stops several nodes, whose verdict contains them. Return whether the details are new.
         """
         finding = report.finding
         self._clock.hanging(None if finding.kind is FindingKind.BUSY else report.still_s)
@@ -207,8 +206,10 @@ class HangWatch:
         if reported == self._last_details:
             return False
         self._last_details = reported
-        for text in details:
-            self._report(event(f"{name}-detail", text=text))
+        stops = self._options.on_hang == STOP and finding.kind is not FindingKind.BUSY
+        if not stops or self._peers is None:
+            for text in details:
+                self._report(event(f"{name}-detail", text=text))
         return True
 
     def _record(self, report: HangReport) -> Path | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,3 +183,14 @@ def test_details_of_a_hang_are_reported_again_only_if_they_changed() -> None:
         assert [one.id for one in reported] == ["no-progress"] + ["no-progress-detail"] * (len(reported) - 1)
         lines.append(len(reported))
     assert lines == [3, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(("send", "events"), [(None, 3), (lambda _command: None, 1)])
+def test_details_of_a_hang_that_stops_several_nodes_come_with_their_verdict(
+    send: Callable[[TextCommand], None] | None, events: int
+) -> None:
+    reported: list[Event] = []
+    options = HangOptions(Path(), node_rank=1, world_size=4, host="gn7", log=Path(), on_hang="stop")
+    watch = HangWatch(options, reported.append, lambda _report: None, send, dict, RunClock())
+    watch._on_notice(HangReport(9.0, FINDING))
+    assert len(reported) == events

@@ -59,7 +59,7 @@ CATALOGUE: dict[str, Kind] = {
     # A launch, from its opening to its end.
     "launch-opened": Kind(
         "INFO",
-        "platform_launch {version}: node {node_rank} of {nnodes}, job {job}: host {host}, GPUs {gpus}; "
+        "platform_launch {version}: node {node_rank} of {nnodes}, job {job}: host {host}, GPUs: {gpus}; "
         "{launcher} {program}; master {master}",
     ),
     "log-opened": Kind("INFO", "log: {path}"),

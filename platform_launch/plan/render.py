@@ -182,7 +182,7 @@ def hardware_rows(plan: LaunchPlan) -> list[Row]:
     else:
         unseen = hardware.accelerator
         if unseen.vendor is None:
-            rows = [("GPUs", Phrase("none: training on the CPU"), gpus.source)]
+            rows = [("GPUs", Phrase("none, training on the CPU"), gpus.source)]
         else:
             rows = [("GPUs", Phrase("{described}, not counted", described=unseen.described), unseen.source)]
     limits = [Phrase("{cpus:g} CPUs", cpus=host.cpus)]

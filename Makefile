@@ -19,8 +19,8 @@ demo: .venv/.train
 	@echo "          $(BIN)/platform-launch run --assume-gpus 8xH100 --print-env --script YOUR.py   # what a node would run, and why"
 	@echo "          $(BIN)/platform-launch init                                           # the file for your cluster"
 
-# Tests that need only Python and a C compiler, including two nodes that train together. They wait more than the
-# labs do, so that six workers take a seventh less time than four.
+# Tests that need only Python and a C compiler, including two nodes that train together. With six workers they take a
+# seventh less time than with four.
 test: TEST_WORKERS = 6
 test: .venv/.dev
 	$(PYTEST) -m "not lab and not nightly"
